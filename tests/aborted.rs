@@ -1,16 +1,17 @@
-//! Requests that are under way when a connector returns: aborted, on record, and never taken for a whole value.
+//! Requests in flight when a connector returns: aborted, logged, and never taken for a complete value.
 
 use cofferdam::{Call, Error, HostErrorKind, Report};
 use cofferdam_audit::{AuditLog, LogSettings, SqliteLog};
+use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::{Cli, Home, Signer};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::world::{example, refused, run, world};
+use crate::shared_host::{example, refused, run, shared_host};
 
 /// Leaves requests of these methods behind, and waits meanwhile for another answer.
 fn leave(path: &str, methods: &[&str], give_up: bool) -> Call {
-    let upstream = &world().upstream;
+    let upstream = &shared_host().upstream;
     let args = json!({
         "methods": methods,
         "url": upstream.url(&format!("/hang?{path}")),
@@ -21,16 +22,17 @@ fn leave(path: &str, methods: &[&str], give_up: bool) -> Call {
 }
 
 fn reported(call: Call) -> (Result<Value, Error>, Report) {
-    run(world().host.run_reported(call))
+    let CallResult { outcome, report } = run(shared_host().host.run(call));
+    (outcome, report)
 }
 
 fn arrived(path: &str) -> usize {
-    world().upstream.seen(&format!("/hang?{path}")).len()
+    shared_host().upstream.seen(&format!("/hang?{path}")).len()
 }
 
 /// The end of the attempt, as the audit log has it.
 fn attempt_on_record(report: &Report) -> Value {
-    let log = SqliteLog::new(world().home.path(), LogSettings::default()).unwrap();
+    let log = SqliteLog::new(shared_host().home.path(), LogSettings::default()).unwrap();
     let entries = log.reader().unwrap().entries_of(&report.audit_id).unwrap();
     let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
     let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();
@@ -38,12 +40,12 @@ fn attempt_on_record(report: &Report) -> Value {
 }
 
 #[test]
-fn unsafe_requests_left_under_way_leave_the_effect_unknown() {
+fn aborted_unsafe_requests_leave_effects_unknown() {
     for (path, give_up) in [("posts", false), ("posts-given-up", true)] {
         let (outcome, report) = reported(leave(path, &["POST", "POST"], give_up));
         assert_eq!(outcome.unwrap(), json!(2), "{path}");
         assert_eq!((arrived(path), report.partial), (2, Some(2)), "{path}");
-        let host = world().upstream.host_port();
+        let host = shared_host().upstream.host_port();
         for request in report.aborted_on_return() {
             assert_eq!((&*request.method, &request.host), ("POST", &host), "{path}");
             assert!(request.request_sent && request.unsafe_sent, "{path}");
@@ -58,7 +60,7 @@ fn unsafe_requests_left_under_way_leave_the_effect_unknown() {
 }
 
 #[test]
-fn safe_requests_left_under_way_make_the_value_partial() {
+fn aborted_safe_requests_make_the_value_partial() {
     let path = "gets";
     let (outcome, report) = reported(leave(path, &["GET", "OPTIONS"], false));
     assert_eq!((outcome.unwrap(), report.partial), (json!(2), Some(2)));
@@ -77,12 +79,12 @@ fn answered_requests_are_not_aborted() {
 }
 
 #[test]
-fn the_command_line_says_what_was_aborted() {
+fn the_command_line_reports_aborted_requests() {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
-    let probe = &world().packages.iter().find(|(name, _)| *name == "probe").unwrap().1;
+    let probe = &shared_host().packages.iter().find(|(name, _)| *name == "probe").unwrap().1;
     run(home.install(probe, &signer)).unwrap();
-    let upstream = &world().upstream;
+    let upstream = &shared_host().upstream;
     let cli = Cli::new(COFFERDAM, home.path());
     let (hang, slow) = (upstream.url("/hang?cli"), upstream.url("/slow/500"));
     let args = json!({"methods": ["POST"], "url": hang, "awaited": slow, "give_up": false}).to_string();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{check, check_host_error, signature};
-use crate::world::{failed, refused, run};
+use crate::shared_host::{failed, refused, run};
 
 const NAME: &str = "github://acme/quiet";
 
@@ -24,7 +24,7 @@ fn quiet(name: &str, version: &str) -> Vec<u8> {
     package::pack(&package::quiet(), &package::manifest(name, version))
 }
 
-/// A custom section, as a stranger's tool writes it.
+/// A custom section as written by a foreign tool.
 fn section(name: &str, content: &str) -> Vec<u8> {
     use wasm_encoder::ComponentSection;
     let mut bytes = Vec::new();
@@ -63,7 +63,7 @@ impl Installed {
     }
 }
 
-/// An index that says what it is made to say, with the right checksum: whoever edits it can compute one.
+/// An index with the given contents and a correct checksum: an attacker can compute one.
 fn index(packages: &[(&str, &str)]) -> String {
     let packages: BTreeMap<_, _> =
         packages.iter().map(|(key, hash)| (*key, BTreeMap::from([("sha256", *hash)]))).collect();
@@ -72,14 +72,14 @@ fn index(packages: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn an_index_edited_with_a_right_checksum_runs_nothing_else() {
+fn an_edited_index_cannot_select_another_package() {
     let it = installed();
     let other = quiet("github://acme/other", "3.0.0");
     run(it.home.install(&other, &it.signer)).unwrap();
     let [quiet, other] = [&it.bytes, &other].map(|bytes| Digest::sha256(bytes).to_string());
     let path = it.packages().join("index.json");
     let key = format!("{NAME}@1.0.0");
-    // What it says, and the failure's code, or none where the host cannot take the call up.
+    // The index entry, and the failure's code; none if the host refuses the call before it starts.
     let rows = [
         ("another package", index(&[(&key, &other)]), Some("identity_mismatch")),
         (
@@ -120,14 +120,14 @@ fn an_index_edited_with_a_right_checksum_runs_nothing_else() {
         }
         assert_eq!(it.home.snapshot(), before, "{what}");
     }
-    // The other version is there, and says itself that it is another.
+    // The other version is installed, and its manifest names another version.
     fs::write(&path, index(&[(&format!("{NAME}@9.0.0"), &quiet)])).unwrap();
     let newer = run(it.home.host().call(&connector(&format!("{NAME}@9.0.0")), "run", json!({})));
     check(&failed(newer), signature("identity_mismatch"));
 }
 
 #[test]
-fn row_68_a_symbolic_link_anywhere_in_the_package_directory_is_not_followed() {
+fn symlinks_in_the_package_directory_are_not_followed() {
     let it = installed();
     let elsewhere = tempfile::tempdir().unwrap();
     let directory = it.file().parent().unwrap().to_owned();
@@ -174,7 +174,7 @@ fn row_68_a_symbolic_link_anywhere_in_the_package_directory_is_not_followed() {
 }
 
 #[test]
-fn rows_57_to_60_62_whose_signature_of_what_decides() {
+fn signer_subject_and_digest_must_all_match() {
     let home = Home::new(COFFERDAM);
     let (acme, evil) = (Signer::new(), Signer::new());
     home.trust(&acme.public(), "github://acme/*");
@@ -255,7 +255,7 @@ fn rows_57_to_60_62_whose_signature_of_what_decides() {
 }
 
 #[test]
-fn sections_in_another_order_or_out_of_place_are_another_package() {
+fn reordered_sections_fail_the_signature() {
     let it = installed();
     let text = package::manifest(NAME, "2.0.0");
     let (manifest, docs) =
@@ -273,7 +273,7 @@ fn sections_in_another_order_or_out_of_place_are_another_package() {
     let mut nested = wasm_encoder::Component::new();
     nested.section(&wasm_encoder::RawSection { id: 4, data: &inner });
     let nested = [&quiet[..], &nested.finish()[8..], &manifest, &docs].concat();
-    // The signature is about other bytes, which is found out before any of these is parsed.
+    // The signature is about other bytes, which is detected before any of these is parsed.
     for (what, bytes) in [
         ("swapped", swapped.clone()),
         ("a second manifest in front", in_front),
@@ -286,6 +286,6 @@ fn sections_in_another_order_or_out_of_place_are_another_package() {
         }
         assert_eq!(it.home.snapshot(), before, "{what}");
     }
-    // Signed as it is, the order of sections is nobody's concern.
+    // Signed as it is, the order of sections does not matter.
     run(it.home.install(&swapped, &it.signer)).unwrap();
 }

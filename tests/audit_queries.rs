@@ -1,4 +1,4 @@
-//! `audit list`, `show`, `tail` and `stats`: what was called is found, shown and counted, whoever called it.
+//! `audit list`, `show`, `tail` and `stats`: calls of every actor are found, shown and counted.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
 const PROBE: &str = "github://cofferdam/probe";
 
@@ -31,7 +31,7 @@ fn stage() -> Stage {
 }
 
 impl Stage {
-    fn fetch(&self, path: &str) -> cofferdam_test_support::Ran {
+    fn fetch(&self, path: &str) -> cofferdam_test_support::CommandResult {
         let args = json!({"url": self.upstream.url(path)}).to_string();
         self.cli.run(&["call", PROBE, "fetch", &args, "--format", "json"])
     }
@@ -43,7 +43,7 @@ impl Stage {
 }
 
 #[test]
-fn before_the_first_call_there_is_nothing_and_that_is_no_error() {
+fn queries_before_the_first_call_are_empty() {
     let stage = stage();
     let list = stage.cli.run(&["audit", "list"]);
     assert_eq!((list.code, list.stdout.as_str()), (Some(0), ""));
@@ -57,7 +57,7 @@ fn before_the_first_call_there_is_nothing_and_that_is_no_error() {
 }
 
 #[test]
-fn a_failed_call_is_found_by_all_that_it_is_and_shown_with_all_that_it_did() {
+fn a_failed_call_is_found_by_every_filter() {
     let stage = stage();
     assert_eq!(stage.fetch("/text/well").code, Some(0));
     let failed = stage.fetch("/status/503/a");
@@ -124,7 +124,7 @@ fn a_failed_call_is_found_by_all_that_it_is_and_shown_with_all_that_it_did() {
 }
 
 #[test]
-fn a_failed_call_says_where_there_is_more() {
+fn a_failed_call_names_the_command_for_details() {
     let stage = stage();
     let args = json!({"url": stage.upstream.url("/status/503/b")}).to_string();
     let ran = stage.cli.run(&["call", PROBE, "fetch", &args]);
@@ -134,7 +134,7 @@ fn a_failed_call_says_where_there_is_more() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_what_may_be() {
+fn invalid_filters_are_rejected_with_suggestions() {
     let stage = stage();
     for (line, code, words) in [
         ("list --class network_eror", 2, "network_error"),
@@ -153,7 +153,7 @@ fn what_cannot_be_meant_is_refused_with_what_may_be() {
 }
 
 #[test]
-fn what_callers_write_does_not_drive_the_terminal() {
+fn caller_text_cannot_control_the_terminal() {
     let stage = stage();
     let evil = "\u{1b}[2J\u{202e}evil\nFAKE";
     assert_eq!(stage.cli.run(&["call", PROBE, evil]).code, Some(66));
@@ -172,7 +172,7 @@ fn what_callers_write_does_not_drive_the_terminal() {
 #[test]
 fn calls_of_other_processes_are_followed_until_ctrl_c() {
     let stage = stage();
-    // From before there is a record on.
+    // Queries before the first call.
     let mut tail = stage.cli.command(&["audit", "tail", "-f", "-n", "0", "--format", "json"]);
     let mut tail = tail.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
@@ -188,7 +188,7 @@ fn calls_of_other_processes_are_followed_until_ctrl_c() {
 }
 
 #[test]
-fn what_a_killed_host_left_is_incomplete_and_pages_hold_everything_once() {
+fn a_killed_host_leaves_incomplete_calls() {
     let home = Home::new(COFFERDAM);
     traffic::fill(home.path(), 3_000, 2, Timestamp::now());
     let cli = Cli::new(COFFERDAM, home.path());

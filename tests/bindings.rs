@@ -1,7 +1,7 @@
 //! `cofferdam binding` from outside: secrets in, grants shown, and no secret ever out again.
 
+mod binding_test;
 mod terminal;
-mod tried;
 
 use std::fs;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use cofferdam_test_support::{Cli, Home, Ran, Signer, package};
+use cofferdam_test_support::{Cli, CommandResult, Home, Signer, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -17,7 +17,7 @@ use crate::envelope;
 
 const TOKEN: &str = "xoxb-canary-4f1e-of-the-bindings";
 
-/// A connector that asks for a bearer token for `slack`.
+/// A connector that requires a bearer token for `slack`.
 pub(crate) fn slack(name: &str, version: &str, host: &str) -> Vec<u8> {
     let manifest = format!(
         "{}\n[capabilities.network]\nhosts = [\"{host}\"]\n\n[[capabilities.credential]]\nkind = \"bearer\"\nservice = \"slack\"\nhosts = [\"{host}\"]\n",
@@ -42,14 +42,14 @@ pub(crate) fn home(packages: &[Vec<u8>]) -> (Home, Cli) {
 }
 
 /// Runs a command with `input` on its standard input.
-pub(crate) fn fed(cli: &Cli, args: &[&str], input: &str) -> Ran {
+pub(crate) fn fed(cli: &Cli, args: &[&str], input: &str) -> CommandResult {
     let mut command = cli.command(args);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that refuses at once does not read it.
     drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
-    Ran {
+    CommandResult {
         line: args.join(" "),
         code: output.status.code(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -57,9 +57,9 @@ pub(crate) fn fed(cli: &Cli, args: &[&str], input: &str) -> Ran {
     }
 }
 
-/// The same, having looked that nothing of the secret is in what was said.
+/// The same, after checking that the output contains nothing of the secret.
 #[track_caller]
-fn silent(ran: Ran, secret: &str) -> Ran {
+fn silent(ran: CommandResult, secret: &str) -> CommandResult {
     for text in [&ran.stdout, &ran.stderr] {
         assert!(
             !text.contains(secret) && !text.contains(&secret[secret.len() - 8..]),
@@ -85,10 +85,10 @@ fn nowhere_on_disk(dir: &Path, secret: &str) {
 }
 
 #[test]
-fn w34_a_binding_from_its_first_day_to_its_last() {
+fn a_binding_is_set_shown_used_and_removed() {
     let (home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let set = silent(fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], &format!("{TOKEN}\n")), TOKEN);
-    // Who may use it and where it goes was derived, and is said; so is who can read it.
+    // The connectors and hosts were derived and are printed, and so are the users that can read the secret.
     assert!(
         set.stderr.contains("github://acme/slack") && set.stderr.contains("slack.com:443"),
         "{}",
@@ -148,7 +148,7 @@ fn w34_a_binding_from_its_first_day_to_its_last() {
 }
 
 #[test]
-fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
+fn a_secret_on_the_command_line_is_refused() {
     let (home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let before = home.snapshot();
     for extra in [
@@ -171,7 +171,7 @@ fn a_secret_on_the_command_line_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn row_117_what_could_never_be_sent_is_refused_before_anything_is_bound() {
+fn unsendable_secrets_are_refused_before_binding() {
     let (home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let before = home.snapshot();
     for (input, words) in [
@@ -195,7 +195,7 @@ fn row_117_what_could_never_be_sent_is_refused_before_anything_is_bound() {
 }
 
 #[test]
-fn files_and_variables_give_secrets_too() {
+fn secrets_are_read_from_files_and_variables() {
     let (home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let file = home.path().join("token.txt");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -219,7 +219,7 @@ fn files_and_variables_give_secrets_too() {
 }
 
 #[test]
-fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
+fn grants_are_derived_from_a_single_connector() {
     let packages = [
         slack("github://acme/slack", "1.0.0", "slack.com:443"),
         slack("github://acme/chat", "1.0.0", "chat.example:443"),
@@ -248,7 +248,7 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
     ];
     let bound = fed(&cli, &args, TOKEN).json();
     assert_eq!(bound["binding"]["hosts"], json!(["slack.com:443"]));
-    // The other asks for it and does not get it, which is said with what would allow it.
+    // The other one requires it and does not get it; the message names the command that would allow it.
     let tested = cli.run(&["binding", "test", "bearer/slack", "--format", "json"]).fails(78);
     let tested: Value = serde_json::from_str(&tested.stdout).unwrap();
     assert_eq!(tested["usable"], false);
@@ -257,7 +257,7 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
         other["command"],
         "cofferdam binding allow bearer/slack/default --connector github://acme/chat --host chat.example:443"
     );
-    // A connector alone adds no host, and the command says which it lacks.
+    // A connector alone adds no host, and the command names the missing one.
     let allow = ["binding", "allow", "bearer/slack", "--connector", "github://acme/chat"];
     cli.run(&allow[..3]).fails(2).said("<--connector <CONNECTOR>|--host <HOST:PORT>>");
     let allowed = cli.run(&allow);
@@ -276,7 +276,7 @@ fn grants_are_derived_from_the_one_that_asks_and_never_guessed() {
     fed(&cli, &[&["binding", "set", "bearer/slack/chat", "--stdin"], &chat[..]].concat(), TOKEN).ok();
     cli.run(&["binding", "test", "bearer/slack"]).ok();
 
-    // Nothing installed, and both said.
+    // Nothing is installed, and both are given.
     let args = [
         "binding",
         "set",
@@ -326,7 +326,7 @@ fn a_suggestion_names_every_host_that_it_adds() {
 }
 
 #[test]
-fn disallow_takes_off_what_it_names_and_never_the_last() {
+fn disallow_never_removes_the_last_grant() {
     let (_home, cli) = home(&[]);
     let to = ["--connector", "github://acme/a", "--host", "a.example:443", "--host", "b.example:443"];
     let _ = fed(&cli, &[&["binding", "set", "bearer/x", "--stdin"], &to[..]].concat(), TOKEN).ok();
@@ -340,7 +340,7 @@ fn disallow_takes_off_what_it_names_and_never_the_last() {
 }
 
 #[test]
-fn kinds_with_several_parts_take_them_apart() {
+fn kinds_with_several_parts_read_each_part() {
     let (_home, cli) = home(&[]);
     let to = ["--connector", "github://acme/x", "--host", "x.example:443", "--format", "json"];
     let set = |args: &[&str], input: &str| {
@@ -409,7 +409,7 @@ fn kinds_with_several_parts_take_them_apart() {
     let aws = ["aws_sigv4/s3", "--access-key-id", "AKIDEXAMPLE", "--region", "eu-west-1", "--stdin"];
     let bound = set(&aws, "4f1e-canary-secret").json();
     assert_eq!(bound["binding"]["details"], json!({"access_key_id": "AKIDEXAMPLE", "region": "eu-west-1"}));
-    // Kept where it is not given anew.
+    // Kept unless given again.
     let temporary = r#"{"secret_access_key": "4f1e-canary-secret", "session_token": "4f1e-canary-secret"}"#;
     let args = [
         "binding",

@@ -13,9 +13,9 @@ use cofferdam_test_support::{Home, package};
 
 use crate::COFFERDAM;
 use crate::envelope::check_host_error;
-use crate::world::run;
+use crate::shared_host::run;
 
-#[path = "../host/model/src/package/bombs.rs"]
+#[path = "../host/model/src/package/bombs_tests.rs"]
 pub(crate) mod generators;
 
 /// The memory that this process has now, in KiB; its peak is taken from here on.
@@ -30,7 +30,7 @@ fn memory(which: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// What stops a bomb: the scan of its bytes, the validator, or the bounds of the worker that compiles it.
+/// The mechanism that stops a bomb: the scan of its bytes, the validator, or the bounds of the compile worker.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Scan,
@@ -41,7 +41,7 @@ enum By {
     Worker,
 }
 
-/// What the worker gets for the bombs that only it stops: enough for none of them.
+/// The worker's bounds for the bombs that only it stops: too small for any of them.
 const CPU_TIME: Duration = Duration::from_secs(3);
 
 /// Every bomb of the catalogue.
@@ -84,8 +84,8 @@ pub(crate) fn ticking(bomb: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_install_refuses_every_bomb_and_this_process_does_not_pay() {
-    // In a process of its own: what it costs could not be told from what other tests take.
+fn an_install_refuses_every_bomb_cheaply() {
+    // In a separate process: in this one the cost could not be separated from that of other tests.
     let test = "bombs::alone_every_bomb_is_refused_within_its_budget";
     let this = std::env::current_exe().unwrap();
     let output = Command::new(this).args(["--exact", test, "--ignored", "--nocapture"]).output().unwrap();
@@ -127,14 +127,14 @@ fn alone_every_bomb_is_refused_within_its_budget() {
     }
 }
 
-/// A request to the compile worker: 1 GiB, 20 seconds, and bytes that nobody looked at before.
+/// A request to the compile worker: 1 GiB, 20 seconds, and bytes that were not checked before.
 fn request(bytes: &[u8]) -> Vec<u8> {
     let task = 2u64.to_le_bytes(); // compile it as it is
     let confined = 1u64.to_le_bytes();
     [b"coffcmp4", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), &task, &confined, bytes].concat()
 }
 
-/// What the compile worker makes of them.
+/// The compile worker's result for them.
 fn worker(bytes: &[u8]) -> (std::process::ExitStatus, usize) {
     let mut child = Command::new(COFFERDAM)
         .arg(COMPILE_WORKER_ARG)
@@ -155,7 +155,7 @@ fn worker(bytes: &[u8]) -> (std::process::ExitStatus, usize) {
 }
 
 #[test]
-fn a_bomb_that_reaches_the_worker_ends_the_worker_and_yields_no_code() {
+fn a_bomb_in_the_worker_ends_only_the_worker() {
     let bomb = generators::instances(9, 10);
     assert!(bomb.len() < 1_000, "{} bytes", bomb.len());
     let (status, code) = worker(&bomb);
@@ -165,7 +165,7 @@ fn a_bomb_that_reaches_the_worker_ends_the_worker_and_yields_no_code() {
 }
 
 #[test]
-fn the_worker_compiles_what_is_good_and_says_so_of_what_is_not() {
+fn the_worker_reports_compile_errors() {
     let (status, code) = worker(&package::quiet());
     assert!(status.success() && code > 0, "{status}");
     let (status, code) = worker(b"not wasm");

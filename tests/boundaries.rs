@@ -1,4 +1,4 @@
-//! The three boundaries: what each refuses, that a denial is the last word, and that `why` says the same.
+//! The three boundaries: their refusals, that a denial is final, and that `why` agrees.
 
 use cofferdam::{ActionScope, Call, Error, Failure, FailureBoundary, Host};
 use cofferdam_runtime::host::AccessQuery;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{Expected, check, denied};
-use crate::world::{example, failed, run, world};
+use crate::shared_host::{example, failed, run, shared_host};
 
 /// A home with the probe as it is granted `hosts`, and nothing that its operator allows.
 struct Granted {
@@ -28,12 +28,12 @@ fn granted(hosts: &[String]) -> Granted {
 }
 
 impl Granted {
-    /// What the gate says when the guest really asks for `url`.
+    /// Returns the gate's decision when the guest requests `url`.
     fn met(&self, url: &str) -> Failure {
         failed(run(self.host.call(&example("probe"), "fetch", json!({"url": url}))))
     }
 
-    /// What the command line says beforehand, of what is installed and of the file.
+    /// Returns the command line's prediction for the installed connector and for the file.
     #[track_caller]
     fn foretold(&self, access: &str) -> Value {
         let cli = Cli::new(COFFERDAM, self.home.path());
@@ -84,8 +84,8 @@ fn names_the_line(failure: &Failure, file: &str, table: &str, line: &str) {
 }
 
 #[test]
-fn why_says_what_the_gate_says() {
-    let port = world().upstream.port();
+fn why_agrees_with_the_gate() {
+    let port = shared_host().upstream.port();
     let granted = granted(&["api.example:443".to_owned(), format!("http://localhost:{port}")]);
     let network = "[capabilities.network]";
     let hosts =
@@ -115,7 +115,7 @@ fn why_says_what_the_gate_says() {
         same(&granted.foretold(url), &failure);
     }
     assert_eq!(granted.foretold("evil.example:443"), granted.foretold("https://evil.example/a/b?c"));
-    // What the SDK does not write, a guest without it does.
+    // A guest without the SDK can write requests that the SDK would not.
     let url = "https://me:secret@api.example/";
     let args = json!({"first": url, "denied": url, "after": url, "times": 0});
     let failure = failed(run(granted.host.call(&example("probe"), "persist", args)));
@@ -126,7 +126,7 @@ fn why_says_what_the_gate_says() {
 
 #[test]
 fn why_says_which_lines_allow_it() {
-    let world = world();
+    let world = shared_host();
     let granted = granted(&[world.upstream.grant(), "api.example:443".to_owned()]);
     let cli = Cli::new(COFFERDAM, granted.home.path());
     let why = |access: &str, more: &[&str]| {
@@ -152,7 +152,7 @@ fn why_says_which_lines_allow_it() {
 }
 
 #[test]
-fn why_says_what_an_install_says() {
+fn why_agrees_with_an_install() {
     let desk = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, desk.path());
     let import = |name: &str| {
@@ -200,11 +200,11 @@ fn action(code: &'static str) -> Expected {
 }
 
 #[test]
-fn an_operation_outside_the_action_is_denied_before_the_guest_runs() {
-    let world = world();
+fn an_operation_outside_the_action_is_denied() {
+    let world = shared_host();
     let url = world.upstream.url("/text/never");
     let call = within(&["fetch"], &[world.upstream.grant()], "post", json!({"url": url, "body": "x"}));
-    let failure = failed(run(world.host.run(call)));
+    let failure = failed(run(world.host.run(call)).outcome);
     check(&failure, action("operation_not_granted"));
     let details = failure.details();
     assert_eq!(details["action"], "triage@1.0.0");
@@ -217,25 +217,28 @@ fn an_operation_outside_the_action_is_denied_before_the_guest_runs() {
         world.upstream.grant()
     );
     names_the_line(&failure, "triage.md", "[[requires.connectors]]", &line);
-    let record = cofferdam_test_support::records::record_of(failure.audit_id().as_str());
+    let record = cofferdam_test_support::log_capture::record_of(failure.audit_id().as_str());
     assert_eq!(record.get("attempts"), Some("0"), "no guest was started: {record:?}");
     assert_eq!(record.get("notes"), Some("denied: operation:post"), "the operator can read what it was");
     assert!(world.upstream.seen("/text/never").is_empty());
 }
 
 #[test]
-fn a_host_outside_the_action_is_denied_at_the_gate_though_the_manifest_grants_it() {
-    let world = world();
+fn a_host_outside_the_action_is_denied() {
+    let world = shared_host();
     let closed = format!("http://localhost:{}", world.closed_port);
     let url = world.upstream.url("/text/subset");
     let fetch =
         |hosts: &[String], op: &str| within(&["fetch", "swallow_denial"], hosts, op, json!({"url": url}));
-    assert_eq!(run(world.host.run(fetch(&[world.upstream.grant()], "fetch"))).unwrap()["body"], "subset");
+    assert_eq!(
+        run(world.host.run(fetch(&[world.upstream.grant()], "fetch"))).outcome.unwrap()["body"],
+        "subset"
+    );
     let seen = world.upstream.seen("/text/subset").len();
     for (hosts, op) in
         [(vec![], "fetch"), (vec![closed.clone()], "fetch"), (vec![closed.clone()], "swallow_denial")]
     {
-        let failure = failed(run(world.host.run(fetch(&hosts, op))));
+        let failure = failed(run(world.host.run(fetch(&hosts, op))).outcome);
         check(&failure, action("host_not_granted"));
         let details = failure.details();
         assert_eq!(details["requested"], format!("network:{}", world.upstream.grant()));
@@ -250,23 +253,26 @@ fn a_host_outside_the_action_is_denied_at_the_gate_though_the_manifest_grants_it
         let line =
             format!("capabilities = {{ operations = [\"fetch\", \"swallow_denial\"], hosts = {all:?} }}");
         names_the_line(&failure, "triage.md", "[[requires.connectors]]", &line);
-        // What the host foretells is the gate's denial, word for word.
+        // The host's prediction is the gate's denial, word for word.
         let scope = ActionScope::new("triage@1.0.0", ["fetch", "swallow_denial"], &hosts).unwrap();
-        let foretold =
-            world.host.why(&example("probe"), &AccessQuery::parse(&url).unwrap(), Some(&scope)).unwrap();
+        let foretold = world
+            .host
+            .why(&example("probe"), &AccessQuery::parse(&url).unwrap(), Some(&scope))
+            .unwrap()
+            .into_result();
         assert_eq!(foretold.unwrap_err().message(), failure.message());
     }
     assert_eq!(world.upstream.seen("/text/subset").len(), seen, "nothing more arrived");
     let outside = within(&["fetch"], &[], "fetch", json!({"url": world.elsewhere.url("/")}));
-    check(&failed(run(world.host.run(outside))), denied("host_not_granted"));
+    check(&failed(run(world.host.run(outside)).outcome), denied("host_not_granted"));
 }
 
 #[test]
-fn row_142_an_action_that_asks_for_more_than_the_connector_has_is_refused() {
-    let world = world();
+fn an_action_cannot_exceed_the_connectors_grants() {
+    let world = shared_host();
     let refused = |operations: &[&str], hosts: &[String]| {
         let call = within(operations, hosts, "call_info", json!({}));
-        failed(run(world.host.run(call)))
+        failed(run(world.host.run(call)).outcome)
     };
     let manifest = |code| Expected { boundary: FailureBoundary::ConnectorManifest, ..denied(code) };
     let failure = refused(&["call_info"], &[world.upstream.grant(), "evil.example:443".to_owned()]);
@@ -279,12 +285,12 @@ fn row_142_an_action_that_asks_for_more_than_the_connector_has_is_refused() {
     // Over TLS is another grant than in the clear.
     let secure = format!("localhost:{}", world.upstream.port());
     check(&refused(&["call_info"], &[secure]), manifest("host_not_granted"));
-    assert!(run(world.host.run(within(&["call_info"], &[], "call_info", json!({})))).is_ok());
+    assert!(run(world.host.run(within(&["call_info"], &[], "call_info", json!({})))).outcome.is_ok());
 }
 
 #[test]
 fn after_a_denial_nothing_more_reaches_any_server() {
-    let world = world();
+    let world = shared_host();
     for turn in 0..40 {
         let [first, after] = ["first", "after"].map(|when| format!("/hang/{when}-{turn}"));
         let before = world.elsewhere.connections();
@@ -302,7 +308,7 @@ fn after_a_denial_nothing_more_reaches_any_server() {
             "turn {turn}: a request was admitted after the denial"
         );
     }
-    // What was under way when the denial came is given up, and the server hears no more of it.
+    // Requests in flight at the denial are abandoned, and the server receives nothing more of them.
     for turn in 0..40 {
         let path = format!("/hang/first-{turn}");
         if !world.upstream.seen(&path).is_empty() {
@@ -317,14 +323,14 @@ fn after_a_denial_nothing_more_reaches_any_server() {
 }
 
 #[test]
-fn a_denial_within_an_action_is_the_last_word_too() {
-    let world = world();
+fn a_denial_within_an_action_is_final() {
+    let world = shared_host();
     let closed = format!("http://localhost:{}", world.closed_port);
     let args = json!({
         "first": format!("{closed}/"), "denied": world.upstream.url("/text/inner"),
         "after": world.upstream.url("/text/inner-after"), "times": 3,
     });
-    let failure = failed(run(world.host.run(within(&["persist"], &[closed], "persist", args))));
+    let failure = failed(run(world.host.run(within(&["persist"], &[closed], "persist", args))).outcome);
     check(&failure, action("host_not_granted"));
     for path in ["/text/inner", "/text/inner-after"] {
         assert!(world.upstream.seen(path).is_empty(), "{path}");
@@ -332,7 +338,7 @@ fn a_denial_within_an_action_is_the_last_word_too() {
 }
 
 #[test]
-fn what_is_declared_and_not_imported_is_noted() {
+fn declared_but_unused_imports_are_noted() {
     let desk = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, desk.path());
     let manifest = package::manifest("local://acme/asks", "1.0.0")

@@ -1,13 +1,13 @@
 //! The circuit breaker through the real pipeline: a real guest, a real server that counts, time that is skipped.
 
-#[path = "breaker/crowd.rs"]
-mod crowd;
+#[path = "breaker/concurrent.rs"]
+mod concurrent;
 #[path = "breaker/files.rs"]
 mod files;
+#[path = "breaker/fixture.rs"]
+mod fixture;
 #[path = "breaker/processes.rs"]
 mod processes;
-#[path = "breaker/stage.rs"]
-mod stage;
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::RetryProfile;
 use serde_json::json;
 
-use crate::world::{begin, example, failed, run};
-use stage::{Stage, stage};
+use crate::shared_host::{begin, example, failed, run};
+use fixture::{Stage, stage};
 
-/// D4, A4, A18: what is not sent fails with the class of what opened the circuit, and says everything about it.
+/// A blocked request fails with the class of the circuit's cause, and with all its details.
 #[test]
-fn d4_an_open_circuit_fails_fast_and_says_why() {
+fn an_open_circuit_fails_fast_with_its_cause() {
     let stage = stage();
     let first = stage.fails("/status/503/first");
     assert_eq!(stage.count("/status/503/first"), 3, "three attempts are one visit");
@@ -47,21 +47,21 @@ fn d4_an_open_circuit_fails_fast_and_says_why() {
 }
 
 #[test]
-fn d4_a_circuit_that_opened_without_an_answer_is_a_network_error() {
+fn a_circuit_without_a_response_is_a_network_error() {
     let stage = stage();
     assert_eq!(stage.fails("/drop").class(), FailureClass::NetworkError);
     let refused = stage.is_refused("/text/a", "open");
     assert_eq!(refused.class(), FailureClass::NetworkError);
     assert!(!refused.details().contains_key("status"));
     stage.skip(30);
-    // A body that breaks off is no good answer, whatever its head said.
+    // A truncated body is not a good response, whatever its head said.
     assert_eq!(stage.fails("/early-close").class(), FailureClass::NetworkError);
     stage.is_refused("/text/a", "open");
 }
 
-/// D4: an operation that may not be repeated was refused before anything of it was sent.
+/// An operation that must not be repeated was refused before anything of it was sent.
 #[test]
-fn d4_what_was_not_sent_may_be_sent_later_whatever_the_operation() {
+fn calls_blocked_by_a_circuit_are_retriable() {
     let stage = stage();
     stage.fails("/status/503");
     let post = stage.call("post", json!({"url": stage.upstream.url("/text/a"), "body": "once"}));
@@ -71,9 +71,9 @@ fn d4_what_was_not_sent_may_be_sent_later_whatever_the_operation() {
     assert_eq!(stage.count("/text"), 0);
 }
 
-/// P2, P6, P7, P8, P14: each category with its cooldown, the probe, and what comes of it; through the pipeline.
+/// Each category with its cooldown, the probe and its result, through the pipeline.
 #[test]
-fn p14_the_next_call_is_the_probe_and_decides() {
+fn the_call_after_the_cooldown_is_the_probe() {
     let stage = stage();
     for (path, closed_for, code) in [
         ("/status/503", 30, "unavailable"),
@@ -115,7 +115,7 @@ fn p14_the_next_call_is_the_probe_and_decides() {
     assert_eq!(words, round.repeat(6));
 }
 
-/// P8: a call that holds the probe says why it is not attempted again.
+/// A call that holds the probe reports why it is not attempted again.
 #[test]
 fn a_probe_is_not_retried() {
     let stage = stage();
@@ -126,9 +126,9 @@ fn a_probe_is_not_retried() {
     assert_eq!(stage.count("/status/503/probe"), 1);
 }
 
-/// P2, P16: what is not the host's trouble leaves the circuit as it is: denials, limits, the guest's own errors.
+/// Failures that the host did not cause leave the circuit unchanged: denials, limits, the guest's own errors.
 #[test]
-fn p16_denials_limits_and_guest_errors_do_not_count() {
+fn denials_limits_and_guest_errors_do_not_count() {
     let stage = stage();
     let quick = LimitRequest::parse(None, Some("700ms"), None).unwrap();
     let fuel = LimitRequest::parse(Some(5_000_000), None, None).unwrap();
@@ -154,9 +154,9 @@ fn p16_denials_limits_and_guest_errors_do_not_count() {
     stage.answers();
 }
 
-/// P16: a probe that ends in something that does not count decides nothing, and lets the next one try.
+/// A probe whose result does not count decides nothing, and lets the next one try.
 #[test]
-fn p16_a_probe_that_tells_nothing_leaves_it_half_open() {
+fn an_inconclusive_probe_leaves_the_circuit_half_open() {
     let stage = stage();
     stage.fails("/status/503");
     stage.skip(30);
@@ -173,9 +173,9 @@ fn p16_a_probe_that_tells_nothing_leaves_it_half_open() {
     );
 }
 
-/// The failure of a probe does not promise what holds for retries alone: when the circuit is tried is told by it.
+/// A probe's failure names no retry delay: the circuit decides when the next probe is sent.
 #[test]
-fn a_failed_probe_names_no_wait_that_the_circuit_refuses() {
+fn a_failed_probe_promises_no_retry_delay() {
     let stage = stage();
     stage.fails("/status/503");
     stage.skip(31);
@@ -185,9 +185,9 @@ fn a_failed_probe_names_no_wait_that_the_circuit_refuses() {
     assert_eq!(stage.count("/status/503/probe"), 1);
 }
 
-/// P9: 401 and 402 are about a credential; who carries none is refused, and nobody else is by it.
+/// 401 and 402 concern a credential: a refused call without one blocks no other call.
 #[test]
-fn p9_who_carries_no_credential_shuts_nobody_out() {
+fn calls_without_a_credential_block_no_others() {
     let stage = stage();
     assert_eq!(stage.fails("/status/401").code(), "auth");
     assert_eq!(stage.fails("/status/402").code(), "payment_required");
@@ -198,7 +198,7 @@ fn p9_who_carries_no_credential_shuts_nobody_out() {
 
 /// A connector that waits for a moment only has learned nothing about the host.
 #[test]
-fn the_impatience_of_a_connector_is_not_held_against_the_host() {
+fn a_guest_timeout_does_not_count_against_the_host() {
     let stage = stage();
     let args =
         json!({"url": stage.upstream.url("/slow/400"), "body": "x", "labels": ["a"], "patience_ms": 1});
@@ -207,9 +207,9 @@ fn the_impatience_of_a_connector_is_not_held_against_the_host() {
     stage.answers();
 }
 
-/// C3: without a breaker in the profile or the configuration there is none, and an open circuit stops nobody.
+/// Without a breaker in the profile or the configuration there is no circuit, and an open one stops no call.
 #[test]
-fn c3_without_a_breaker_nothing_is_kept_or_asked() {
+fn without_a_breaker_no_circuit_is_kept() {
     let stage = stage();
     let standard =
         |path: &str| Call::new(example("probe"), "fetch", json!({"url": stage.upstream.url(path)}));
@@ -223,9 +223,9 @@ fn c3_without_a_breaker_nothing_is_kept_or_asked() {
     stage.is_refused("/text/b", "open");
 }
 
-/// P17: the third failed call within a minute opens it.
+/// The third failed call within a minute opens it.
 #[test]
-fn p17_the_windowed_breaker_counts_calls() {
+fn the_windowed_breaker_counts_calls() {
     let stage = stage();
     let windowed = |stage: &Stage, path: &str| {
         let call = stage.fetch(path).retry(RetryProfile::named("failover-windowed").unwrap());
@@ -243,11 +243,16 @@ fn p17_the_windowed_breaker_counts_calls() {
 
 /// A retry finds the circuit opened by others: the candidate stops with its own failure.
 #[test]
-fn a_circuit_that_others_open_stops_the_retries_of_a_call() {
+fn a_circuit_opened_by_others_stops_retries() {
     let stage = stage();
-    let others = Stage { upstream: stage.upstream, clock: stage.clock.clone(), host: stage.host.clone() };
+    let others = Stage {
+        upstream: stage.upstream,
+        clock: stage.clock.clone(),
+        host: stage.host.clone(),
+        own_home: None,
+    };
     // The wait that this call announces is skipped; the wait of the machine is what is left of it for the others.
-    let slow = cofferdam_test_support::Skipping::new();
+    let slow = cofferdam_test_support::ManualClock::new();
     let host = stage
         .home()
         .builder()
@@ -256,11 +261,11 @@ fn a_circuit_that_others_open_stops_the_retries_of_a_call() {
     let host = host.allow_private(stage.upstream.host_port()).build().unwrap();
     let call = stage.fetch("/status/503/mine");
     let failure = run(async {
-        let mine = tokio::spawn(async move { host.run(call).await });
+        let mine = tokio::spawn(async move { host.run(call).await.outcome });
         while slow.waits_ms().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        failed(others.host.run(others.fetch("/status/503/theirs")).await);
+        failed(others.host.run(others.fetch("/status/503/theirs")).await.outcome);
         failed(mine.await.unwrap())
     });
     assert_eq!(failure.code(), "unavailable");
@@ -269,18 +274,18 @@ fn a_circuit_that_others_open_stops_the_retries_of_a_call() {
 }
 
 #[test]
-fn a_host_that_hangs_until_the_wall_time_opens_its_circuit() {
+fn a_host_that_hangs_opens_its_circuit() {
     let stage = stage();
     let hangs = |path: &'static str, call: Call, skipped: u64| {
         let (host, before) = (stage.host.clone(), stage.count(path));
-        let running = begin(async move { host.run(call).await });
+        let running = begin(async move { host.run(call).await.outcome });
         while stage.count(path) == before {
             std::thread::sleep(Duration::from_millis(5));
         }
         stage.clock.skip(Duration::from_secs(skipped));
         assert_eq!(failed(run(running).unwrap()).code(), "wall_time");
     };
-    // Whoever gives a host next to no time says nothing about it.
+    // A call with almost no time says nothing about the host.
     let soon = LimitRequest::parse(None, Some("500ms"), None).unwrap();
     hangs("/hang/soon", stage.fetch("/hang/soon").limits(soon), 0);
     assert_eq!(stage.state(), "closed");

@@ -8,11 +8,11 @@ use cofferdam::{Call, HostErrorKind};
 use serde_json::{Value, json};
 
 use crate::envelope;
-use crate::world::{example, refused, run, world};
+use crate::shared_host::{example, refused, run, shared_host};
 
 #[test]
-fn every_shape_of_value_comes_back_as_json() {
-    let world = world();
+fn every_shape_of_value_is_returned_as_json() {
+    let world = shared_host();
     let hello = |op: &str, args: Value| world.value("hello", op, args);
     assert_eq!(
         hello("greet", json!({"name": "Ada"})),
@@ -40,21 +40,21 @@ fn every_shape_of_value_comes_back_as_json() {
 }
 
 #[test]
-fn a_megabyte_of_bytes_goes_in_and_comes_out() {
+fn a_megabyte_of_bytes_round_trips() {
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
     let args = json!({ "bytes": STANDARD.encode(bytes) });
-    assert_eq!(world().value("hello", "reverse", args), json!(STANDARD.encode(reversed)));
+    assert_eq!(shared_host().value("hello", "reverse", args), json!(STANDARD.encode(reversed)));
 }
 
 #[test]
-fn options_within_options_tell_none_from_some_none() {
+fn nested_options_distinguish_none_from_some_none() {
     let people = json!([
         {"full_name": "A", "nick_names": []},
         {"full_name": "B", "age": 30, "address": {"some": null}, "nick_names": ["b", ""]},
         {"full_name": "C", "age": 40, "address": {"some": "here"}, "nick_names": []},
     ]);
-    let sorted = world().value("hello", "by_age", json!({"people": people}));
+    let sorted = shared_host().value("hello", "by_age", json!({"people": people}));
     let names: Vec<_> = sorted.as_array().unwrap().iter().map(|person| &person["full_name"]).collect();
     assert_eq!(names, ["C", "B", "A"]);
     assert_eq!(
@@ -64,21 +64,21 @@ fn options_within_options_tell_none_from_some_none() {
 }
 
 #[test]
-fn numbers_that_json_has_no_word_for_are_strings() {
+fn numbers_without_a_json_form_are_strings() {
     let scalars = |fraction: Value, big: Value| {
         json!({"value": {"truth": false, "small": 0, "short": 0, "big": big, "low": "-9223372036854775808",
                          "fraction": fraction, "letter": "x", "text": ""}})
     };
     for word in ["NaN", "Infinity", "-Infinity"] {
         let echoed =
-            world().value("hello", "echo_scalars", scalars(json!(word), json!("18446744073709551615")));
+            shared_host().value("hello", "echo_scalars", scalars(json!(word), json!("18446744073709551615")));
         assert_eq!(echoed["fraction"], word);
         assert_eq!((&echoed["big"], &echoed["low"]), (&json!(u64::MAX), &json!(i64::MIN)));
     }
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_refused_before_anything_runs_and_the_path_is_named() {
+fn invalid_arguments_are_rejected_with_their_path() {
     let good = json!({"truth": true, "small": 1, "short": 1, "big": 1, "low": 1, "fraction": 1, "letter": "x", "text": ""});
     let scalars = |field: &str, value: Value| {
         let mut scalars = good.clone();
@@ -114,7 +114,7 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs_and_the_path_is_na
         ("by_age", json!({"people": [{"full_name": "A"}]}), "nick_names"),
     ];
     for (op, args, path) in cases {
-        let error = refused(world().call("hello", op, args.clone()));
+        let error = refused(shared_host().call("hello", op, args.clone()));
         assert_eq!(error.kind(), HostErrorKind::Validation, "{op} {args}");
         assert!(error.message().contains(path), "{op} {args}: {}", error.message());
         envelope::check_host_error(&error);
@@ -124,24 +124,24 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs_and_the_path_is_na
 #[test]
 fn arguments_that_are_too_large_are_a_limit() {
     let text = "x".repeat(5 * 1024 * 1024);
-    let failure = world().failure("hello", "greet", json!({"name": text}));
+    let failure = shared_host().failure("hello", "greet", json!({"name": text}));
     envelope::check(&failure, envelope::limit("payload"));
 }
 
 #[test]
-fn unknown_names_are_refused_with_the_nearest_that_exists() {
-    let error = refused(world().call("hello", "greeet", json!({})));
+fn unknown_names_are_rejected_with_suggestions() {
+    let error = refused(shared_host().call("hello", "greeet", json!({})));
     assert_eq!(error.kind(), HostErrorKind::OpNotFound);
     assert!(error.hint().unwrap().contains("`greet`"), "{:?}", error.hint());
     let unknown = cofferdam_test_support::connector("github://cofferdam/helo@0.1.0");
-    let error = refused(run(world().host.call(&unknown, "greet", json!({}))));
+    let error = refused(run(shared_host().host.call(&unknown, "greet", json!({}))));
     assert_eq!(error.kind(), HostErrorKind::ConnectorNotFound);
     assert!(error.hint().unwrap().contains("github://cofferdam/hello@0.1.0"), "{:?}", error.hint());
 }
 
 #[test]
 fn a_call_knows_its_key_its_attempt_and_its_deadline() {
-    let world = world();
+    let world = shared_host();
     let first = world.value("probe", "call_info", json!({}));
     let second = world.value("probe", "call_info", json!({}));
     assert_eq!(first["attempt"], 1);
@@ -149,16 +149,16 @@ fn a_call_knows_its_key_its_attempt_and_its_deadline() {
     assert!(first["deadline_ms"].as_u64().unwrap() > 0);
     assert_ne!(first["idempotency_key"], second["idempotency_key"], "a new call has a new key");
     let call = Call::new(example("probe"), "call_info", json!({})).idempotency_key("order-17");
-    assert_eq!(run(world.host.run(call)).unwrap()["idempotency_key"], "order-17");
+    assert_eq!(run(world.host.run(call)).outcome.unwrap()["idempotency_key"], "order-17");
     for bad in ["", "two words", "line\nend", "order~1", "order:post", &"x".repeat(201)] {
         let call = Call::new(example("probe"), "call_info", json!({})).idempotency_key(bad);
-        assert_eq!(refused(run(world.host.run(call))).kind(), HostErrorKind::Validation, "{bad:?}");
+        assert_eq!(refused(run(world.host.run(call)).outcome).kind(), HostErrorKind::Validation, "{bad:?}");
     }
 }
 
 #[test]
-fn a_guest_finds_nothing_of_the_machine_around_it() {
-    let world = world();
+fn a_guest_sees_nothing_of_the_machine() {
+    let world = shared_host();
     let found = world.value("probe", "env", json!({}));
     assert_eq!(found["environment"], json!([]), "{found}");
     assert!(found["arguments"].as_array().unwrap().iter().all(|argument| argument == ""), "{found}");
@@ -171,11 +171,15 @@ fn a_guest_finds_nothing_of_the_machine_around_it() {
 }
 
 fn repository(name: &str) -> Value {
-    json!({"owner": "acme", "name": name, "base_url": world().upstream.url("")})
+    json!({"owner": "acme", "name": name, "base_url": shared_host().upstream.url("")})
 }
 
 fn list(name: &str, limit: Value) -> Value {
-    world().value("github-issues", "list_issues", json!({"repository": repository(name), "limit": limit}))
+    shared_host().value(
+        "github-issues",
+        "list_issues",
+        json!({"repository": repository(name), "limit": limit}),
+    )
 }
 
 #[test]
@@ -185,16 +189,20 @@ fn issues_are_listed_across_pages_by_link() {
     assert_eq!(numbers.len(), 250);
     assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), 250, "none twice");
     assert_eq!(all["more"], false);
-    assert_eq!(world().upstream.seen("/repos/acme/issues-250/issues?").len(), 3, "100 a page");
+    assert_eq!(shared_host().upstream.seen("/repos/acme/issues-250/issues?").len(), 3, "100 a page");
     let some = list("issues-251", json!(120));
     assert_eq!((some["issues"].as_array().unwrap().len(), &some["more"]), (120, &json!(true)));
-    assert_eq!(world().upstream.seen("/repos/acme/issues-251/issues?").len(), 2, "no page more than needed");
+    assert_eq!(
+        shared_host().upstream.seen("/repos/acme/issues-251/issues?").len(),
+        2,
+        "no page more than needed"
+    );
     assert_eq!(list("issues-0", Value::Null), json!({"issues": [], "more": false}));
 }
 
 #[test]
-fn an_issue_is_got() {
-    let issue = world().value(
+fn an_issue_is_fetched() {
+    let issue = shared_host().value(
         "github-issues",
         "get_issue",
         json!({"repository": repository("issues-9"), "number": 7}),
@@ -204,22 +212,22 @@ fn an_issue_is_got() {
 }
 
 #[test]
-fn an_issue_is_created_under_the_key_of_the_call_where_a_service_honours_one() {
-    let world = world();
+fn an_issue_is_created_once_per_idempotency_key() {
+    let world = shared_host();
     let args = json!({"repository": repository("issues-3"), "title": "It leaks", "body": "Look.", "labels": ["bug"]});
     let create = |args: &Value| {
         Call::new(example("github-issues"), "create_issue", args.clone()).idempotency_key("k-1")
     };
-    let first = run(world.host.run(create(&args))).unwrap();
+    let first = run(world.host.run(create(&args))).outcome.unwrap();
     assert_eq!((&first["number"], &first["title"]), (&json!(4), &json!("It leaks")));
-    // The host has the outcome on record; where it has forgotten that, the service knows the key, too.
-    let again = run(world.host.run(create(&args))).unwrap();
+    // The host has logged the outcome; if it has lost that, the service still knows the key.
+    let again = run(world.host.run(create(&args))).outcome.unwrap();
     assert_eq!(again, first, "the same key creates nothing twice");
     let forgetful = world.home.builder().allow_private(world.upstream.host_port());
     let forgetful = forgetful.key_ttl(std::time::Duration::ZERO).build().unwrap();
     let forgotten = |key: &str| {
         let call = Call::new(example("github-issues"), "create_issue", args.clone());
-        run(forgetful.run(call.idempotency_key(key))).unwrap()
+        run(forgetful.run(call.idempotency_key(key))).outcome.unwrap()
     };
     assert_eq!((&forgotten("k-2")["number"], &forgotten("k-2")["number"]), (&json!(5), &json!(5)));
     let posts = world.upstream.seen("/repos/acme/issues-3/issues");
@@ -235,7 +243,7 @@ fn an_issue_is_created_under_the_key_of_the_call_where_a_service_honours_one() {
 
 #[test]
 fn a_redirect_is_shown_to_the_guest_and_not_followed() {
-    let world = world();
+    let world = shared_host();
     let to = world.elsewhere.url("/text/followed");
     let url = world.upstream.url(&format!("/redirect?to={to}"));
     let response = world.value("probe", "fetch", json!({"url": url}));
@@ -244,8 +252,8 @@ fn a_redirect_is_shown_to_the_guest_and_not_followed() {
 }
 
 #[test]
-fn a_request_says_nothing_that_the_guest_may_not_say() {
-    let world = world();
+fn a_request_has_no_forbidden_headers() {
+    let world = shared_host();
     let response = world.value("probe", "fetch", json!({"url": world.upstream.url("/echo")}));
     let echo: Value = serde_json::from_str(response["body"].as_str().unwrap()).unwrap();
     let names: Vec<_> =
@@ -257,26 +265,26 @@ fn a_request_says_nothing_that_the_guest_may_not_say() {
 }
 
 #[test]
-fn a_large_request_arrives_whole() {
+fn a_large_request_arrives_complete() {
     let body = "x".repeat(3 * 1024 * 1024);
-    let url = world().upstream.url("/text/large");
-    assert_eq!(world().value("probe", "post", json!({"url": url, "body": body}))["status"], 200);
-    let seen = world().upstream.seen("/text/large");
+    let url = shared_host().upstream.url("/text/large");
+    assert_eq!(shared_host().value("probe", "post", json!({"url": url, "body": body}))["status"], 200);
+    let seen = shared_host().upstream.seen("/text/large");
     assert_eq!((seen.len(), seen[0].body.len()), (1, body.len()));
     assert!(seen[0].header("idempotency-key").is_some());
 }
 
 #[test]
-fn a_chatty_guest_is_not_a_failed_guest() {
-    let world = world();
+fn a_guest_that_writes_much_does_not_fail() {
+    let world = shared_host();
     assert_eq!(world.value("probe", "log_flood", json!({"lines": 5_000, "length": 100})), Value::Null);
     assert_eq!(world.value("probe", "log_flood", json!({"lines": 3, "length": 100_000})), Value::Null);
     assert_eq!(world.value("probe", "stdout_flood", json!({"bytes": 1_000_000})), Value::Null);
 }
 
 #[test]
-fn the_same_call_burns_the_same_fuel() {
-    let world = world();
+fn the_same_call_uses_the_same_fuel() {
+    let world = shared_host();
     let burnt = || {
         let before = records_of("areas").len();
         world.value("hello", "areas", json!({"shapes": ["empty", {"circle": 2}]}));
@@ -286,7 +294,7 @@ fn the_same_call_burns_the_same_fuel() {
 }
 
 fn records_of(op: &str) -> Vec<Option<String>> {
-    cofferdam_test_support::records::records(|record| {
+    cofferdam_test_support::log_capture::records(|record| {
         record.get("op") == Some(op)
             && record.get("outcome") == Some("value")
             && record.get("memory_bytes").is_some()

@@ -1,16 +1,16 @@
-//! Dropping a call ends it: the guest, its request, and the record says so.
+//! Dropping a call ends it and its request, and is logged.
 
-#[path = "cancellation/moments.rs"]
-mod moments;
+#[path = "cancellation/wait_points.rs"]
+mod wait_points;
 
 use std::time::{Duration, Instant};
 
-use cofferdam_test_support::{Upstream, records};
+use cofferdam_test_support::{Upstream, log_capture};
 use serde_json::json;
 
-use crate::world::{example, run, world};
+use crate::shared_host::{example, run, shared_host};
 
-/// Waits until the server has noticed that whoever asked for `path` went away.
+/// Waits until the server has noticed that the client of `path` disconnected.
 #[track_caller]
 pub(crate) fn abandoned(upstream: &Upstream, path: &str) {
     let patience = Instant::now() + Duration::from_secs(30);
@@ -21,8 +21,8 @@ pub(crate) fn abandoned(upstream: &Upstream, path: &str) {
 }
 
 #[test]
-fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
-    let world = world();
+fn a_dropped_call_is_logged_as_cancelled() {
+    let world = shared_host();
     let url = world.upstream.url("/hang/cancelled");
     run(async {
         let host = world.host.clone();
@@ -36,7 +36,7 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
         assert!(task.await.unwrap_err().is_cancelled());
     });
     abandoned(&world.upstream, "/hang/cancelled");
-    let cancelled = records::records(|record| {
+    let cancelled = log_capture::records(|record| {
         record.get("outcome") == Some("cancelled")
             && record.get("op") == Some("fetch")
             && record.get("connector") == Some("github://cofferdam/probe@0.1.0")
@@ -50,8 +50,8 @@ fn a_dropped_call_ends_its_request_and_is_recorded_as_cancelled() {
 }
 
 #[test]
-fn a_dropped_call_that_spins_frees_its_place() {
-    let world = world();
+fn a_dropped_spinning_call_frees_its_slot() {
+    let world = shared_host();
     run(async {
         let probe = example("probe");
         for _ in 0..40 {

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cofferdam_test_support::{Cli, Home, Ran, Signer, guests, package};
+use cofferdam_test_support::{Cli, CommandResult, Home, Signer, guests, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope;
-use crate::world::world;
+use crate::shared_host::shared_host;
 
-/// A home with a working directory of its own, as an author has them.
+/// A home with a separate working directory, like an author's.
 pub(crate) struct Desk {
     home: Home,
     cli: Cli,
@@ -24,8 +24,12 @@ pub(crate) fn desk() -> Desk {
 }
 
 impl Desk {
-    pub(crate) fn run(&self, line: &str) -> Ran {
+    pub(crate) fn run(&self, line: &str) -> CommandResult {
         self.cli.run(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    pub(crate) fn cli(&self) -> &Cli {
+        &self.cli
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -41,11 +45,11 @@ impl Desk {
 
 /// A command over the home in which the example guests are installed.
 pub(crate) fn example_cli() -> Cli {
-    Cli::new(COFFERDAM, world().home.path())
+    Cli::new(COFFERDAM, shared_host().home.path())
 }
 
 /// The environment by which cargo and rustc are found, and the compiler that has the target.
-fn with_toolchain(command: &mut Command) -> &mut Command {
+pub(crate) fn with_toolchain(command: &mut Command) -> &mut Command {
     let component = guests::component("hello").unwrap_or_else(|error| panic!("{error}"));
     command.env("CARGO_TARGET_DIR", component.ancestors().nth(3).unwrap());
     for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "XDG_CACHE_HOME"] {
@@ -63,7 +67,7 @@ fn with_toolchain(command: &mut Command) -> &mut Command {
 }
 
 #[test]
-fn from_source_to_a_call_and_back_to_nothing() {
+fn a_connector_is_built_installed_called_and_removed() {
     let desk = desk();
     let hello = package::repository().join("examples/hello");
     let package = desk.path("hello.wasm");
@@ -105,7 +109,7 @@ fn from_source_to_a_call_and_back_to_nothing() {
     };
     assert_eq!(
         operation(&inspected, "greet")["docs"].as_str().unwrap().lines().next(),
-        Some("Greets somebody.")
+        Some("Greets a person.")
     );
     let file = desk.run("inspect hello.wasm --format json").json();
     assert_eq!(file["operations"], inspected["operations"], "a file is inspected as what is installed is");
@@ -135,7 +139,7 @@ fn a_component_of_another_toolchain_is_packed() {
 }
 
 #[test]
-fn a_missing_target_is_named_with_the_command_that_adds_it() {
+fn a_missing_compile_target_names_the_fix() {
     let desk = desk();
     let rustc = desk.path("rustc");
     fs::write(&rustc, "#!/bin/sh\necho /nowhere/lib/rustlib/wasm32-wasip2/lib\n").unwrap();
@@ -149,7 +153,7 @@ fn a_missing_target_is_named_with_the_command_that_adds_it() {
 }
 
 #[test]
-fn the_secret_key_is_its_owner_s_and_is_never_shown() {
+fn the_secret_key_is_private_and_never_shown() {
     let desk = desk();
     desk.quiet();
     let generated = desk.run("key generate --out my.key");
@@ -182,7 +186,7 @@ fn the_secret_key_is_its_owner_s_and_is_never_shown() {
 }
 
 #[test]
-fn keys_are_trusted_listed_revoked_and_forgotten() {
+fn keys_are_trusted_listed_revoked_and_removed() {
     let desk = desk();
     let key = Signer::new().public().to_string();
     desk.run(&format!("trust add {key} --for github://acme/*")).ok();
@@ -201,16 +205,16 @@ fn keys_are_trusted_listed_revoked_and_forgotten() {
 }
 
 #[test]
-fn a_call_s_outcome_is_on_stdout_and_its_class_is_the_exit_code() {
+fn outcome_goes_to_stdout_and_class_to_the_exit_code() {
     let cli = example_cli();
     let value = cli.run(&["call", "github://cofferdam/hello", "divide", r#"{"dividend": 7, "divisor": 2}"#]);
     assert_eq!(value.stderr, "", "a call that works says nothing else");
     assert_eq!(value.json(), json!([3, 1]));
-    let upstream = world().upstream.host_port();
-    let url = |path: &str| format!("url={}", world().upstream.url(path));
-    let elsewhere = format!("url={}", world().elsewhere.url("/text/x"));
-    let closed = format!("url=http://localhost:{}/", world().closed_port);
-    let closed_host = format!("localhost:{}", world().closed_port);
+    let upstream = shared_host().upstream.host_port();
+    let url = |path: &str| format!("url={}", shared_host().upstream.url(path));
+    let elsewhere = format!("url={}", shared_host().elsewhere.url("/text/x"));
+    let closed = format!("url=http://localhost:{}/", shared_host().closed_port);
+    let closed_host = format!("localhost:{}", shared_host().closed_port);
     // A command waits between attempts in earnest: here what fails in passing is not repeated.
     let cases: [(&str, &[&str], u8); 7] = [
         ("fetch", &["--arg", &elsewhere], 77),
@@ -240,7 +244,7 @@ fn a_call_s_outcome_is_on_stdout_and_its_class_is_the_exit_code() {
 }
 
 #[test]
-fn what_the_user_can_correct_has_a_way_on_and_an_exit_code_of_its_own() {
+fn user_errors_have_a_fix_and_an_exit_code() {
     let cli = example_cli();
     let cases: [(&[&str], u8, &str); 10] = [
         (&["call", "github://cofferdam/hello", "greeet"], 66, "greet"),
@@ -266,7 +270,7 @@ fn what_the_user_can_correct_has_a_way_on_and_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn arguments_come_from_a_file_and_from_a_pipe() {
+fn arguments_are_read_from_a_file_or_a_pipe() {
     let desk = desk();
     let cli = example_cli();
     fs::write(desk.path("args.json"), r#"{"name": "Ada"}"#).unwrap();
@@ -280,19 +284,19 @@ fn arguments_come_from_a_file_and_from_a_pipe() {
 }
 
 #[test]
-fn the_configuration_lets_the_operator_allow_a_private_host() {
+fn the_configuration_can_allow_a_private_host() {
     let desk = desk();
-    let (name, bytes) = world().packages.iter().find(|(name, _)| *name == "probe").unwrap();
+    let (name, bytes) = shared_host().packages.iter().find(|(name, _)| *name == "probe").unwrap();
     assert_eq!(*name, "probe");
     let signer = Signer::new();
     desk.home.trust(&signer.public(), "github://cofferdam/*");
     fs::write(desk.path("probe.wasm"), bytes).unwrap();
     fs::write(desk.path("probe.wasm.dsse.json"), signer.sign(bytes)).unwrap();
     desk.run("install probe.wasm").ok();
-    let url = format!("url={}", world().upstream.url("/text/configured"));
+    let url = format!("url={}", shared_host().upstream.url("/text/configured"));
     let call = ["call", "github://cofferdam/probe", "fetch", "--arg", &url];
     desk.cli.run(&call).fails(77).said("allow");
-    let allowed = format!("[network]\nallow_private = [\"{}\"]\n", world().upstream.host_port());
+    let allowed = format!("[network]\nallow_private = [\"{}\"]\n", shared_host().upstream.host_port());
     fs::write(desk.path("config.toml"), allowed).unwrap();
     assert_eq!(desk.cli.run(&call).json()["body"], "configured");
     fs::write(desk.path("config.toml"), "[network]\nallow_privat = []\n").unwrap();
@@ -302,7 +306,7 @@ fn the_configuration_lets_the_operator_allow_a_private_host() {
 }
 
 #[test]
-fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
+fn command_line_limits_apply_and_usage_is_reported() {
     let cli = example_cli();
     let hello = ["call", "github://cofferdam/hello", "greet", "--arg", "name=Ada"];
     let with = |options: &[&str]| cli.run(&[&hello[..], options].concat());
@@ -348,8 +352,8 @@ fn limits_come_from_the_command_line_and_what_was_used_goes_back() {
 
 /// A call that is ended by `signal` once the server has seen its request; with what it prints as JSON or prose.
 fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
-    let url = format!("url={}", world().upstream.url(path));
-    let allowed = world().upstream.host_port();
+    let url = format!("url={}", shared_host().upstream.url(path));
+    let allowed = shared_host().upstream.host_port();
     let mut args =
         vec!["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
     if json {
@@ -357,7 +361,7 @@ fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
     }
     let mut child =
         example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while world().upstream.seen(path).is_empty() {
+    while shared_host().upstream.seen(path).is_empty() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -371,22 +375,22 @@ fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
 }
 
 #[test]
-fn c21_ctrl_c_ends_the_call_and_its_request() {
+fn ctrl_c_ends_the_call_and_its_request() {
     let output = ended_by("-INT", "/hang/ctrl-c", false);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(output.stdout.is_empty());
     assert!(said.contains("cancelled") && said.contains("effects") && !said.contains("error"), "{said}");
-    crate::cancellation::abandoned(&world().upstream, "/hang/ctrl-c");
+    crate::cancellation::abandoned(&shared_host().upstream, "/hang/ctrl-c");
 }
 
 /// One line on standard output in any case: the second envelope, never a class.
 #[test]
-fn c21_a_signal_is_answered_in_json_too_also_between_two_attempts() {
+fn a_signal_is_reported_as_json_between_attempts() {
     for (signal, name, code, path) in [
         ("-INT", "SIGINT", 130, "/hang/json-int"),
         ("-TERM", "SIGTERM", 143, "/hang/json-term"),
-        // The answer asks for a wait that would fit, so that the call waits when it is told to end.
+        // The response asks for a wait that would fit, so the call is in backoff when the signal arrives.
         ("-INT", "SIGINT", 130, "/status/503?retry_after=20&wait=int"),
         ("-TERM", "SIGTERM", 143, "/status/503?retry_after=20&wait=term"),
     ] {
@@ -397,12 +401,12 @@ fn c21_a_signal_is_answered_in_json_too_also_between_two_attempts() {
         assert_eq!(envelope["error"]["code"], "cancelled", "{path}");
         let details = &envelope["error"]["details"];
         assert_eq!((&details["signal"], &details["attempts"]), (&json!(name), &json!(1)), "{path}");
-        assert_eq!(world().upstream.seen(path).len(), 1, "{path}: no further attempt");
+        assert_eq!(shared_host().upstream.seen(path).len(), 1, "{path}: no further attempt");
     }
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_error() {
+fn a_closed_output_pipe_is_not_an_error() {
     let mut child = example_cli()
         .command(&["inspect", "github://cofferdam/probe"])
         .stdout(Stdio::piped())
@@ -416,7 +420,7 @@ fn a_reader_that_has_read_enough_is_no_error() {
 }
 
 #[test]
-fn colour_is_for_terminals() {
+fn colour_is_only_for_terminals() {
     let plain = example_cli().run(&["inspect", "github://cofferdam/hello"]).ok();
     assert!(!plain.contains('\u{1b}'));
     let coloured = example_cli().run(&["inspect", "github://cofferdam/hello", "--color", "always"]).ok();
@@ -424,13 +428,13 @@ fn colour_is_for_terminals() {
 }
 
 #[test]
-fn inspect_shows_a_reviewer_what_there_is_to_fear() {
+fn inspect_shows_risks_to_the_reviewer() {
     let page = example_cli().run(&["inspect", "github://cofferdam/probe"]).ok();
     for shown in [
         "github://cofferdam/probe@0.1.0",
         "sha256:",
         "wasi:http/outgoing-handler",
-        &world().upstream.host_port(),
+        &shared_host().upstream.host_port(),
         "64 MiB",
         "fuel",
         "swallow_denial",
@@ -443,7 +447,7 @@ fn inspect_shows_a_reviewer_what_there_is_to_fear() {
     assert!(format!("{}{}", page.stdout, page.stderr).contains("CHANGED"), "{page:?}");
 }
 
-/// A home whose one package was changed after it was installed, in its docs section.
+/// A home whose only package was changed after its installation, in its docs section.
 fn tampered_copy() -> Home {
     let home = Home::new(COFFERDAM);
     let signer = Signer::new();
@@ -452,7 +456,7 @@ fn tampered_copy() -> Home {
     let manifest = package::manifest("github://acme/quiet", "1.0.0");
     let docs = cofferdam_model::package::ConnectorDocs::parse(docs.as_bytes()).unwrap();
     let bytes = cofferdam_model::package::embed(&package::quiet(), &manifest, &docs).unwrap();
-    crate::world::run(home.install(&bytes, &signer)).unwrap();
+    crate::shared_host::run(home.install(&bytes, &signer)).unwrap();
     let at = bytes.windows(9).position(|window| window == b"Harmless.").unwrap();
     let mut changed = bytes.clone();
     changed[at] = b'h';
@@ -461,7 +465,7 @@ fn tampered_copy() -> Home {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples() {
     let cli = example_cli();
     let top = cli.run(&["--help"]).ok();
     let commands = [
@@ -478,7 +482,7 @@ fn help_teaches() {
 }
 
 #[test]
-fn nothing_is_written_outside_the_home_or_inside_it_by_looking() {
+fn read_commands_write_no_files() {
     let desk = desk();
     let before = desk.home.snapshot();
     for line in ["list", "trust list", "--help", "inspect github://acme/none", "call github://acme/none run"]

@@ -1,18 +1,19 @@
-//! Nobody outside the crate can make a failure or a class of their choice, or change one, or read a secret.
+//! Code outside the crate cannot create or change a failure or a class, or read a secret.
 //!
 //! Each snippet is compiled by `rustc` against the very library that these tests are linked with, and
 //! has to fail with its error; the first has to compile, so that the others fail for their own reason.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
-/// What compiles: reading a failure.
+/// Code that compiles: reading a failure.
 const READS: &str = "pub fn read(f: &Failure) -> (FailureClass, FailureBoundary, &str, bool) {
     (f.class(), f.boundary(), f.message(), f.retriable())
 }";
 
-/// What does not: the error's code, and the code.
+/// Code that does not compile: the error's code, and the source.
 const REFUSED: [(&str, &str); 31] = [
     ("E0451", "pub fn make() -> Failure { Failure { inner: todo!() } }"),
     // The rights of the host's own crates are not in the facade.
@@ -30,8 +31,8 @@ const REFUSED: [(&str, &str); 31] = [
     ("E0616", "pub fn soften(f: &mut Failure) { f.inner.retriable = true; }"),
     ("E0596", "pub fn soften(f: &mut Failure) { f.details().clear(); }"),
     ("E0423", "pub fn id() -> AuditId { AuditId(String::new()) }"),
-    // No call without limits: they cannot be made but by resolving, have no default and no "none", and a
-    // request for them says an amount or leaves it to the next in rank.
+    // No call without limits: they can only be created by resolving, have no default and no "none", and a
+    // request for them gives an amount or leaves it to the next in rank.
     (
         "E0451",
         "pub fn make() -> Limits { Limits { fuel: 0, wall_time: todo!(), attempt_time: todo!(), memory: 0 } }",
@@ -45,7 +46,7 @@ const REFUSED: [(&str, &str); 31] = [
     ),
     ("E0451", "pub fn raise() -> LimitCeilings { LimitCeilings { fuel: u64::MAX, ..Default::default() } }"),
     ("E0308", "pub fn call(c: Call) -> Call { c.limits(None) }"),
-    // A secret cannot be shown, copied, kept or read.
+    // A secret cannot be printed, copied, stored or read.
     ("E0277", "pub fn show(s: &Secret) -> String { format!(\"{s:?}\") }"),
     ("E0277", "pub fn show(s: &Secret) -> String { format!(\"{s}\") }"),
     ("E0277", "pub fn show(s: &Secret) -> String { serde_json::to_string(s).unwrap() }"),
@@ -62,8 +63,9 @@ fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// The newest library of the crate `name` that is not newer than this binary.
-fn library(name: &str) -> PathBuf {
+/// The libraries of the crate `name` that are not newer than this binary, the newest first. There are several if
+/// other selections of packages were built with other features.
+fn built_libraries(name: &str) -> Vec<PathBuf> {
     // Another build may be taking files away while this looks.
     let built = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let this = built(&std::env::current_exe().unwrap());
@@ -73,17 +75,37 @@ fn library(name: &str) -> PathBuf {
         file.starts_with(&format!("lib{name}-")) && file.ends_with(".rlib")
     };
     let older = |path: &PathBuf| built(path).is_some_and(|time| Some(time) <= this);
-    files.filter(is_it).filter(older).max_by_key(built).unwrap_or_else(|| panic!("no library of {name}"))
+    let mut found: Vec<_> = files.filter(is_it).filter(older).collect();
+    found.sort_by_key(|path| std::cmp::Reverse(built(path)));
+    assert!(!found.is_empty(), "no library of {name}");
+    found
 }
 
-/// Compiles `code` as a library; the codes and texts of its errors.
+/// Compiles `code` after the imports of the snippets.
 fn errors(name: &str, code: &str) -> Vec<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join(format!("{name}.rs"));
     let uses = "use cofferdam_core::limits::{LimitCeilings, LimitRequest, Limits};\n\
                 use cofferdam_core::secret::{Scanner, Secret};\n\
                 use cofferdam::{AuditId, FailureBoundary, Call, Failure, FailureClass};\n";
-    fs::write(&source, format!("{uses}{code}\n")).unwrap();
+    compile(name, &format!("{uses}{code}\n"))
+}
+
+/// Compiles `code` as a library, and returns the codes and texts of its errors.
+pub(crate) fn compile(name: &str, code: &str) -> Vec<String> {
+    /// The build of serde_json that the host's crates use.
+    static SERDE_JSON: LazyLock<PathBuf> = LazyLock::new(|| {
+        let probe = "pub fn new(of: cofferdam::ConnectorRef, args: serde_json::Value) -> cofferdam::Call {
+            cofferdam::Call::new(of, \"\", args)
+        }";
+        let mut builds = built_libraries("serde_json").into_iter();
+        builds.find(|build| compile_with(build, "probe", probe).is_empty()).unwrap()
+    });
+    compile_with(&SERDE_JSON, name, code)
+}
+
+fn compile_with(serde_json: &Path, name: &str, code: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join(format!("{name}.rs"));
+    fs::write(&source, code).unwrap();
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
     command.args([
@@ -99,8 +121,10 @@ fn errors(name: &str, code: &str) -> Vec<String> {
     ]);
     command.arg("--out-dir").arg(dir.path()).arg("-L").arg(libraries());
     command.arg("-L").arg(format!("dependency={}", libraries().display()));
-    for library_name in ["cofferdam", "cofferdam_core", "serde_json"] {
-        command.arg("--extern").arg(format!("{library_name}={}", library(library_name).display()));
+    let newest = |name: &str| built_libraries(name).swap_remove(0);
+    let libraries = [("cofferdam", newest("cofferdam")), ("cofferdam_core", newest("cofferdam_core"))];
+    for (library_name, path) in libraries.into_iter().chain([("serde_json", serde_json.to_owned())]) {
+        command.arg("--extern").arg(format!("{library_name}={}", path.display()));
     }
     let output =
         command.arg(source).current_dir(cofferdam_test_support::package::repository()).output().unwrap();

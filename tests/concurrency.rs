@@ -1,4 +1,4 @@
-//! Many calls at once: a thousand waiting on the network, guests that spin beside others, no room left.
+//! Concurrent calls: a thousand waiting on the network, spinning guests among others, a full host.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use cofferdam_test_support::{Home, Signer, Upstream, connector, process};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::world::{example, failed, refused, run, world};
+use crate::shared_host::{example, failed, refused, run, shared_host};
 
-/// A host of its own, with the probe: how much it runs at once is what these tests are about.
+/// A separate host with the probe, because these tests depend on its concurrency.
 fn host(concurrency: u32, upstream: &Upstream) -> (Home, Host) {
     let home = Home::with_compiler(Compiler::in_process());
     let signer = Signer::new();
@@ -27,17 +27,17 @@ fn within(op: &str, args: serde_json::Value, wall_time: &str) -> Call {
     Call::new(example("probe"), op, args).limits(limits)
 }
 
-/// 1,000 requests reach the server before it has answered any: all the calls are in flight at once. What
-/// they hold is bounded, and no call has a thread.
+/// 1,000 requests reach the server before it has answered any, so all calls are in flight at once. Their memory
+/// is bounded, and no call has a thread.
 #[test]
-fn a_thousand_calls_wait_on_the_network_in_one_process() {
+fn one_process_holds_a_thousand_waiting_calls() {
     const CALLS: usize = 1_000;
     process::raise_open_files();
     let upstream = Upstream::start();
     let (_home, host) = host(1_000, &upstream);
     let fetch = |path: &str| {
         let (host, call) = (host.clone(), within("fetch", json!({"url": upstream.url(path)}), "300s"));
-        async move { host.run(call).await }
+        async move { host.run(call).await.outcome }
     };
     run(fetch("/text/warm")).unwrap();
     let (memory, threads) = (process::resident_bytes(), process::threads());
@@ -54,7 +54,7 @@ fn a_thousand_calls_wait_on_the_network_in_one_process() {
         let each = process::resident_bytes().saturating_sub(memory) / CALLS as u64;
         // About 100 KiB were measured, both ends of the connection included.
         assert!(each < 512 * 1024, "{each} bytes for each waiting call");
-        // The rest of the test binary goes on meanwhile: a thread for each call is what must not be.
+        // The rest of the test binary runs meanwhile: there must not be a thread for each call.
         assert!(process::threads() < threads + 100, "{} threads, {threads} before", process::threads());
         calls.shutdown().await;
     });
@@ -64,32 +64,32 @@ fn a_thousand_calls_wait_on_the_network_in_one_process() {
 /// On two threads, 64 guests that never yield by themselves, and one that only sleeps: all are ended by
 /// their own deadlines, and none by another's.
 #[test]
-fn spinning_guests_do_not_delay_the_deadlines_of_others() {
+fn spinning_guests_do_not_delay_other_deadlines() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // Of its own: nobody waits for a turn.
-    let host = world().home.builder().concurrency(66).build().unwrap();
+    // A separate host, so that no call waits in the queue.
+    let host = shared_host().home.builder().concurrency(66).build().unwrap();
     runtime.block_on(async {
         let mut calls = JoinSet::new();
         for guest in 0..66 {
             let (op, args) = if guest < 64 { ("spin", json!({})) } else { ("sleep", json!({"ms": 60_000})) };
             let (host, call) = (host.clone(), within(op, args, "1s"));
-            calls.spawn(async move { host.run(call).await });
+            calls.spawn(async move { host.run(call).await.outcome });
         }
         while let Some(ended) = calls.join_next().await {
             let failure = failed(ended.unwrap());
             assert_eq!(failure.details()["limit"], "wall_time");
-            // What is measured is milliseconds; a loaded machine gets a margin, and a host whose guests
-            // wait for one another needs 32 times as long.
+            // The measured times are milliseconds. A loaded machine gets a margin; a host whose guests wait for
+            // one another needs 32 times as long.
             let used = failure.details()["used"].as_u64().unwrap();
             assert!((1_000..8_000).contains(&used), "{used} ms");
         }
     });
 }
 
-/// One slot that is taken and 64 calls in line: the next is told that the host is busy, which is neither a
-/// failure of the connector nor a denial, and those in line are run in turn.
+/// One running call and 64 queued ones: the next is refused as busy, which is neither a failure of the
+/// connector nor a denial, and the queued ones run in turn.
 #[test]
-fn a_full_host_queues_up_to_a_bound_and_then_says_that_it_is_busy() {
+fn a_full_host_queues_and_then_reports_busy() {
     let upstream = Upstream::start();
     let (_home, host) = host(1, &upstream);
     run(async {
@@ -104,19 +104,19 @@ fn a_full_host_queues_up_to_a_bound_and_then_says_that_it_is_busy() {
         for call in &mut line {
             assert!(!advance(call).await, "it waits for its turn");
         }
-        let refused = refused(host.run(within("sleep", json!({"ms": 1}), "60s")).await);
+        let refused = refused(host.run(within("sleep", json!({"ms": 1}), "60s")).await.outcome);
         assert_eq!(refused.kind(), HostErrorKind::Busy);
         drop(first);
         for call in line {
-            call.await.unwrap();
+            call.await.outcome.unwrap();
         }
     });
 }
 
-/// With as many memories as a call may have, two calls need more than the pool of two slots: they take turns,
-/// although each has a slot, and none is told that there is no room.
+/// With the maximum number of memories per call, two calls need more than the pool of two slots: they take
+/// turns, although each has a slot, and neither is refused.
 #[test]
-fn calls_of_many_parts_wait_for_room_in_the_pool() {
+fn large_calls_wait_for_pool_space() {
     let part = "(core module $part (memory (export \"memory\") 1))";
     let parts: String = (0..7).map(|at| format!("(core instance $p{at} (instantiate $part))")).collect();
     let body = format!(
@@ -144,27 +144,27 @@ fn calls_of_many_parts_wait_for_room_in_the_pool() {
     });
 }
 
-/// Polls once; whether it is done.
+/// Polls once and returns whether it is ready.
 async fn advance<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
         .await
 }
 
-/// Whoever waits for a turn waits no longer than the call would run, and an action no longer than its own time: they
-/// have given up by then, and what ran later would run beside what they asked anew.
+/// A queued call waits no longer than the call may run, and an action no longer than its own time. The caller
+/// has given up by then, and a late run would overlap with its next request.
 #[test]
-fn a_turn_is_waited_for_as_long_as_the_call_may_run() {
+fn queueing_counts_towards_the_wall_time() {
     let upstream = Upstream::start();
     let (_home, host) = host(1, &upstream);
     let long = {
         let (host, call) = (host.clone(), within("fetch", json!({"url": upstream.url("/hang")}), "60s"));
-        crate::world::begin(async move { host.run(call).await })
+        crate::shared_host::begin(async move { host.run(call).await.outcome })
     };
     while upstream.seen("/hang").is_empty() {
         std::thread::sleep(Duration::from_millis(2));
     }
     let url = upstream.url("/text/late");
-    let error = refused(run(host.run(within("fetch", json!({"url": url}), "200ms"))));
+    let error = refused(run(host.run(within("fetch", json!({"url": url}), "200ms"))).outcome);
     assert_eq!(error.kind(), HostErrorKind::Busy);
     assert!(error.message().contains("Nothing was run"), "{error}");
     assert!(!long.is_finished(), "it was busy all the time");

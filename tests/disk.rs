@@ -32,7 +32,7 @@ fn discard(file: &Path) {
 }
 
 #[test]
-fn an_install_that_is_killed_leaves_nothing_or_everything() {
+fn a_killed_install_is_complete_or_absent() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
     let args = ["install".as_ref(), file.as_os_str()];
@@ -42,7 +42,7 @@ fn an_install_that_is_killed_leaves_nothing_or_everything() {
     let mut both = (0, 0);
     for round in 0..24 {
         cli.run(&["remove", REFERENCE]).ok();
-        // Half the rounds compile anew: the cache is a part of what is written.
+        // Half the rounds recompile: the cache is part of the written files.
         if round % 2 == 0 {
             fs::remove_dir_all(home.path().join("cache")).unwrap_or_default();
         }
@@ -70,7 +70,7 @@ fn an_install_that_is_killed_leaves_nothing_or_everything() {
 }
 
 #[test]
-fn a_home_that_is_no_directory_is_named() {
+fn a_home_that_is_not_a_directory_is_named() {
     let (home, file) = release();
     let blocked = home.path().join("a-file");
     fs::write(&blocked, "").unwrap();
@@ -85,8 +85,8 @@ fn a_home_that_is_no_directory_is_named() {
     discard(&file);
 }
 
-/// Runs `script` with a small file system mounted over the home, in a mount namespace of its own; none
-/// where this machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
+/// Runs `script` with a small file system mounted over the home, in a separate mount namespace; none if this
+/// machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
 pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::process::Output> {
     let namespace = || {
         let mut command = Command::new("unshare");
@@ -137,7 +137,7 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
 }
 
 #[test]
-fn a_read_only_home_is_an_error_and_nothing_runs_that_cannot_be_recorded() {
+fn a_read_only_home_runs_nothing_unrecorded() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
     cli.run(&["install".as_ref(), file.as_os_str()]).ok();

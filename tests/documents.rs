@@ -1,5 +1,5 @@
-//! What each of the documents behind this project says of failing calls, walked row by row through the real pipeline:
-//! a real guest, a real server, and a clock that skips the waits.
+//! The statements of each of this project's source documents about failing calls, row by row through the real
+//! pipeline: a real guest, a real server, and a clock that skips the waits.
 
 #[path = "documents/error_model.rs"]
 mod error_model;
@@ -11,9 +11,9 @@ mod error_standard;
 mod examples;
 #[path = "documents/failure_model.rs"]
 mod failure_model;
+#[path = "documents/fixture.rs"]
+pub(crate) mod fixture;
 #[path = "documents/provider_failover.rs"]
 mod provider_failover;
 #[path = "documents/retry_after.rs"]
 mod retry_after;
-#[path = "documents/stage.rs"]
-pub(crate) mod stage;

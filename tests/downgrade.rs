@@ -1,14 +1,14 @@
-//! Going back: an older version needs leave, says so, and never goes below the floor in the keyring.
+//! Downgrades: an older version needs permission, is reported, and is never below the minimum in the keyring.
 
 use std::fs;
 
 use cofferdam::{Call, Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Cli, Home, Signer, connector, package, records};
+use cofferdam_test_support::{Cli, Home, Signer, connector, log_capture, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{check, check_host_error, signature};
-use crate::world::{failed, run};
+use crate::shared_host::{failed, run};
 
 const NAME: &str = "github://acme/quiet";
 
@@ -31,8 +31,8 @@ fn setup(versions: &[&str]) -> (Home, Signer, Cli) {
 }
 
 #[test]
-fn row_63_an_older_release_is_refused_until_the_command_allows_it() {
-    records::catch();
+fn downgrades_need_explicit_permission() {
+    log_capture::catch();
     let (home, signer, cli) = setup(&["1.2.0", "1.10.0"]);
     let first = cli.run(&["install", "1.10.0.wasm", "--format", "json"]).json();
     assert_eq!((&first["previous"], &first["downgrade"]), (&Value::Null, &json!(false)));
@@ -54,18 +54,18 @@ fn row_63_an_older_release_is_refused_until_the_command_allows_it() {
     assert!(allowed.stderr.contains("it is a downgrade, from 1.10.0 to 1.2.0"), "{}", allowed.stderr);
     assert!(allowed.ok().contains("1.10.0 -> 1.2.0"));
     cli.run(&["call", &format!("{NAME}@1.2.0"), "run"]).ok();
-    // It is on record, by the library as well.
+    // It is logged, by the library as well.
     let again = quiet("1.3.0");
     let options = InstallOptions::default().allow_downgrade();
     let installed = run(home.host().install(again.clone(), Some(signer.sign(&again)), options)).unwrap();
     assert!(installed.downgrade, "{installed:?}");
     let id = installed.audit_id.as_str();
-    let record = records::records(|record| record.get("audit_id") == Some(id)).pop().unwrap();
+    let record = log_capture::records(|record| record.get("audit_id") == Some(id)).pop().unwrap();
     assert_eq!((record.get("previous"), record.get("downgrade")), (Some("1.10.0"), Some("true")));
 }
 
 #[test]
-fn row_64_a_leap_ahead_is_in_plain_sight() {
+fn a_large_version_jump_is_shown() {
     let (_home, _, cli) = setup(&["1.2.0", "999999.0.0"]);
     cli.run(&["install", "1.2.0.wasm"]).ok();
     assert!(cli.run(&["install", "999999.0.0.wasm"]).ok().contains("1.2.0 -> 999999.0.0"));
@@ -74,7 +74,7 @@ fn row_64_a_leap_ahead_is_in_plain_sight() {
 }
 
 #[test]
-fn nothing_goes_below_a_floor_neither_at_install_nor_at_a_call() {
+fn versions_below_the_minimum_are_refused() {
     let (home, signer, cli) = setup(&["1.2.0", "1.4.0"]);
     cli.run(&["install", "1.2.0.wasm"]).ok();
     let warm = home.host();
@@ -88,7 +88,7 @@ fn nothing_goes_below_a_floor_neither_at_install_nor_at_a_call() {
         check(&failure, signature("below_floor"));
         assert!(failure.message().contains("1.3.0"), "{failure}");
         let unsigned = Call::new(reference.clone(), "run", json!({})).allow_unsigned();
-        check(&failed(run(host.run(unsigned))), signature("below_floor"));
+        check(&failed(run(host.run(unsigned)).outcome), signature("below_floor"));
     }
     cli.run(&["remove", &format!("{NAME}@1.2.0")]).ok();
     let before = home.snapshot();

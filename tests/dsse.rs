@@ -1,7 +1,7 @@
 //! Our signatures are DSSE as others read and write it: securesystemslib from PyPI, in both directions.
 //!
-//! Python is `$COFFERDAM_PYTHON`, or `python3`, or a virtual environment that the test makes once under
-//! the target directory. Where none of them has the library, the test says so and checks nothing.
+//! Python is `$COFFERDAM_PYTHON`, or `python3`, or a virtual environment that the test creates once under the
+//! target directory. If none of them has the library, the test says so and checks nothing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use cofferdam_test_support::{Home, Signer, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
 static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let given = std::env::var_os("COFFERDAM_PYTHON").map(PathBuf::from);
@@ -46,7 +46,7 @@ fn has_library(python: &Path) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// What the other side answers; none where there is no other side.
+/// The other implementation's answer; none if it is not available.
 fn other_side(args: &[&str], input: &[u8]) -> Option<Result<String, String>> {
     let Some(python) = &*PYTHON else {
         crate::skipped("securesystemslib cannot be installed; DSSE is not checked against it");
@@ -93,7 +93,7 @@ fn securesystemslib_verifies_our_signature() {
 }
 
 #[test]
-fn securesystemslib_refuses_what_we_did_not_sign() {
+fn securesystemslib_refuses_a_foreign_signature() {
     let signer = Signer::new();
     let key = signer.public();
     let mut envelope: Value = serde_json::from_slice(&signer.sign(&quiet())).unwrap();

@@ -1,11 +1,11 @@
-//! The envelope's schema, held against every failure that a test sees.
+//! The envelope's schema, checked against every failure in the tests.
 
 use cofferdam::{Failure, FailureBoundary, FailureClass, HostError};
 use serde_json::Value;
 
 const KEYS: [&str; 6] = ["class", "message", "retriable", "boundary", "audit_id", "details"];
 
-/// What a failure has to be.
+/// The required properties of a failure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(crate) class: FailureClass,

@@ -1,20 +1,20 @@
-//! Every failure class from a real cause: what the guest did, and the envelope that came of it.
+//! Every failure class from a real cause: the guest's behaviour, and the resulting envelope.
 //!
 //! `binding_required` and `binding_failed` have no cause yet: there are no credentials to bind.
 
 use cofferdam::{Failure, FailureClass};
-use cofferdam_test_support::records;
+use cofferdam_test_support::log_capture;
 use serde_json::{Value, json};
 
 use crate::envelope::{check, denied, fault, limit, network, upstream};
-use crate::world::{example, failed, run, world};
+use crate::shared_host::{example, failed, run, shared_host};
 
 fn probe(op: &str, args: Value) -> Failure {
-    world().failure("probe", op, args)
+    shared_host().failure("probe", op, args)
 }
 
 fn probe_within(op: &str, args: Value, limits: (Option<u64>, Option<&str>, Option<&str>)) -> Failure {
-    world().failure_within("probe", op, args, limits)
+    shared_host().failure_within("probe", op, args, limits)
 }
 
 /// The text that callers and agents see, and the operator's own.
@@ -23,7 +23,7 @@ fn seen_by(failure: &Failure) -> (String, String) {
 }
 
 #[test]
-fn a_guest_that_never_ends_runs_out_of_fuel() {
+fn an_endless_guest_runs_out_of_fuel() {
     let failure = probe_within("spin", json!({}), (Some(20_000_000), None, None));
     check(&failure, limit("fuel"));
     assert_eq!(failure.details()["configured"], 20_000_000);
@@ -39,13 +39,13 @@ fn a_guest_with_fuel_to_spare_runs_out_of_time() {
 }
 
 #[test]
-fn a_guest_that_waits_runs_out_of_time_and_not_of_fuel() {
+fn a_waiting_guest_runs_out_of_time_not_fuel() {
     check(&probe_within("sleep", json!({"ms": 60_000}), (None, Some("150ms"), None)), limit("wall_time"));
-    assert_eq!(world().value("probe", "sleep", json!({"ms": 5})), Value::Null);
+    assert_eq!(shared_host().value("probe", "sleep", json!({"ms": 5})), Value::Null);
 }
 
 #[test]
-fn a_guest_that_eats_memory_is_told_apart_from_one_that_crashes() {
+fn memory_exhaustion_differs_from_a_crash() {
     let failure = probe("eat_memory", json!({}));
     check(&failure, limit("memory"));
     assert_eq!(failure.details()["configured"], 64 * 1024 * 1024);
@@ -55,10 +55,10 @@ fn a_guest_that_eats_memory_is_told_apart_from_one_that_crashes() {
     assert!(failure.details()["used"].as_u64().unwrap() > 8 * 1024 * 1024);
 }
 
-/// Whether a guest's own stack or WebAssembly's ends first is how its toolchain laid it out: both are
-/// the connector's fault, and only the second is certainly the stack limit.
+/// The guest's toolchain decides whether its own stack or WebAssembly's is exhausted first. Both are the
+/// connector's fault, and only the second is certainly the stack limit.
 #[test]
-fn a_guest_that_calls_itself_without_end_is_stopped() {
+fn endless_recursion_is_stopped() {
     let failure = probe("recurse", json!({}));
     match failure.class() {
         FailureClass::ResourceLimitExceeded => check(&failure, limit("stack")),
@@ -70,14 +70,14 @@ fn a_guest_that_calls_itself_without_end_is_stopped() {
 }
 
 #[test]
-fn a_panic_is_for_the_operator_and_not_for_the_caller() {
+fn panic_text_goes_only_to_the_operator() {
     let failure = probe("panic", json!({"message": "the blue parrot"}));
     check(&failure, fault("trap"));
     assert_eq!(failure.details()["trap"], "unreachable");
     let (caller, operator) = seen_by(&failure);
     assert!(!caller.contains("parrot"), "{caller}");
     assert!(operator.contains("the blue parrot"), "{operator}");
-    let record = records::record_of(failure.audit_id().as_str());
+    let record = log_capture::record_of(failure.audit_id().as_str());
     assert!(record.get("notes").unwrap().contains("the blue parrot"), "{record:?}");
     assert_eq!(
         (record.get("outcome"), record.get("class")),
@@ -85,9 +85,9 @@ fn a_panic_is_for_the_operator_and_not_for_the_caller() {
     );
 }
 
-/// What is kept of a guest's output is its end, so that no flood drives the reason out of it.
+/// The end of a guest's output is kept, so that a flood cannot displace the reason.
 #[test]
-fn the_end_of_a_long_panic_is_what_the_operator_gets() {
+fn the_end_of_a_long_panic_is_kept() {
     let failure = probe("panic", json!({"message": format!("{} the blue parrot", "x".repeat(100_000))}));
     check(&failure, fault("trap"));
     let (caller, operator) = seen_by(&failure);
@@ -97,21 +97,21 @@ fn the_end_of_a_long_panic_is_what_the_operator_gets() {
 }
 
 #[test]
-fn control_characters_of_a_panic_do_not_reach_the_record() {
+fn panic_control_characters_do_not_reach_the_log() {
     let failure = probe("panic", json!({"message": "\u{1b}[2J\u{7}\nINFO all is well\u{202e}"}));
-    let record = records::record_of(failure.audit_id().as_str());
+    let record = log_capture::record_of(failure.audit_id().as_str());
     record.fields.values().for_each(|text| crate::envelope::printable(&json!(text)));
 }
 
 #[test]
-fn a_guest_that_exits_did_not_succeed() {
+fn a_guest_that_exits_is_a_failure() {
     for code in [0, 1, 255] {
         check(&probe("exit", json!({"code": code})), fault("exit"));
     }
 }
 
 #[test]
-fn what_a_guest_claims_of_itself_reaches_the_caller_and_its_detail_only_the_operator() {
+fn guest_error_detail_goes_only_to_the_operator() {
     let claim = |kind: &str| probe("fail", json!({"kind": kind, "message": "Too late.", "detail": "row 7"}));
     for (kind, expected) in [("invalid_input", fault("input_invalid")), ("failed", fault("op_failed"))] {
         let failure = claim(kind);
@@ -122,7 +122,7 @@ fn what_a_guest_claims_of_itself_reaches_the_caller_and_its_detail_only_the_oper
     }
     let transient = claim("failed_transiently");
     check(&transient, crate::envelope::Expected { retriable: true, ..fault("op_failed") });
-    let failure = world().failure("hello", "fail", json!({"kind": "failed"}));
+    let failure = shared_host().failure("hello", "fail", json!({"kind": "failed"}));
     check(&failure, fault("op_failed"));
     assert_eq!(failure.details()["connector_code"], "as_asked");
 }
@@ -137,20 +137,23 @@ fn a_guest_cannot_write_to_the_callers_terminal() {
 }
 
 #[test]
-fn a_guest_cannot_invent_what_the_host_did_not_see() {
+fn a_guest_cannot_forge_an_upstream_error() {
     for status in [503, 429, 500] {
         let failure = probe("forge_upstream", json!({"status": status}));
         check(&failure, upstream("unobserved", false));
         assert_eq!(failure.details()["status"], status);
     }
     check(&probe("forge_network", json!({})), network("unobserved", false));
-    check(&world().failure("hello", "fail", json!({"kind": "upstream"})), upstream("unobserved", false));
-    check(&world().failure("hello", "fail", json!({"kind": "network"})), network("unobserved", false));
+    check(
+        &shared_host().failure("hello", "fail", json!({"kind": "upstream"})),
+        upstream("unobserved", false),
+    );
+    check(&shared_host().failure("hello", "fail", json!({"kind": "network"})), network("unobserved", false));
 }
 
 #[test]
-fn a_host_that_is_not_granted_is_denied_before_anything_leaves() {
-    let world = world();
+fn an_ungranted_host_is_denied_before_connecting() {
+    let world = shared_host();
     let before = world.elsewhere.connections();
     let failure = probe("fetch", json!({"url": world.elsewhere.url("/text/hello")}));
     check(&failure, denied("host_not_granted"));
@@ -167,8 +170,8 @@ fn a_host_that_is_not_granted_is_denied_before_anything_leaves() {
 }
 
 #[test]
-fn a_denial_that_the_guest_swallows_is_a_denial() {
-    let world = world();
+fn a_swallowed_denial_is_still_a_denial() {
+    let world = shared_host();
     let before = world.elsewhere.connections();
     let failure = probe("swallow_denial", json!({"url": world.elsewhere.url("/text/hello")}));
     check(&failure, denied("host_not_granted"));
@@ -178,8 +181,8 @@ fn a_denial_that_the_guest_swallows_is_a_denial() {
 }
 
 #[test]
-fn every_way_to_write_a_host_is_held_against_the_grant() {
-    let (world, port) = (world(), world().upstream.port());
+fn every_spelling_of_a_host_is_checked() {
+    let (world, port) = (shared_host(), shared_host().upstream.port());
     let before = world.elsewhere.connections();
     let urls = [
         format!("http://127.0.0.1:{port}/text/written-so"),
@@ -196,7 +199,7 @@ fn every_way_to_write_a_host_is_held_against_the_grant() {
     for url in urls {
         let outcome = world.call("probe", "fetch", json!({"url": url}));
         let failure = failed(outcome);
-        // What the guest's own library cannot even write as a request never reaches the gate.
+        // Requests that the guest's own library cannot represent never reach the gate.
         if failure.class() != FailureClass::ConnectorRuntimeError {
             assert_eq!(failure.class(), FailureClass::CapabilityDenied, "{url}: {failure}");
         }
@@ -207,8 +210,8 @@ fn every_way_to_write_a_host_is_held_against_the_grant() {
 }
 
 #[test]
-fn a_private_address_needs_the_operator_beside_the_manifest() {
-    let world = world();
+fn a_private_address_needs_the_operators_permission() {
+    let world = shared_host();
     let strict = world.home.host();
     let path = "/text/private-address";
     let url = json!({"url": world.upstream.url(path)});
@@ -221,7 +224,7 @@ fn a_private_address_needs_the_operator_beside_the_manifest() {
 
 #[test]
 fn a_closed_port_is_a_network_error_in_its_phase() {
-    let failure = probe("fetch", json!({"url": format!("http://localhost:{}/", world().closed_port)}));
+    let failure = probe("fetch", json!({"url": format!("http://localhost:{}/", shared_host().closed_port)}));
     check(&failure, network("refused", true));
     let details = failure.details();
     assert_eq!(
@@ -232,8 +235,8 @@ fn a_closed_port_is_a_network_error_in_its_phase() {
 }
 
 #[test]
-fn a_connection_that_breaks_off_is_a_network_error_that_may_have_had_effects() {
-    let world = world();
+fn a_broken_connection_may_have_had_effects() {
+    let world = shared_host();
     for path in ["/drop/1", "/early-close/1"] {
         let failure = probe("fetch", json!({"url": world.upstream.url(path)}));
         assert_eq!(failure.class(), FailureClass::NetworkError, "{path}: {failure}");
@@ -249,7 +252,7 @@ fn a_connection_that_breaks_off_is_a_network_error_that_may_have_had_effects() {
 }
 
 #[test]
-fn an_error_status_decides_what_the_caller_may_do() {
+fn the_error_status_decides_retriability() {
     let cases = [
         (400, "bad_request", false),
         (401, "auth", false),
@@ -262,29 +265,30 @@ fn an_error_status_decides_what_the_caller_may_do() {
         (529, "unavailable", true),
     ];
     for (status, code, retriable) in cases {
-        let failure = probe("fetch", json!({"url": world().upstream.url(&format!("/status/{status}"))}));
+        let failure =
+            probe("fetch", json!({"url": shared_host().upstream.url(&format!("/status/{status}"))}));
         check(&failure, upstream(code, retriable));
         assert_eq!(failure.details()["status"], status);
-        assert_eq!(failure.details()["host"], world().upstream.host_port());
+        assert_eq!(failure.details()["host"], shared_host().upstream.host_port());
     }
 }
 
 #[test]
 fn retry_after_reaches_the_caller_in_milliseconds() {
-    let failure = probe("fetch", json!({"url": world().upstream.url("/status/503?retry_after=7")}));
+    let failure = probe("fetch", json!({"url": shared_host().upstream.url("/status/503?retry_after=7")}));
     check(&failure, upstream("unavailable", true));
     assert_eq!(failure.details()["retry_after_ms"], 7_000);
-    // What is not repeated has no wait of the host's own in that place.
-    let url = world().upstream.url("/status/503?retry_after=soon");
+    // A failure that is not retried has no host wait in that place.
+    let url = shared_host().upstream.url("/status/503?retry_after=soon");
     let failure = probe("post", json!({"url": url, "body": "once"}));
     assert!(!failure.details().contains_key("retry_after_ms"));
 }
 
 #[test]
-fn an_api_s_errors_come_through_a_real_connector() {
+fn api_errors_are_reported_by_a_real_connector() {
     let get = |name: &str| {
-        let repository = json!({"owner": "acme", "name": name, "base_url": world().upstream.url("")});
-        world().failure("github-issues", "get_issue", json!({"repository": repository, "number": 1}))
+        let repository = json!({"owner": "acme", "name": name, "base_url": shared_host().upstream.url("")});
+        shared_host().failure("github-issues", "get_issue", json!({"repository": repository, "number": 1}))
     };
     check(&get("status-401"), upstream("auth", false));
     check(&get("issues-0"), upstream("not_found", false));
@@ -292,21 +296,21 @@ fn an_api_s_errors_come_through_a_real_connector() {
     check(&failure, upstream("unavailable", true));
     assert_eq!(failure.details()["retry_after_ms"], 12_000);
     let create = |name: &str, title: &str| {
-        let repository = json!({"owner": "acme", "name": name, "base_url": world().upstream.url("")});
+        let repository = json!({"owner": "acme", "name": name, "base_url": shared_host().upstream.url("")});
         let args = json!({"repository": repository, "title": title, "labels": []});
-        world().failure("github-issues", "create_issue", args)
+        shared_host().failure("github-issues", "create_issue", args)
     };
     let failure = create("issues-1", " ");
     check(&failure, fault("input_invalid"));
     assert_eq!(failure.details()["field"], "title");
     check(&create("status-503-once", "Twice would be two issues"), upstream("unavailable", false));
-    assert_eq!(world().upstream.seen("/repos/acme/status-503-once/issues").len(), 1);
+    assert_eq!(shared_host().upstream.seen("/repos/acme/status-503-once/issues").len(), 1);
 }
 
 #[test]
 fn requests_are_counted() {
-    let url = world().upstream.url("/text/counted");
-    let statuses = world().value("probe", "fetch_many", json!({"url": url, "times": 64}));
+    let url = shared_host().upstream.url("/text/counted");
+    let statuses = shared_host().value("probe", "fetch_many", json!({"url": url, "times": 64}));
     assert_eq!(statuses, json!(vec![200; 64]));
     let failure = probe("fetch_many", json!({"url": url, "times": 65}));
     check(&failure, limit("requests"));
@@ -315,7 +319,7 @@ fn requests_are_counted() {
 
 #[test]
 fn a_response_that_is_too_large_ends_the_call() {
-    let failure = probe("fetch", json!({"url": world().upstream.url("/bytes/11000000")}));
+    let failure = probe("fetch", json!({"url": shared_host().upstream.url("/bytes/11000000")}));
     check(&failure, limit("response_body"));
 }
 
@@ -326,8 +330,8 @@ fn a_result_that_is_too_large_is_not_returned() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_in_time_ends_the_call_and_the_request() {
-    let world = world();
+fn a_late_response_ends_the_call_and_the_request() {
+    let world = shared_host();
     let failure =
         probe_within("fetch", json!({"url": world.upstream.url("/hang/late")}), (None, Some("300ms"), None));
     check(&failure, limit("wall_time"));
@@ -335,16 +339,16 @@ fn an_answer_that_does_not_come_in_time_ends_the_call_and_the_request() {
 }
 
 #[test]
-fn limits_above_the_ceiling_are_refused_by_name_and_never_clamped() {
+fn limits_above_the_ceiling_are_refused_not_clamped() {
     let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("6m"), None).unwrap();
     let call = cofferdam::Call::new(example("hello"), "nothing", json!({})).limits(limits);
-    let error = crate::world::refused(run(world().host.run(call)));
+    let error = crate::shared_host::refused(run(shared_host().host.run(call)).outcome);
     assert!(error.message().contains("wall_time"), "{}", error.message());
 }
 
 #[test]
-fn many_guests_that_never_end_do_not_keep_one_that_does_from_ending() {
-    let world = world();
+fn spinning_guests_do_not_starve_another() {
+    let world = shared_host();
     run(async {
         let limits =
             cofferdam_core::limits::LimitRequest::parse(Some(200_000_000_000), Some("1s"), None).unwrap();
@@ -352,7 +356,7 @@ fn many_guests_that_never_end_do_not_keep_one_that_does_from_ending() {
             .map(|_| {
                 let (host, limits) = (world.host.clone(), limits);
                 let call = cofferdam::Call::new(example("probe"), "spin", json!({})).limits(limits);
-                tokio::spawn(async move { host.run(call).await })
+                tokio::spawn(async move { host.run(call).await.outcome })
             })
             .collect();
         world.host.call(&example("hello"), "greet", json!({"name": "Ada"})).await.unwrap();
@@ -364,8 +368,8 @@ fn many_guests_that_never_end_do_not_keep_one_that_does_from_ending() {
 
 #[test]
 fn the_record_and_the_envelope_agree() {
-    let failure = probe("fetch", json!({"url": world().upstream.url("/status/503")}));
-    let record = records::record_of(failure.audit_id().as_str());
+    let failure = probe("fetch", json!({"url": shared_host().upstream.url("/status/503")}));
+    let record = log_capture::record_of(failure.audit_id().as_str());
     assert_eq!(record.get("class"), Some("external_api_error"));
     assert_eq!(record.get("code"), Some("unavailable"));
     assert_eq!(record.get("connector"), Some("github://cofferdam/probe@0.1.0"));

@@ -1,4 +1,4 @@
-//! The dependencies of an embedder, and of a command that asks for no feature.
+//! The dependencies of an embedder, and of a command without features.
 
 use std::process::Command;
 
@@ -34,7 +34,7 @@ fn an_embedder_compiles_no_terminal_and_no_server() {
 }
 
 #[test]
-fn the_command_has_servers_and_no_telemetry_by_default() {
+fn the_default_build_has_servers_and_no_telemetry() {
     let built = built("cofferdam-cli");
     assert!(built.lines().any(|line| line.starts_with("rmcp v")), "{built}");
     lacks(&built, &["opentelemetry", "prometheus-client", "tracing-opentelemetry"]);

@@ -1,8 +1,9 @@
-//! Random and mutated components against the whole way: open, install, load, call. A process of its own
-//! does it, so that a crash, a hang or an abort is a result and takes nobody along.
+//! Random and mutated components through all steps: open, install, load, call. A separate process runs them, so
+//! that a crash, a hang or an abort is a result and does not end the tests.
 //!
-//! Every case is made from a number that a failure prints; `COFFERDAM_FUZZ_CASE=connector:17` runs that one
-//! alone and says how it ended, and `COFFERDAM_FUZZ_ROUNDS=100` makes a longer run of it. `docs/contributing/fuzzing.md` has the rest.
+//! Every case is generated from a number that a failure prints. `COFFERDAM_FUZZ_CASE=connector:17` runs only
+//! that one and prints its result, and `COFFERDAM_FUZZ_ROUNDS=100` makes a longer run.
+//! `docs/contributing/testing.md` has the rest.
 
 mod generate;
 mod mutate;
@@ -20,10 +21,10 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{check_host_error, check_json};
-use crate::world::run;
+use crate::shared_host::run;
 use random::Random;
 
-/// What is made, with how often.
+/// The kinds of components, each with its weight.
 const KINDS: [(&str, u64); 6] = [
     ("component", 500),
     ("holding-component", 80),
@@ -33,13 +34,13 @@ const KINDS: [(&str, u64); 6] = [
     ("bytes", 300),
 ];
 
-/// Components up to here are compiled in this process; what is larger goes to a worker, as always.
+/// Components up to this size are compiled in this process; larger ones go to a worker, as always.
 const SMALL: usize = 64 * 1024;
 
 /// No round of cases may need more; a whole run is seconds.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
-/// What the process may need at its peak, in KiB: an engine, its pool, and what one case is allowed.
+/// The peak memory of the process, in KiB: an engine, its pool, and the limit of one case.
 const PEAK: u64 = 256 * 1024;
 
 #[test]
@@ -48,7 +49,7 @@ fn no_component_brings_the_host_down() {
     let state = dir.path().join("case");
     let rounds = env("COFFERDAM_FUZZ_ROUNDS").and_then(|rounds| rounds.parse().ok()).unwrap_or(1_u32);
     let said = dir.path().join("stderr");
-    // Whoever runs one case wants to hear of it.
+    // A single case is run in order to see its result.
     let stderr = match env("COFFERDAM_FUZZ_CASE") {
         Some(_) => Stdio::inherit(),
         None => fs::File::create(&said).unwrap().into(),
@@ -80,7 +81,7 @@ fn no_component_brings_the_host_down() {
     }
 }
 
-/// Runs the cases, in a process of its own.
+/// Runs the cases in a separate process.
 #[test]
 #[ignore = "run by the test above, as a process of its own"]
 fn another_process() {
@@ -123,7 +124,8 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// How far the cases got: a generator that is refused at the door tests the door alone.
+/// The steps that the cases reached: a generator whose components are all refused at once tests only the first
+/// check.
 #[derive(Debug, Default)]
 struct Reached {
     cases: u32,
@@ -182,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// How a case ended, for whoever runs it alone.
+    /// The result of a case, printed if it is run alone.
     fn say(&self, error: &dyn std::fmt::Display) {
         if self.talks {
             eprintln!("{error}");
@@ -247,7 +249,7 @@ impl Bench {
         for operation in package.operations().iter().take(4) {
             let args = arguments(operation.name().json());
             let call = Call::new(reference.clone(), operation.name().json(), args).limits(limits);
-            match run(host.run(call)) {
+            match run(host.run(call)).outcome {
                 Ok(_) => reached.values += 1,
                 Err(error) => {
                     self.say(&error);
@@ -260,7 +262,7 @@ impl Bench {
     }
 }
 
-/// A package by a stranger's tool, which checks nothing.
+/// A package from a foreign tool, which checks nothing.
 fn packed(component: &[u8], manifest: &str) -> Vec<u8> {
     use wasm_encoder::ComponentSection;
     let mut bytes = component.to_vec();
@@ -281,7 +283,7 @@ fn arguments(operation: &str) -> Value {
     }
 }
 
-/// Whatever ends a request, it is one of the two envelopes, whole and printable.
+/// Every failed request has one of the two envelopes, complete and printable.
 fn check(error: &Error) {
     match error {
         Error::Host(error) => check_host_error(error),

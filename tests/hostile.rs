@@ -1,15 +1,15 @@
-//! Every component in `tests/hostile` ends as its second line says, and leaves the host as it was.
+//! Every component in `tests/hostile` ends as declared on its second line, and leaves the host unchanged.
 //!
 //! The files need no SDK and no WebAssembly toolchain. Their head is the whole script:
 //! `;; expects: <class> <code> [<trap>]`, and `;; words: <text>` where wasmtime has no type for it.
 
 use cofferdam::{Call, FailureBoundary, FailureClass};
-use cofferdam_test_support::{Home, Signer, connector, package, records};
+use cofferdam_test_support::{Home, Signer, connector, log_capture, package};
 use serde_json::json;
 
 use crate::COFFERDAM;
 use crate::envelope::{self, Expected};
-use crate::world::{failed, run};
+use crate::shared_host::{failed, run};
 
 const CLASSES: [FailureClass; 2] = [FailureClass::ResourceLimitExceeded, FailureClass::ConnectorRuntimeError];
 
@@ -20,7 +20,7 @@ fn limits(code: &str) -> (Option<u64>, Option<&'static str>) {
 
 #[test]
 fn every_hostile_component_ends_as_it_says() {
-    records::catch();
+    log_capture::catch();
     let home = Home::new(COFFERDAM);
     let signer = Signer::new();
     home.trust(&signer.public(), "local://hostile/*");
@@ -43,7 +43,7 @@ fn every_hostile_component_ends_as_it_says() {
             let limits = cofferdam_core::limits::LimitRequest::parse(fuel, wall_time, None).unwrap();
             let args =
                 if text.contains(r#"(param "text" string)"#) { json!({"text": "x"}) } else { json!({}) };
-            let failure = failed(run(host.run(Call::new(reference, "run", args).limits(limits))));
+            let failure = failed(run(host.run(Call::new(reference, "run", args).limits(limits))).outcome);
             envelope::check(
                 &failure,
                 Expected { class, boundary: FailureBoundary::Sandbox, retriable: false, code },
@@ -51,7 +51,7 @@ fn every_hostile_component_ends_as_it_says() {
             if let Some(trap) = expects.get(2) {
                 assert_eq!(failure.details()["trap"], *trap);
             }
-            // What wasmtime says of it, where the host knows it by no more than that.
+            // Wasmtime's own message, if the host knows no more than that.
             let words = text.lines().nth(2).and_then(|line| line.strip_prefix(";; words: "));
             let notes = failure.operator_notes().join("; ");
             if let Some(words) = words {
@@ -61,7 +61,7 @@ fn every_hostile_component_ends_as_it_says() {
                 let (configured, used) = (&failure.details()["configured"], &failure.details()["used"]);
                 assert!(used.as_u64() >= configured.as_u64(), "{used} of {configured}");
             }
-            let record = records::record_of(failure.audit_id().as_str());
+            let record = log_capture::record_of(failure.audit_id().as_str());
             assert_eq!(record.get("code"), Some(code));
             for text in record.fields.values() {
                 envelope::printable(&json!(text));

@@ -1,25 +1,27 @@
-//! One key, one effect: what a call gets whose idempotency key was given before, in one process and in many.
+//! One key, one effect: the result of a call whose idempotency key was used before, in one process and in
+//! several.
 //!
 //! The effect is a request that a real server counts.
 
+mod cancelled;
 mod command;
-mod crowd;
-mod ends;
+mod concurrent;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam::{Call, Error, Host, HostBuilder, HostError, HostErrorKind, Report};
 use cofferdam_egress::resilience::RetryProfile;
+use cofferdam_runtime::call::CallResult;
 use cofferdam_runtime::call::OnKeyConflict;
-use cofferdam_test_support::{Skipping, connector};
+use cofferdam_test_support::{ManualClock, connector};
 use serde_json::{Value, json};
 
-use crate::world::{example, failed, refused, run, world};
+use crate::shared_host::{example, failed, refused, run, shared_host};
 
-/// A host of its own over the shared home, configured further.
+/// A separate host over the shared home, with further configuration.
 fn host_with(configure: impl FnOnce(HostBuilder) -> HostBuilder) -> Host {
-    let world = world();
+    let world = shared_host();
     configure(world.home.builder().allow_private(world.upstream.host_port())).build().unwrap()
 }
 
@@ -29,13 +31,13 @@ fn host() -> Host {
 
 /// Posts to a path of the server, which is not to be repeated, under a key of the path's own.
 fn post(path: &str) -> Call {
-    let args = json!({"url": world().upstream.url(path), "body": "b"});
+    let args = json!({"url": shared_host().upstream.url(path), "body": "b"});
     Call::new(example("probe"), "post", args).idempotency_key(key(path))
 }
 
 /// Gets a path of the server, once for each call, under a key of the path's own.
 fn fetch(path: &str) -> Call {
-    let call = Call::new(example("probe"), "fetch", json!({"url": world().upstream.url(path)}));
+    let call = Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url(path)}));
     call.idempotency_key(key(path)).retry(RetryProfile::named("none").unwrap())
 }
 
@@ -44,11 +46,12 @@ fn key(path: &str) -> String {
 }
 
 fn count(path: &str) -> usize {
-    world().upstream.seen(path).len()
+    shared_host().upstream.seen(path).len()
 }
 
 fn reported(host: &Host, call: Call) -> (Result<Value, Error>, Report) {
-    run(host.run_reported(call))
+    let CallResult { outcome, report } = run(host.run(call));
+    (outcome, report)
 }
 
 /// The error of a call that nothing was run for.
@@ -63,7 +66,7 @@ fn not_run(host: &Host, call: Call, kind: HostErrorKind, words: &str) -> HostErr
 }
 
 #[test]
-fn a_value_is_given_again_in_the_same_bytes_here_and_after_a_restart() {
+fn a_value_is_replayed_in_the_same_bytes() {
     let path = "/text/again?value";
     let first = host();
     let (value, report) = reported(&first, post(path));
@@ -75,21 +78,24 @@ fn a_value_is_given_again_in_the_same_bytes_here_and_after_a_restart() {
         assert_eq!(again.unwrap(), value);
         assert_eq!((report.replayed, report.attempts.len()), (Some(of.clone()), 0));
         assert_ne!(report.audit_id, of, "the replaying call has a record of its own");
-        let text = run(host.run_text(post(path))).unwrap();
+        let text = run(host.run_text(post(path))).outcome.unwrap();
         assert_eq!(text, serde_json::to_string(&value).unwrap());
     }
-    // Whatever became of the connector: nothing of it is needed.
+    // The connector's later state does not matter: nothing of it is needed.
     let other = Call::from_text(
         connector("github://cofferdam/probe@9.9.9"),
         "post",
-        format!(r#" {{"body": "\u0062", "url": {}, "none": null}} "#, json!(world().upstream.url(path))),
+        format!(
+            r#" {{"body": "\u0062", "url": {}, "none": null}} "#,
+            json!(shared_host().upstream.url(path))
+        ),
     );
     assert_eq!(reported(&first, other.idempotency_key(key(path))).0.unwrap(), value);
     assert_eq!(count(path), 1);
 }
 
 #[test]
-fn a_failure_that_stands_is_given_again_byte_for_byte() {
+fn a_final_failure_is_replayed_byte_for_byte() {
     for (path, call) in [
         ("/status/404?again", fetch as fn(&str) -> Call),
         ("/status/403?again", post),
@@ -97,7 +103,7 @@ fn a_failure_that_stands_is_given_again_byte_for_byte() {
         ("/status/503?again", post),
         ("/drop?again", post),
     ] {
-        let first = failed(run(host().run(call(path))));
+        let first = failed(run(host().run(call(path))).outcome);
         assert!(!first.retriable(), "{path}: {first}");
         let (again, report) = reported(&host(), call(path));
         let again = failed(again);
@@ -109,34 +115,35 @@ fn a_failure_that_stands_is_given_again_byte_for_byte() {
 }
 
 #[test]
-fn a_key_is_not_frozen_to_what_passes() {
+fn a_transient_failure_does_not_settle_its_key() {
     let path = "/flaky/2/key";
     for n in 1..=2 {
-        assert!(failed(run(host().run(fetch(path)))).retriable());
+        assert!(failed(run(host().run(fetch(path))).outcome).retriable());
         assert_eq!(count(path), n);
     }
-    let value = run(host().run(fetch(path))).unwrap();
+    let value = run(host().run(fetch(path))).outcome.unwrap();
     let (again, report) = reported(&host(), fetch(path));
     assert_eq!((again.unwrap(), report.replayed.is_some(), count(path)), (value, true, 3));
 }
 
 #[test]
-fn what_was_refused_before_it_ran_leaves_its_key() {
+fn a_rejected_call_leaves_its_key_free() {
     let path = "/text/refused?key";
-    let wrong = Call::new(example("probe"), "post", json!({"url": world().upstream.url(path), "body": 1}));
+    let wrong =
+        Call::new(example("probe"), "post", json!({"url": shared_host().upstream.url(path), "body": 1}));
     not_run(&host(), wrong.idempotency_key(key(path)), HostErrorKind::Validation, "do not fit");
     let unknown = Call::from_text(example("probe"), "post", "no JSON").idempotency_key(key(path));
     not_run(&host(), unknown, HostErrorKind::Validation, "do not fit");
-    run(host().run(post(path))).unwrap();
+    run(host().run(post(path))).outcome.unwrap();
     assert_eq!(count(path), 1);
 }
 
 #[test]
-fn another_call_with_the_key_is_refused_whatever_differs() {
+fn another_call_with_the_same_key_is_refused() {
     let path = "/text/other?key";
     let host = host();
-    run(host.run(post(path))).unwrap();
-    let url = world().upstream.url(path);
+    run(host.run(post(path))).outcome.unwrap();
+    let url = shared_host().upstream.url(path);
     let with = |op: &str, args: Value| Call::new(example("probe"), op, args).idempotency_key(key(path));
     for call in [
         with("post", json!({"url": url, "body": "c"})),
@@ -151,17 +158,17 @@ fn another_call_with_the_key_is_refused_whatever_differs() {
         assert!(error.details().contains_key("call"));
     }
     assert_eq!(count(path), 1);
-    run(host.run(post(path).actor("host"))).unwrap();
+    run(host.run(post(path).actor("host"))).outcome.unwrap();
 }
 
 #[test]
-fn an_outcome_stands_as_long_as_the_operator_says() {
+fn an_outcome_expires_when_the_operator_says() {
     let path = "/text/ttl?key";
-    let clock = Skipping::new();
-    let world = world();
+    let clock = ManualClock::new();
+    let world = shared_host();
     let builder = world.home.builder_at(&clock).allow_private(world.upstream.host_port());
     let host = builder.key_ttl(Duration::from_secs(3_600)).build().unwrap();
-    run(host.run(post(path))).unwrap();
+    run(host.run(post(path))).outcome.unwrap();
     clock.skip(Duration::from_secs(3_000));
     assert!(reported(&host, post(path)).1.replayed.is_some());
     clock.skip(Duration::from_secs(1_200));
@@ -176,29 +183,29 @@ fn an_outcome_stands_as_long_as_the_operator_says() {
 }
 
 #[test]
-fn where_nothing_is_kept_a_key_still_stands_for_what_was_done() {
+fn a_key_holds_even_without_stored_results() {
     let path = "/text/kept?key";
     let host = host_with(|builder| builder.keep_results(false));
-    run(host.run(post(path))).unwrap();
+    run(host.run(post(path))).outcome.unwrap();
     let error = not_run(&host, post(path), HostErrorKind::OutcomeUnknown, "not kept");
     assert!(error.hint().unwrap().contains("audit show"), "{error}");
     assert_eq!(count(path), 1);
 }
 
 #[test]
-fn who_does_not_wait_is_refused_and_who_does_is_not_for_ever() {
+fn a_running_key_is_refused_or_waited_for() {
     let path = "/slow/1500/running";
     let host = Arc::new(host());
     let running = {
         let (host, call) = (Arc::clone(&host), post(path));
-        crate::world::begin(async move { host.run(call).await })
+        crate::shared_host::begin(async move { host.run(call).await.outcome })
     };
     while count(path) == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
     let refuse = post(path).if_running(OnKeyConflict::Refuse);
     let error = not_run(&host, refuse, HostErrorKind::InProgress, "still running");
-    assert_eq!(error.kind().exit_code(), 75);
+    assert_eq!(error.kind(), HostErrorKind::InProgress);
     let short = cofferdam::LimitRequest::parse(None, Some("100ms"), None).unwrap();
     not_run(&host, post(path).limits(short), HostErrorKind::InProgress, "was over");
     let (outcome, report) = reported(&host, post(path));

@@ -1,4 +1,4 @@
-//! Nothing runs unverified: what happens to a call after the package, its signature or its signer changed.
+//! Nothing runs unverified: calls after the package, its signature or its signer changed.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{Expected, check, check_host_error, signature};
-use crate::world::{failed, refused, run};
+use crate::shared_host::{failed, refused, run};
 
 const MISMATCH: Expected = Expected {
     class: FailureClass::HashMismatch,
@@ -74,7 +74,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 #[test]
-fn what_is_installed_runs_and_is_named_by_what_sha256sum_prints() {
+fn installed_packages_are_named_by_their_sha256() {
     let it = installed();
     assert_eq!(it.call(&it.home.host()).unwrap(), Value::Null);
     let output = std::process::Command::new("sha256sum").arg(it.package_file()).output().unwrap();
@@ -85,7 +85,7 @@ fn what_is_installed_runs_and_is_named_by_what_sha256sum_prints() {
 }
 
 #[test]
-fn one_flipped_byte_is_a_hash_mismatch_in_the_same_host_and_in_a_new_one() {
+fn a_flipped_byte_is_a_hash_mismatch() {
     let it = installed();
     for at in [8, it.bytes.len() / 2, it.bytes.len() - 1] {
         let warm = it.home.host();
@@ -116,7 +116,7 @@ fn other_truncated_and_missing_packages_do_not_run() {
 }
 
 #[test]
-fn a_package_of_three_gigabytes_is_refused_before_it_is_read() {
+fn an_oversized_package_is_refused_unread() {
     let it = installed();
     let file = fs::OpenOptions::new().write(true).open(it.package_file()).unwrap();
     file.set_len(3 * 1024 * 1024 * 1024).unwrap();
@@ -125,16 +125,16 @@ fn a_package_of_three_gigabytes_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_pinned_hash_is_what_runs_or_nothing_does() {
+fn a_pinned_hash_must_match() {
     let it = installed();
     let host = it.home.host();
     let pinned = |hash: Digest| Call::new(it.reference.clone().pinned(hash), "run", json!({}));
-    run(host.run(pinned(Digest::sha256(&it.bytes)))).unwrap();
-    check(&failed(run(host.run(pinned(Digest::sha256(b"another"))))), MISMATCH);
+    run(host.run(pinned(Digest::sha256(&it.bytes)))).outcome.unwrap();
+    check(&failed(run(host.run(pinned(Digest::sha256(b"another")))).outcome), MISMATCH);
 }
 
 #[test]
-fn a_signature_that_is_gone_or_damaged_stops_the_next_call() {
+fn a_missing_or_damaged_signature_stops_calls() {
     let it = installed();
     let good = fs::read(it.signature_file()).unwrap();
     let warm = it.home.host();
@@ -161,7 +161,7 @@ fn a_signature_that_is_gone_or_damaged_stops_the_next_call() {
 }
 
 #[test]
-fn a_key_that_is_revoked_or_removed_stops_the_next_call() {
+fn a_revoked_or_removed_key_stops_calls() {
     let it = installed();
     let warm = it.home.host();
     it.call(&warm).unwrap();
@@ -189,7 +189,7 @@ fn a_key_past_its_date_stops_the_next_call() {
 }
 
 #[test]
-fn a_keyring_that_cannot_be_trusted_stops_everything() {
+fn an_unsafe_keyring_stops_every_call() {
     let it = installed();
     let warm = it.home.host();
     it.call(&warm).unwrap();
@@ -206,8 +206,8 @@ fn a_keyring_that_cannot_be_trusted_stops_everything() {
     assert!(error.hint().unwrap().contains("chmod"), "{:?}", error.hint());
 }
 
-/// Installs `bytes` with `signature` in an empty home that trusts `signer` for one connector, and
-/// checks that nothing came of it on disk.
+/// Installs `bytes` with `signature` in an empty home that trusts `signer` for one connector, and checks that
+/// nothing is left on disk.
 #[track_caller]
 fn refused_at_install(home: &Home, bytes: Vec<u8>, signature: Option<Vec<u8>>) -> Failure {
     let host = home.host();
@@ -221,7 +221,7 @@ fn refused_at_install(home: &Home, bytes: Vec<u8>, signature: Option<Vec<u8>>) -
 }
 
 #[test]
-fn only_a_trusted_key_s_statement_about_these_very_bytes_installs_them() {
+fn only_a_trusted_signature_of_the_bytes_installs() {
     let home = Home::new(COFFERDAM);
     let (trusted, stranger, neighbour) = (Signer::new(), Signer::new(), Signer::new());
     home.trust(&trusted.public(), "github://acme/quiet");
@@ -251,7 +251,7 @@ fn only_a_trusted_key_s_statement_about_these_very_bytes_installs_them() {
 }
 
 #[test]
-fn a_manifest_that_was_edited_after_signing_is_refused() {
+fn a_manifest_edited_after_signing_is_refused() {
     let home = Home::new(COFFERDAM);
     let signer = Signer::new();
     home.trust(&signer.public(), "github://acme/*");
@@ -263,7 +263,7 @@ fn a_manifest_that_was_edited_after_signing_is_refused() {
 }
 
 #[test]
-fn unsigned_runs_only_where_each_command_says_so_and_never_excuses_a_bad_signature() {
+fn unsigned_runs_only_with_permission_each_time() {
     let home = Home::new(COFFERDAM);
     let host = home.host();
     let bytes = quiet("1.0.0");
@@ -275,9 +275,9 @@ fn unsigned_runs_only_where_each_command_says_so_and_never_excuses_a_bad_signatu
     assert_eq!(installed.signer, None);
     let reference = connector("github://acme/quiet@1.0.0");
     let call = || Call::new(reference.clone(), "run", json!({}));
-    check(&failed(run(host.run(call()))), signature("unsigned"));
-    assert_eq!(run(host.run(call().allow_unsigned())).unwrap(), Value::Null);
-    check(&failed(run(host.run(call()))), signature("unsigned"));
+    check(&failed(run(host.run(call())).outcome), signature("unsigned"));
+    assert_eq!(run(host.run(call().allow_unsigned())).outcome.unwrap(), Value::Null);
+    check(&failed(run(host.run(call())).outcome), signature("unsigned"));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn an_expected_hash_is_checked_before_anything_else() {
 }
 
 #[test]
-fn kept_code_that_was_tampered_with_is_never_loaded() {
+fn tampered_cached_code_is_never_loaded() {
     let it = installed();
     it.call(&it.home.host()).unwrap();
     let cache = it.home.path().join("cache");

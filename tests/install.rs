@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::COFFERDAM;
 use crate::envelope::{self, check_host_error};
-use crate::world::run;
+use crate::shared_host::run;
 
 /// A home that trusts one key for everything of `acme`.
 struct Setup {
@@ -36,7 +36,7 @@ fn section(name: &str, content: &[u8]) -> Vec<u8> {
 }
 
 impl Setup {
-    /// Installs `bytes`, unsigned and allowed to be: what is wrong with them has to be found all the same.
+    /// Installs `bytes`, unsigned and with permission: the errors in them have to be found all the same.
     #[track_caller]
     fn refuses(&self, what: &str, bytes: Vec<u8>) -> Error {
         let host = self.home.host();
@@ -46,7 +46,7 @@ impl Setup {
             Ok(installed) => panic!("{what}: installed as {installed:?}"),
             Err(error) => error,
         };
-        // The key that kept code is bound to is the host's own, made when a component is first compiled.
+        // The key that authenticates cached code is the host's own, created with the first compilation.
         let after = self.home.snapshot().without("host.key");
         assert_eq!(after, before, "{what}: a refused install changed something");
         assert!(host.list().unwrap().is_empty(), "{what}");
@@ -69,7 +69,7 @@ impl Setup {
 }
 
 #[test]
-fn what_is_not_a_component_is_refused_and_named() {
+fn files_that_are_not_components_are_refused() {
     let setup = setup();
     let invalid = |what: &str, bytes: &[u8], says: &str| {
         setup.host_error(what, bytes.to_vec(), HostErrorKind::Validation, says);
@@ -86,7 +86,7 @@ fn what_is_not_a_component_is_refused_and_named() {
 }
 
 #[test]
-fn no_flipped_bit_of_a_package_gets_past_its_signature() {
+fn flipped_bits_never_pass_the_signature() {
     let setup = setup();
     let host = setup.home.host();
     let quiet = package::pack(&package::quiet(), &manifest());
@@ -102,7 +102,7 @@ fn no_flipped_bit_of_a_package_gets_past_its_signature() {
         bytes[at] ^= 1 << (random >> 61);
         let error = run(host.install(bytes, Some(signature.clone()), InstallOptions::default())).unwrap_err();
         if let Error::Failure(failure) = error {
-            // A flipped name is signed by nobody who may; anything else is not what was signed.
+            // A flipped name has no permitted signer; any other change breaks the signature.
             let code = if failure.code() == "key_scope" { "key_scope" } else { "identity_mismatch" };
             envelope::check(&failure, envelope::signature(code));
         }
@@ -111,7 +111,7 @@ fn no_flipped_bit_of_a_package_gets_past_its_signature() {
 }
 
 #[test]
-fn a_component_that_cannot_be_a_connector_is_refused_by_function() {
+fn a_non_connector_component_is_refused_by_function() {
     let setup = setup();
     let pack = |component: &[u8]| package::pack(component, &manifest());
     let invalid = |what: &str, component: &[u8], says: &str| {
@@ -146,7 +146,7 @@ fn a_component_that_cannot_be_a_connector_is_refused_by_function() {
 }
 
 #[test]
-fn imports_that_the_manifest_does_not_declare_are_denied_by_name() {
+fn undeclared_imports_are_denied_by_name() {
     let setup = setup();
     let importing = |import: &str| {
         let quiet = r#"(core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#;
@@ -177,7 +177,7 @@ fn imports_that_the_manifest_does_not_declare_are_denied_by_name() {
 }
 
 #[test]
-fn another_version_of_the_contract_is_named_with_the_one_that_fits() {
+fn an_unsupported_contract_version_is_named() {
     let setup = setup();
     for version in ["0.2.0", "1.0.0", "0.1.0-rc.1"] {
         let component = package::component(&format!(
@@ -190,7 +190,7 @@ fn another_version_of_the_contract_is_named_with_the_one_that_fits() {
 }
 
 #[test]
-fn the_manifest_section_is_there_once_at_the_top_and_readable() {
+fn the_manifest_section_must_be_single_and_readable() {
     let setup = setup();
     let invalid = |what: &str, bytes: Vec<u8>, says: &str| {
         setup.host_error(what, bytes, HostErrorKind::Validation, says);
@@ -250,7 +250,7 @@ fn a_bad_manifest_is_refused_by_line_and_key() {
 }
 
 #[test]
-fn a_component_that_no_instance_has_room_for_is_refused_for_what_it_is() {
+fn components_too_large_for_an_instance_are_refused() {
     let setup = setup();
     let module = |items: &str| {
         let run = r#"(func (export "run") (result i32) (i32.const 0))"#;
@@ -319,7 +319,7 @@ fn two_installs_at_once_converge() {
 }
 
 #[test]
-fn a_damaged_index_is_named_with_its_repair_and_repaired_without_loss() {
+fn a_damaged_index_is_named_and_rebuilt() {
     let Setup { home, signer } = setup();
     let bytes = package::pack(&package::quiet(), &manifest());
     run(home.install(&bytes, &signer)).unwrap();
@@ -330,7 +330,7 @@ fn a_damaged_index_is_named_with_its_repair_and_repaired_without_loss() {
         fs::write(&index, bad).unwrap();
         let host = home.host();
         let before = home.snapshot();
-        let error = crate::world::refused(run(host.call(&reference, "run", json!({}))));
+        let error = crate::shared_host::refused(run(host.call(&reference, "run", json!({}))));
         check_host_error(&error);
         assert!(error.hint().unwrap().contains("--rebuild-index"), "{:?}", error.hint());
         let Err(Error::Host(error)) = run(home.install(&bytes, &signer)) else { panic!("installed") };
@@ -345,7 +345,7 @@ fn a_damaged_index_is_named_with_its_repair_and_repaired_without_loss() {
 }
 
 #[test]
-fn an_index_that_was_edited_is_not_believed() {
+fn an_edited_index_is_refused() {
     let Setup { home, signer } = setup();
     let quiet = package::pack(&package::quiet(), &manifest());
     let other = package::pack(&package::quiet(), &package::manifest("github://acme/other", "1.0.0"));
@@ -356,5 +356,5 @@ fn an_index_that_was_edited_is_not_believed() {
     let [a, b] = [&quiet, &other].map(|bytes| cofferdam_core::digest::Digest::sha256(bytes).to_string());
     fs::write(&index, text.replace(&a, "A").replace(&b, &a).replace('A', &b)).unwrap();
     let outcome = run(home.host().call(&connector("github://acme/quiet@1.0.0"), "run", json!({})));
-    check_host_error(&crate::world::refused(outcome));
+    check_host_error(&crate::shared_host::refused(outcome));
 }

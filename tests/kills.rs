@@ -2,11 +2,11 @@
 //!
 //! `COFFERDAM_KILLS=5000` kills so often instead of 200 times; `COFFERDAM_KILLS_SEED` chooses the instants.
 
-mod cancelled;
-mod decided;
-mod disk;
-mod judge;
-mod points;
+mod cancelled_resume;
+mod checker;
+mod fixture;
+mod full_disk;
+mod kill_points;
 mod random;
-mod stage;
+mod resolution;
 mod writer;

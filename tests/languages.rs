@@ -1,8 +1,8 @@
 //! Connectors in other languages, built by their own tools: whole interpreters pass every check and limit.
 //!
-//! `tests/languages/tools/install.sh` installs the tools into the build directory. Where it cannot, the tests say why
+//! `tests/languages/tools/install.sh` installs the tools into the build directory. If it cannot, the tests say why
 //! and check nothing; with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure. Components are built again when
-//! their sources or their tools change, and what was compiled of them is kept between runs.
+//! their sources or their tools change, and the compiled code is kept between runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope;
-use crate::world::{example, failed, run};
+use crate::shared_host::{example, failed, run};
 
 /// A language that `examples/text` is written in.
 struct Language {
     name: &'static str,
     source: &'static str,
-    /// Where its upstream listens, so that the package is the same in every run.
+    /// The fixed address of its upstream, so that the package is the same in every run.
     port: u16,
     build: fn(&Path, &Path, &Path) -> Command,
 }
@@ -32,12 +32,12 @@ const PYTHON: Language = Language { name: "python", source: "app.py", port: 28_4
 const JAVASCRIPT: Language =
     Language { name: "javascript", source: "app.js", port: 28_418, build: componentize_js };
 
-/// What is kept between runs.
+/// The directory that is kept between runs.
 fn kept() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("languages")
 }
 
-/// The directory of the tools, installed when a test first asks for them; else why there are none.
+/// The directory of the tools, installed on first use; otherwise the reason why there are none.
 fn tools() -> Result<&'static Path, &'static str> {
     static TOOLS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let install = || {
@@ -135,7 +135,7 @@ fn component(language: &Language) -> Option<Vec<u8>> {
     let output = (language.build)(tools, build.path(), &made).output().unwrap();
     done(output).unwrap_or_else(|why| panic!("{}: {why}", language.name));
     let component = fs::read(made).unwrap();
-    // What was built of other sources is not asked for again.
+    // A cached build of other sources is not used.
     let old = fs::read_dir(kept()).unwrap().flatten().filter(|entry| {
         let file = entry.file_name().to_string_lossy().into_owned();
         file.starts_with(language.name) && file.ends_with(".wasm")
@@ -191,7 +191,7 @@ impl Text {
         run(self.host.call(&example("text"), op, args))
     }
 
-    /// What the example does in every language.
+    /// The operations that the example has in every language.
     fn does_its_operations(&self) {
         let upstream = &self.upstream;
         let text = "zwölf Boxkämpfer\njagen";
@@ -223,7 +223,7 @@ impl Text {
 }
 
 #[test]
-fn a_connector_in_python_is_installed_called_and_held() {
+fn a_python_connector_runs_within_limits() {
     let Some(text) = Text::installed(&PYTHON) else { return };
     let verdicts = cofferdam_model::package::Package::open(text.bytes.clone()).unwrap().import_verdicts();
     let shut = verdicts.iter().filter(|it| it.status().name() == "shut");
@@ -237,7 +237,7 @@ fn a_connector_in_python_is_installed_called_and_held() {
 }
 
 #[test]
-fn a_connector_in_javascript_is_installed_called_and_held() {
+fn a_javascript_connector_runs_within_limits() {
     let Some(text) = Text::installed(&JAVASCRIPT) else { return };
     text.does_its_operations();
     let args = json!({"pattern": "(\\w)o", "replacement": "$10", "text": "fo go"});

@@ -10,7 +10,7 @@ use crate::cli::desk;
 const HELLO: &str = "github://cofferdam/hello";
 
 #[test]
-fn a_large_component_runs_operations_with_and_without_lists() {
+fn a_large_component_runs_all_operations() {
     let desk = desk();
     let component = package::padded(&package::guest("hello"), 1_200_000);
     fs::write(desk.path("hello.wasm"), component).unwrap();

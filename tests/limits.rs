@@ -8,27 +8,28 @@ use cofferdam_core::failure::LimitKind;
 use cofferdam_core::limits;
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::{RateLimit, ResilienceSettings};
-use cofferdam_test_support::{Home, Signer, connector, package, records};
+use cofferdam_runtime::call::CallResult;
+use cofferdam_test_support::{Home, Signer, connector, log_capture, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{check, limit};
 use crate::hostile;
-use crate::world::{example, failed, refused, run, world};
+use crate::shared_host::{example, failed, refused, run, shared_host};
 
 type Limits = (Option<u64>, Option<&'static str>, Option<&'static str>);
 
-/// What the host gives where nobody asks.
+/// The host's default limits.
 const DEFAULT: Limits = (None, None, None);
 
 /// Fuel that outlasts the time.
 const QUICK: Limits = (Some(200_000_000_000), Some("300ms"), None);
 
-/// Who drives into the limit.
+/// The guest that exceeds the limit.
 enum Guest {
     /// An operation of the example `probe`, with its arguments.
     Probe(&'static str, Value),
-    /// The same, on a host whose operator allows a request an hour.
+    /// The same, on a host whose operator allows one request per hour.
     Slowed(&'static str, Value),
     /// A component of `tests/hostile`.
     Hostile(&'static str),
@@ -41,7 +42,7 @@ struct Row(LimitKind, Guest, Limits, u64);
 
 fn rows() -> Vec<Row> {
     use LimitKind as L;
-    let upstream = |path: &str| world().upstream.url(path);
+    let upstream = |path: &str| shared_host().upstream.url(path);
     let mib = |amount: u64| amount << 20;
     let fetch = |path: &str| Probe("fetch", json!({"url": upstream(path)}));
     vec![
@@ -100,12 +101,12 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        records::catch();
+        log_capture::catch();
         let (home, signer) = (Home::new(COFFERDAM), Signer::new());
         home.trust(&signer.public(), "local://hostile/*");
         home.trust(&signer.public(), "github://cofferdam/*");
         let hourly = RateLimit::new(1, Duration::from_secs(3_600)).unwrap();
-        let upstream = &world().upstream;
+        let upstream = &shared_host().upstream;
         let builder = home.builder().allow_private(upstream.host_port());
         let host = builder.resilience(ResilienceSettings::default().with_rate(hourly)).build().unwrap();
         let probe = package::guest_package("probe", &[upstream.grant()]);
@@ -120,19 +121,19 @@ impl Stage {
     /// The failure of the row's call, and what it used.
     fn drive(&self, guest: &Guest, (fuel, wall_time, memory): Limits) -> (Failure, Option<Usage>) {
         let (host, call) = match guest {
-            Probe(op, args) => (&world().host, Call::new(example("probe"), *op, args.clone())),
+            Probe(op, args) => (&shared_host().host, Call::new(example("probe"), *op, args.clone())),
             Slowed(op, args) => (&self.host, Call::new(example("probe"), *op, args.clone())),
             Hostile(name) => (&self.host, Call::new(self.hostile(name), "run", json!({}))),
         };
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
-        let (outcome, report) = run(host.run_reported(call.limits(limits)));
+        let CallResult { outcome, report } = run(host.run(call.limits(limits)));
         let usage = report.last_usage();
         (failed(outcome), usage)
     }
 }
 
 #[test]
-fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_used() {
+fn every_limit_is_enforced_with_its_numbers() {
     let stage = Stage::new();
     let mut hit = BTreeSet::new();
     for Row(kind, guest, asked, configured) in rows() {
@@ -152,10 +153,10 @@ fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_use
         );
         assert_eq!(details["unit"], kind.unit(), "{shown}");
         let used = details["used"].as_u64().unwrap();
-        // Of some things there is no more to be had than all; what a rate refuses is not used.
+        // Some resources cannot be exceeded, only exhausted; a rate-limited request is not used.
         let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime | LimitKind::Rate);
         assert!(used > configured || (all && used == configured), "{shown}: {used}");
-        let record = records::record_of(failure.audit_id().as_str());
+        let record = log_capture::record_of(failure.audit_id().as_str());
         assert_eq!(record.get("code"), Some(code), "{shown}");
         // Arguments that are too large are refused before there is an attempt.
         let started = !matches!(guest, Probe("panic", _));
@@ -170,8 +171,8 @@ fn every_limit_is_hit_by_a_real_guest_and_says_what_was_allowed_and_what_was_use
 }
 
 #[test]
-fn what_just_fits_is_no_hit() {
-    let world = world();
+fn values_at_the_limit_pass() {
+    let world = shared_host();
     let url = |path: &str| world.upstream.url(path);
     let fields = json!({"url": url("/text/ok"), "fields": 3, "length": 20_000});
     assert_eq!(world.value("probe", "fetch_with_fields", fields)["status"], 200);
@@ -187,19 +188,19 @@ fn what_just_fits_is_no_hit() {
 }
 
 fn measured(op: &str, args: Value) -> (Value, Usage) {
-    let (outcome, report) = run(world().host.run_reported(Call::new(example("probe"), op, args)));
+    let CallResult { outcome, report } = run(shared_host().host.run(Call::new(example("probe"), op, args)));
     let usage = report.last_usage();
     (outcome.unwrap(), usage.unwrap())
 }
 
 #[test]
-fn a_chatty_guest_is_not_a_failed_guest_and_the_record_says_what_was_dropped() {
+fn excess_guest_output_is_dropped_and_counted() {
     let (_, usage) = measured("log_flood", json!({"lines": 5_000, "length": 100}));
     assert_eq!((usage.log_lines, usage.log_lines_dropped), (1_000, 4_000));
     let (_, usage) = measured("stdout_flood", json!({"bytes": 1_000_000}));
     let kept = 2 * limits::STDIO_BYTES as u64;
     assert_eq!(usage.stdio_bytes, kept);
-    // The library in the guest has a buffer of its own, which it need not write when the call ends.
+    // The guest's library has its own buffer, which it need not flush when the call ends.
     let written = usage.stdio_bytes + usage.stdio_bytes_dropped;
     assert!((1_990_000..=2_000_000).contains(&written), "{usage:?}");
     let (_, usage) = measured("stdout_flood", json!({"bytes": 10}));
@@ -208,19 +209,19 @@ fn a_chatty_guest_is_not_a_failed_guest_and_the_record_says_what_was_dropped() {
 }
 
 #[test]
-fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
+fn dropped_and_truncated_log_lines_are_marked_once() {
     let marks = || {
         let dropped = |text: &str| text.contains("500 were omitted");
-        records::records(|record| record.get("message").is_some_and(dropped)).len()
+        log_capture::records(|record| record.get("message").is_some_and(dropped)).len()
     };
     let lines = |call: &str| {
-        records::records(|record| record.target == "cofferdam::guest" && record.get("call") == Some(call))
+        log_capture::records(|record| record.target == "cofferdam::guest" && record.get("call") == Some(call))
     };
     let call = Call::new(example("probe"), "log_flood", json!({"lines": 1_500, "length": 3}));
     let before = marks();
-    run(world().host.run(call)).unwrap();
+    run(shared_host().host.run(call)).outcome.unwrap();
     assert!(marks() > before);
-    let flood = records::records(|record| {
+    let flood = log_capture::records(|record| {
         record.get("op") == Some("log_flood") && record.get("log_lines_dropped") == Some("500")
     });
     let id = flood.last().unwrap().get("audit_id").unwrap().to_owned();
@@ -229,8 +230,8 @@ fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
     let last = written.last().unwrap().get("message").unwrap();
     assert!(last.contains("more than 1000 lines; 500 were omitted"), "{last}");
     let run_once = Call::new(example("probe"), "log_flood", json!({"lines": 2, "length": 1_000_000}));
-    run(world().host.run(run_once)).unwrap();
-    let long = records::records(|record| {
+    run(shared_host().host.run(run_once)).outcome.unwrap();
+    let long = log_capture::records(|record| {
         record.get("op") == Some("log_flood") && record.get("log_lines") == Some("2")
     });
     let written = lines(long.last().unwrap().get("audit_id").unwrap());
@@ -243,23 +244,24 @@ fn one_mark_is_left_where_lines_are_dropped_and_lines_are_cut() {
 }
 
 #[test]
-fn good_attempts_are_accounted_for_too() {
-    let url = world().upstream.url("/bytes/5000");
+fn successful_attempts_report_their_usage() {
+    let url = shared_host().upstream.url("/bytes/5000");
     let (_, usage) = measured("fetch", json!({"url": url}));
     let line = "GET /bytes/5000 HTTP/1.1\r\n".len() as u64;
     assert_eq!((usage.requests, usage.bytes_in, usage.bytes_out), (1, 5_000, line));
     assert!(usage.fuel > 0 && usage.memory > 0 && !usage.wall_time.is_zero(), "{usage:?}");
     assert_eq!((usage.limits.fuel(), usage.limits.memory()), (30_000_000_000, 64 << 20));
     assert_eq!(usage.wall_limit_ms(), 30_000);
-    let (_, usage) = measured("post", json!({"url": world().upstream.url("/text/out"), "body": "12345"}));
+    let (_, usage) =
+        measured("post", json!({"url": shared_host().upstream.url("/text/out"), "body": "12345"}));
     assert_eq!(usage.bytes_out, 5 + "POST /text/out HTTP/1.1\r\n".len() as u64);
     let (value, quiet) = measured("call_info", json!({}));
     assert_eq!(value["attempt"], 1);
     assert_eq!(quiet.memory_grows, 0, "nothing on the common path grows memory");
     let (_, hungry) = measured("stdout_flood", json!({"bytes": 0}));
     assert_eq!(hungry.memory_grows, 0);
-    let failure = world().failure("probe", "eat_memory", json!({}));
-    let record = records::record_of(failure.audit_id().as_str());
+    let failure = shared_host().failure("probe", "eat_memory", json!({}));
+    let record = log_capture::record_of(failure.audit_id().as_str());
     assert!(record.get("memory_grows").unwrap().parse::<u64>().unwrap() > 0, "{record:?}");
     for field in ["fuel_limit", "memory_limit_bytes", "wall_limit_ms", "log_lines_dropped", "stdio_bytes"] {
         assert!(record.get(field).is_some(), "{field} is missing: {record:?}");
@@ -267,8 +269,8 @@ fn good_attempts_are_accounted_for_too() {
 }
 
 #[test]
-fn fuel_is_the_same_to_the_unit_a_hundred_times_and_on_two_hosts() {
-    let world = world();
+fn fuel_is_deterministic() {
+    let world = shared_host();
     let signer = Signer::new();
     let other = Home::new(COFFERDAM);
     other.trust(&signer.public(), "github://cofferdam/*");
@@ -276,7 +278,7 @@ fn fuel_is_the_same_to_the_unit_a_hundred_times_and_on_two_hosts() {
     run(other.install(bytes, &signer)).unwrap();
     let fuel = |host: &Host| {
         let args = json!({"shapes": ["empty", {"circle": 2}]});
-        let (outcome, report) = run(host.run_reported(Call::new(example("hello"), "areas", args)));
+        let CallResult { outcome, report } = run(host.run(Call::new(example("hello"), "areas", args)));
         let usage = report.last_usage();
         outcome.unwrap();
         usage.unwrap().fuel
@@ -288,7 +290,7 @@ fn fuel_is_the_same_to_the_unit_a_hundred_times_and_on_two_hosts() {
 }
 
 #[test]
-fn what_cannot_be_a_limit_is_refused_by_name_from_the_api() {
+fn invalid_limits_are_refused_by_name() {
     for (fuel, wall_time, memory, name) in [
         (Some(0), None, None, "fuel"),
         (None, Some("0s"), None, "wall_time"),
@@ -309,7 +311,7 @@ fn what_cannot_be_a_limit_is_refused_by_name_from_the_api() {
     ] {
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
         let call = Call::new(example("hello"), "nothing", json!({})).limits(limits);
-        let error = refused(run(world().host.run(call)));
+        let error = refused(run(shared_host().host.run(call)).outcome);
         assert_eq!(error.kind(), HostErrorKind::Validation);
         assert!(
             error.message().contains(name) && error.message().contains("the caller"),
@@ -320,7 +322,7 @@ fn what_cannot_be_a_limit_is_refused_by_name_from_the_api() {
 }
 
 #[test]
-fn a_manifest_above_the_ceiling_is_refused_at_install_as_the_manifests() {
+fn a_manifest_above_the_ceiling_is_refused() {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "local://test/*");
     for (line, name) in [
@@ -339,7 +341,7 @@ fn a_manifest_above_the_ceiling_is_refused_at_install_as_the_manifests() {
 }
 
 #[test]
-fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_defaults() {
+fn limits_resolve_caller_action_manifest_default() {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "local://test/*");
     for name in ["plain", "modest"] {
@@ -361,7 +363,7 @@ fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_d
         let connector = connector(&format!("local://test/{name}@1.0.0"));
         let limits = LimitRequest::parse(fuel, wall_time, memory).unwrap();
         let call = Call::new(connector, "run", json!({})).limits(limits);
-        let (outcome, report) = run(home.host().run_reported(call));
+        let CallResult { outcome, report } = run(home.host().run(call));
         outcome.unwrap();
         let usage = report.last_usage().unwrap();
         let got = (usage.limits.fuel(), usage.wall_limit_ms(), usage.limits.memory());
@@ -371,7 +373,7 @@ fn a_call_gets_the_callers_limits_else_the_actions_else_the_manifests_else_the_d
     let scope = ActionScope::new("modest@1.0.0", ["run"], [""; 0]).unwrap().with_limits(asks);
     let call = Call::new(connector("local://test/modest@1.0.0"), "run", json!({})).within(scope);
     let caller = LimitRequest::parse(Some(5_000_000), None, None).unwrap();
-    let (_, report) = run(home.host().run_reported(call.limits(caller)));
+    let CallResult { report, .. } = run(home.host().run(call.limits(caller)));
     let usage = report.last_usage();
     let usage = usage.unwrap();
     assert_eq!(

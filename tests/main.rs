@@ -6,74 +6,75 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stderr,
-    reason = "tests: what does not hold ends the test"
+    reason = "a failed assumption ends the test"
 )]
 
 mod aborted;
 mod actions;
+mod actions_run;
 mod attacks;
+mod audit_log;
 mod audit_queries;
+mod audit_verify;
+mod batch;
 mod bindings;
 mod bombs;
 mod boundaries;
 mod breaker;
+mod call_text;
 mod calls;
 mod canary;
 mod cancellation;
-mod chain;
 mod cli;
+mod cli_errors;
 mod compile_fail;
 mod concurrency;
 mod credentials;
 mod disk;
+mod docs;
 mod documents;
 mod downgrade;
 mod dsse;
-mod each;
-mod effects;
 mod envelope;
+mod error_envelopes;
 mod explain;
 mod failures;
-mod faults_between;
+mod fallback;
+mod faulty_proxy;
 mod features;
-mod forgotten;
 mod fuzz;
-mod hoards;
+mod host_memory;
 mod hostile;
 mod idempotency;
 mod identity;
-mod inputs;
 mod install;
-mod kept;
 mod kills;
 mod languages;
 mod large_components;
 mod layout;
 mod limits;
-mod loads;
+mod load_cache;
+mod loading;
 mod mcp;
 mod network;
 mod outcomes;
 mod panics;
+mod parsers;
 mod private_files;
-mod proofs;
-mod proposals;
 mod public_api;
 mod rate;
-mod record;
+mod read_only;
+mod reporting;
 mod retries;
-mod running;
 mod serve;
 mod services;
-mod slips;
+mod shared_host;
 mod surface;
 mod telemetry;
-mod texts;
-mod told;
-mod two_shapes;
+mod tidy;
 mod undeclared;
 mod vault;
-mod world;
+mod wasm_features;
 
 /// The binary under test.
 const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");

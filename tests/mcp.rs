@@ -1,21 +1,21 @@
 //! The server for agents, from outside: by clients that write bytes, and by clients that others wrote.
 
 mod actions;
+mod annotations;
 mod changes;
 mod client;
+mod conformance_connector;
 mod conversation;
-mod effects;
-mod fixture;
+mod disconnects;
 mod flood;
 mod flood_bytes;
-mod foreign;
 mod hostile;
 mod http;
-mod many;
+mod http_client;
+mod many_tools;
 mod names;
-mod piped;
-mod posting;
 mod relay;
 mod sessions;
+mod stdio_process;
+mod third_party;
 mod values;
-mod vanishing;

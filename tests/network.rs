@@ -2,18 +2,16 @@
 
 #[path = "network/addresses.rs"]
 mod addresses;
-#[path = "network/place.rs"]
-mod place;
+#[path = "network/fixture.rs"]
+mod fixture;
 
-use std::sync::atomic::Ordering;
-
-use cofferdam_test_support::records;
+use cofferdam_test_support::log_capture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::envelope::{check, denied, limit, network};
-use crate::world::run;
-use place::{Place, Scripted, acceptor, issuer, misbehave, secure};
+use crate::shared_host::run;
+use fixture::{NetworkFixture, Scripted, acceptor, issuer, misbehave, secure};
 
 /// The code, phase and `request_sent` of a network error.
 fn parts(failure: &cofferdam::Failure) -> (Value, Value, Value) {
@@ -21,10 +19,10 @@ fn parts(failure: &cofferdam::Failure) -> (Value, Value, Value) {
     (details["code"].clone(), details["phase"].clone(), details["request_sent"].clone())
 }
 
-/// P6 and P9: 24 faults, for an operation that may be repeated and for one that may not. One attempt each: what is
-/// done about them is the topic of `faults_between`.
+/// 24 faults, for an operation that may be repeated and for one that may not. One attempt each: retries are the
+/// topic of `faulty_proxy`.
 #[test]
-fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
+fn every_network_fault_has_its_envelope() {
     let upstream = Scripted::start(misbehave);
     let silent = Scripted::start(|stream, _| async move {
         std::future::pending::<()>().await;
@@ -48,12 +46,12 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
         format!("up.test:{}", upstream.port),
         format!("up.test:{}", plain.port),
     ];
-    let place = Place::new(&grants, None);
+    let place = NetworkFixture::new(&grants, None);
     let faults = [
         ("http://nowhere.test".to_owned(), ("dns_not_found", "dns", false)),
         ("http://broken.test".to_owned(), ("dns_failed", "dns", false)),
         (to("closed.test", closed), ("refused", "connect", false)),
-        // What answers in the clear does not speak TLS: it gets a ClientHello, and no request.
+        // A server without TLS gets a ClientHello, and no request.
         (format!("{up}/nothing/reset"), ("reset", "response", true)),
         (format!("{up}/nothing/close"), ("closed", "response", true)),
         (format!("{up}/in-head/reset"), ("reset", "response", true)),
@@ -80,7 +78,7 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
             assert_eq!(upstream.requests() - before, usize::from(sent), "{op} {url}");
         }
     }
-    // What never ends is ended by the call's own limits, wherever it stalls.
+    // Endless responses are ended by the call's own limits, at every place where they stall.
     for (url, code) in [
         ("http://stalls.test".to_owned(), "wall_time"),
         (format!("https://silent.test:{}", silent.port), "wall_time"),
@@ -105,24 +103,23 @@ fn rows_87_to_106_every_fault_has_its_envelope_and_is_one_request() {
     }
     let stalled = json!({"url": format!("{up}/no/reading"), "bytes": 9_000_000});
     check(&place.failure_within("post_bytes", stalled, "1s"), limit("wall_time"));
-    // Not decompressed: what the guest gets is what came.
+    // Not decompressed: the guest gets the bytes that arrived.
     let gzip = place.call("fetch", json!({"url": format!("{up}/gzip/close")})).unwrap();
     assert_eq!(gzip["body"], "not gzip!");
 }
 
 #[test]
-fn row_104_each_certificate_that_does_not_hold_has_its_word() {
+fn each_invalid_certificate_has_its_code() {
     let (own, strange) = (issuer("own"), issuer("strange"));
-    let http1 = b"http/1.1";
     let servers = [
-        ("tls_expired", secure(acceptor(&own, "up.test", (2019, 2020), http1))),
-        ("tls_not_yet_valid", secure(acceptor(&own, "up.test", (2990, 2999), http1))),
-        ("tls_wrong_host", secure(acceptor(&own, "down.test", (2000, 2999), http1))),
-        ("tls_unknown_issuer", secure(acceptor(&strange, "up.test", (2000, 2999), http1))),
-        ("", secure(acceptor(&own, "up.test", (2000, 2999), http1))),
+        ("tls_expired", secure(acceptor(&own, "up.test", (2019, 2020)))),
+        ("tls_not_yet_valid", secure(acceptor(&own, "up.test", (2990, 2999)))),
+        ("tls_wrong_host", secure(acceptor(&own, "down.test", (2000, 2999)))),
+        ("tls_unknown_issuer", secure(acceptor(&strange, "up.test", (2000, 2999)))),
+        ("", secure(acceptor(&own, "up.test", (2000, 2999)))),
     ];
     let grants: Vec<_> = servers.iter().map(|(_, server)| format!("up.test:{}", server.port)).collect();
-    let place = Place::new(&grants, Some(&own.pem()));
+    let place = NetworkFixture::new(&grants, Some(&own.pem()));
     for ((word, server), grant) in servers.iter().zip(&grants) {
         let url = format!("https://{grant}/hello");
         if word.is_empty() {
@@ -139,12 +136,12 @@ fn row_104_each_certificate_that_does_not_hold_has_its_word() {
     }
 }
 
-/// P7: what is denied reaches neither the resolver nor the network.
+/// A denied request reaches neither the resolver nor the network.
 #[test]
-fn rows_75_to_94_a_denial_asks_nobody() {
+fn a_denial_resolves_no_name_and_connects_to_nothing() {
     let upstream = Scripted::start(misbehave);
     let (port, grant) = (upstream.port, format!("up.test:{}", upstream.port));
-    let place = Place::new(std::slice::from_ref(&grant), None);
+    let place = NetworkFixture::new(std::slice::from_ref(&grant), None);
     for (url, code) in [
         (format!("https://other.test:{port}/"), "host_not_granted"),
         (format!("https://sub.up.test:{port}/"), "host_not_granted"),
@@ -168,61 +165,13 @@ fn rows_75_to_94_a_denial_asks_nobody() {
     }
 }
 
-#[test]
-fn one_connection_over_http2_carries_the_requests_of_many_calls() {
-    let own = issuer("own");
-    let tls = acceptor(&own, "up.test", (2000, 2999), b"h2");
-    let upstream = Scripted::start(move |stream, requests| {
-        let tls = tls.clone();
-        async move {
-            let Ok(stream) = tls.accept(stream).await else { return };
-            let Ok(mut http) = h2::server::handshake(stream).await else { return };
-            while let Some(Ok((request, mut answer))) = http.accept().await {
-                requests.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(async move {
-                    let mut body = request.into_body();
-                    let mut bytes = Vec::new();
-                    while let Some(Ok(data)) = body.data().await {
-                        body.flow_control().release_capacity(data.len()).unwrap();
-                        bytes.extend_from_slice(&data);
-                    }
-                    let mut stream = answer.send_response(http::Response::new(()), false).unwrap();
-                    let text = format!("{} bytes", bytes.len());
-                    let _ = stream.send_data(text.into(), true);
-                });
-            }
-        }
-    });
-    let grant = format!("up.test:{}", upstream.port);
-    let place = Place::new(std::slice::from_ref(&grant), Some(&own.pem()));
-    let url = format!("https://{grant}/");
-    run(async {
-        let mut calls = tokio::task::JoinSet::new();
-        for _ in 0..16 {
-            let (host, url) = (place.host.clone(), url.clone());
-            calls.spawn(async move {
-                host.call(
-                    &crate::world::example("probe"),
-                    "post_bytes",
-                    json!({"url": url, "bytes": 100_000}),
-                )
-                .await
-            });
-        }
-        for outcome in calls.join_all().await {
-            assert_eq!(outcome.unwrap()["body"], "100000 bytes");
-        }
-    });
-    assert_eq!((upstream.accepts(), upstream.requests()), (1, 16));
-}
-
 /// The proxy of the environment is for other programs; and what a record says of a remedy is for operators.
 #[test]
-fn a_machine_without_authorities_is_told_what_to_do() {
+fn a_machine_without_root_certificates_gets_a_remedy() {
     let own = issuer("own");
-    let upstream = secure(acceptor(&own, "localhost", (2000, 2999), b"http/1.1"));
+    let upstream = secure(acceptor(&own, "localhost", (2000, 2999)));
     let proxy = Scripted::start(misbehave);
-    records::catch();
+    log_capture::catch();
     let home = cofferdam_test_support::Home::new(crate::COFFERDAM);
     let signer = cofferdam_test_support::Signer::new();
     home.trust(&signer.public(), "github://cofferdam/*");
@@ -263,7 +212,7 @@ fn a_machine_without_authorities_is_told_what_to_do() {
     assert_eq!(proxy.accepts(), 0, "no proxy is asked");
 }
 
-/// Every test that `docs/reference/network.md` names for a row of the attack catalogue is there.
+/// Every test that `docs/reference/network.md` names for an attack exists.
 #[test]
 fn the_tests_that_the_page_names_exist() {
     let root = cofferdam_test_support::package::repository();

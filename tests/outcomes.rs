@@ -1,19 +1,19 @@
-//! Whatever a server answers, in whatever order: no call is attempted too often, waits past its deadline, or says
-//! something else than what the server knows of it.
+//! Arbitrary server responses in any order: no call is attempted too often, waits past its deadline, or reports
+//! anything other than the server's response.
 
 use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Error};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::{PROFILES, ResilienceSettings, RetryProfile};
-use cofferdam_test_support::{Turn, Upstream, package};
+use cofferdam_test_support::{ScriptedReply, Upstream, package};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use serde_json::Value;
 
-use crate::documents::stage::{Own, Told, fetch, order, profile, script};
+use crate::documents::fixture::{CallRecord, SeparateHome, fetch, order, profile, script};
 
-/// What the server does with one request.
+/// The server's reaction to one request.
 #[derive(Debug, Clone)]
 enum Does {
     Answers(u16, Option<&'static str>),
@@ -62,12 +62,12 @@ impl Case {
         asked.or(own).unwrap_or(Duration::from_secs(30))
     }
 
-    /// What the n-th request gets, from 1.
+    /// The reaction to the n-th request, from 1.
     fn does(&self, n: usize) -> &Does {
         self.does.get(n - 1).or(self.does.last()).unwrap()
     }
 
-    /// The attempts that are made if no wait is too long: by what the profile says of each cause, and nothing else.
+    /// The number of attempts if no wait is too long: given only by the profile's rule for each cause.
     fn attempts(&self) -> usize {
         use cofferdam_core::failure::FailureCause;
         for n in 1.. {
@@ -85,7 +85,7 @@ impl Case {
         unreachable!()
     }
 
-    fn check(&self, told: &Told, seen: &[cofferdam_test_support::Seen], took: Duration) {
+    fn check(&self, told: &CallRecord, seen: &[cofferdam_test_support::ReceivedRequest], took: Duration) {
         let attempts = told.attempts();
         let profile = RetryProfile::named(self.profile).unwrap();
         assert!((1..=profile.max_attempts() as usize).contains(&attempts), "{attempts} attempts");
@@ -136,12 +136,12 @@ impl Case {
 }
 
 impl Case {
-    /// The call, and the path at which `upstream` does what the case says.
+    /// The call, and the path at which `upstream` follows the case's script.
     fn begin(&self, upstream: &Upstream) -> (Call, String) {
         let turns = self.does.iter().map(|does| match does {
-            Does::Answers(status, None) => Turn::status(*status),
-            Does::Answers(status, Some(after)) => Turn::after(*status, *after),
-            Does::HangsUp => Turn::hang_up(),
+            Does::Answers(status, None) => ScriptedReply::status(*status),
+            Does::Answers(status, Some(after)) => ScriptedReply::after(*status, *after),
+            Does::HangsUp => ScriptedReply::hang_up(),
         });
         let (url, path) = script(upstream, turns);
         let call = match self.call {
@@ -173,10 +173,11 @@ fn walk<S: Strategy>(cases: u32, strategy: S, check: impl Fn(S::Value)) {
     }
 }
 
-/// Without circuits, so that each call starts anew.
+/// Without circuits, so that calls are independent.
 #[test]
-fn whatever_a_server_answers_the_outcome_is_what_it_did() {
-    let own = Own::new(|builder, _| builder.resilience(ResilienceSettings::default().with_breaker(None)));
+fn outcomes_match_the_servers_responses() {
+    let own =
+        SeparateHome::new(|builder, _| builder.resilience(ResilienceSettings::default().with_breaker(None)));
     own.install(&own.manifest());
     walk(160, case(), |case| {
         let (call, path) = case.begin(&own.upstream);
@@ -186,12 +187,12 @@ fn whatever_a_server_answers_the_outcome_is_what_it_did() {
     });
 }
 
-/// With the circuits that some profiles bring, whatever the calls before left of them, and however long ago: only
-/// ever less is sent, and a value is what the server said.
+/// With the circuits of some profiles, in any state left by earlier calls: they only ever reduce the requests,
+/// and a value is still the server's response.
 #[test]
-fn with_circuits_only_ever_less_is_sent() {
+fn circuits_never_cause_more_requests() {
     let servers: Vec<_> = (0..6).map(|_| Upstream::start()).collect();
-    let own = Own::new(|builder, _| {
+    let own = SeparateHome::new(|builder, _| {
         servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
     });
     let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();

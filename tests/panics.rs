@@ -1,4 +1,4 @@
-//! A panic of the host's own, in a gate: the call fails as the host's fault, and the process goes on serving.
+//! A panic in the host's own code, in a gate: the call fails as the host's fault, and the process continues.
 //!
 //! The causes are real: a clock and a resolver that the embedder supplies, and that panic.
 
@@ -11,12 +11,12 @@ use std::time::Instant;
 use cofferdam::{Call, Error, FailureBoundary, FailureClass, Host};
 use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
 use cofferdam_egress::egress::{Resolve, ResolveError};
-use cofferdam_test_support::{Home, Signer, package, records};
+use cofferdam_test_support::{Home, Signer, log_capture, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::envelope::{Expected, check};
-use crate::world::{example, failed, run};
+use crate::shared_host::{example, failed, run};
 
 /// The host's own fault.
 const INTERNAL: Expected = Expected {
@@ -56,7 +56,7 @@ impl Clock for Fragile {
     }
 }
 
-/// A resolver that panics while it is told to.
+/// A resolver that panics on demand.
 #[derive(Default)]
 struct Rotten(AtomicBool);
 
@@ -72,7 +72,7 @@ impl Resolve for Rotten {
 
 /// A host of the example `probe`, which may reach one name.
 fn host(configure: impl FnOnce(cofferdam::HostBuilder) -> cofferdam::HostBuilder) -> (Home, Host) {
-    records::catch();
+    log_capture::catch();
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
     let bytes = package::guest_package("probe", &["http://service.test:80".to_owned()]);
@@ -81,14 +81,14 @@ fn host(configure: impl FnOnce(cofferdam::HostBuilder) -> cofferdam::HostBuilder
     (home, host)
 }
 
-/// The outcome of a call in a task of its own: what a server does with it. None if the task panicked.
+/// The outcome of a call in a separate task, like in a server. None if the task panicked.
 fn served(host: &Host, op: &str, args: Value) -> Option<Result<Value, Error>> {
     let (host, call) = (host.clone(), Call::new(example("probe"), op, args));
-    run(async move { tokio::spawn(async move { host.run(call).await }).await }).ok()
+    run(async move { tokio::spawn(async move { host.run(call).await.outcome }).await }).ok()
 }
 
 #[test]
-fn whichever_reading_of_the_clock_panics_the_next_call_works() {
+fn a_panicking_clock_does_not_break_the_next_call() {
     let clock = Arc::new(Fragile::default());
     let (_home, host) = host(|builder| builder.clock(Arc::clone(&clock) as Arc<dyn Clock>));
     let works = |read: u64| {
@@ -108,7 +108,7 @@ fn whichever_reading_of_the_clock_panics_the_next_call_works() {
         if let Some(Err(error)) = outcome {
             let failure = failed(Err(error));
             check(&failure, INTERNAL);
-            let record = records::record_of(failure.audit_id().as_str());
+            let record = log_capture::record_of(failure.audit_id().as_str());
             assert!(record.get("notes").unwrap().contains("the clock is broken"), "{record:?}");
             in_the_guest += 1;
         }
@@ -118,7 +118,7 @@ fn whichever_reading_of_the_clock_panics_the_next_call_works() {
 }
 
 #[test]
-fn a_panic_in_the_http_gate_ends_the_call_and_not_the_process() {
+fn a_panic_in_the_http_gate_ends_only_the_call() {
     let resolver = Arc::new(Rotten::default());
     let (_home, host) = host(|builder| builder.resolver(Arc::clone(&resolver) as Arc<dyn Resolve>));
     let fetch = || served(&host, "fetch", json!({"url": "http://service.test/"})).expect("no panic");

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use cofferdam_test_support::{Cli, Home, Ran, Signer, package};
+use cofferdam_test_support::{Cli, CommandResult, Home, Signer, package};
 
 use crate::bindings::fed;
 use crate::{COFFERDAM, skipped};
@@ -28,14 +28,14 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[track_caller]
-fn refused(ran: Ran, words: &str) {
+fn refused(ran: CommandResult, words: &str) {
     assert!(!matches!(ran.code, Some(0) | None), "`{}` was accepted: {}", ran.line, ran.stderr);
     ran.said(words);
 }
 
 /// Every way in which another user could change what `run` reads from `path`.
 #[track_caller]
-fn is_private(home: &Home, path: &Path, run: &dyn Fn() -> Ran) {
+fn is_private(home: &Home, path: &Path, run: &dyn Fn() -> CommandResult) {
     drop(run().ok());
     for open in [0o620, 0o602, 0o666] {
         set_mode(path, open);
@@ -65,9 +65,9 @@ fn is_private(home: &Home, path: &Path, run: &dyn Fn() -> Ran) {
     drop(run().ok());
 }
 
-/// In addition, for a file that is not named by the operator: it is no link.
+/// In addition, for a file that the operator did not name: it is not a link.
 #[track_caller]
-fn is_no_link(home: &Home, path: &Path, run: &dyn Fn() -> Ran) {
+fn is_no_link(home: &Home, path: &Path, run: &dyn Fn() -> CommandResult) {
     let elsewhere = home.path().join("elsewhere");
     fs::rename(path, &elsewhere).unwrap();
     symlink("elsewhere", path).unwrap();
@@ -114,7 +114,7 @@ fn extra_roots_that_others_can_write_are_refused() {
 }
 
 #[test]
-fn passphrase_and_key_files_that_others_can_write_are_refused() {
+fn writable_passphrase_and_key_files_are_refused() {
     let home = Home::new(COFFERDAM);
     let path = file(&home, "passphrase", "a passphrase that is long enough\n");
     let named = path.to_str().unwrap();

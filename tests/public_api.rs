@@ -1,4 +1,4 @@
-//! The public API of the crate `cofferdam`, as a committed list: it changes on purpose.
+//! The public API of the crate `cofferdam` as a committed list, so that it changes only deliberately.
 //!
 //! `COFFERDAM_BLESS=1 cargo test -p cofferdam-cli --test integration public_api` writes `tests/public-api.txt` anew.
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::{fmt, fs, iter};
 
 use cofferdam::{FailureClass, HostErrorKind};
-use cofferdam_test_support::committed::assert_committed;
+use cofferdam_test_support::golden::assert_committed;
 use cofferdam_test_support::package::repository;
 use quote::ToTokens;
 use syn::{ImplItem, Item, UseTree, Visibility};

@@ -8,13 +8,14 @@ use std::time::Duration;
 use cofferdam::{Call, Error};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::{Backoff, Jitter, ResilienceSettings, RetryProfile, RetrySchedule};
-use cofferdam_test_support::{Cli, Home, Signer, Skipping};
+use cofferdam_runtime::call::CallResult;
+use cofferdam_test_support::{Cli, Home, ManualClock, Signer};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::cli::example_cli;
 use crate::hostile;
-use crate::world::{example, failed, refused, run, world};
+use crate::shared_host::{example, failed, refused, run, shared_host};
 
 /// Profiles that take no time, so that a test of the command line does not either.
 const CONFIG: &str = r#"
@@ -38,7 +39,7 @@ backoff = { kind = "fixed", base = "1ms" }
 classifier = { retry_on = ["unavailable"] }
 "#;
 
-/// A home of its own with the guest `probe` in it, and this configuration.
+/// A separate home with the guest `probe` in it, and this configuration.
 struct Desk {
     home: Home,
     cli: Cli,
@@ -47,30 +48,32 @@ struct Desk {
 fn desk(config: &str) -> Desk {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
-    for (_, bytes) in world().packages.iter().filter(|(name, _)| ["probe", "github-issues"].contains(name)) {
+    for (_, bytes) in
+        shared_host().packages.iter().filter(|(name, _)| ["probe", "github-issues"].contains(name))
+    {
         run(home.install(bytes, &signer)).unwrap();
     }
-    let network = format!("[network]\nallow_private = [\"{}\"]\n", world().upstream.host_port());
+    let network = format!("[network]\nallow_private = [\"{}\"]\n", shared_host().upstream.host_port());
     fs::write(home.path().join("config.toml"), network + config).unwrap();
     let cli = Cli::new(COFFERDAM, home.path());
     Desk { home, cli }
 }
 
-/// How often the upstream server was asked for `path`.
+/// The number of requests for `path` at the upstream server.
 fn count(path: &str) -> usize {
-    world().upstream.seen(path).len()
+    shared_host().upstream.seen(path).len()
 }
 
 /// `call probe fetch` of a path of the upstream server.
 fn fetch(path: &str, options: &[&str]) -> Vec<String> {
-    let url = format!("url={}", world().upstream.url(path));
+    let url = format!("url={}", shared_host().upstream.url(path));
     let mut args = ["call", "github://cofferdam/probe", "fetch", "--arg", &url].map(str::to_owned).to_vec();
     args.extend(options.iter().map(|option| (*option).to_owned()));
     args
 }
 
 #[test]
-fn s17_the_configuration_chooses_for_all_for_one_connector_and_the_caller_for_one_call() {
+fn retry_profiles_resolve_call_connector_default() {
     let desk = desk(CONFIG);
     let ran = desk.cli.run(&fetch("/status/503?for-all", &["--format", "json"])).fails(76);
     assert_eq!(count("/status/503?for-all"), 3, "the operator's profile for all");
@@ -78,7 +81,7 @@ fn s17_the_configuration_chooses_for_all_for_one_connector_and_the_caller_for_on
     assert_eq!((&details["retried"], &details["retry_stopped"]), (&json!(2), &json!("max_attempts")));
     assert_eq!((&details["retry_after_ms"], ran.stderr.as_str()), (&json!(20), ""));
 
-    let url = world().upstream.url("/status/503/for-one");
+    let url = shared_host().upstream.url("/status/503/for-one");
     let repository = format!("repository={}", json!({"owner": "o", "name": "n", "base_url": url}));
     let issues =
         ["call", "github://cofferdam/github-issues", "get_issue", "--arg", &repository, "--arg", "number=1"];
@@ -108,7 +111,7 @@ fn s17_the_configuration_chooses_for_all_for_one_connector_and_the_caller_for_on
 }
 
 #[test]
-fn a49_a_wait_is_seen_when_it_happens_and_the_value_is_the_usual_one() {
+fn waits_are_shown_and_the_value_is_unchanged() {
     let desk = desk(CONFIG);
     let usual = desk.cli.run(&fetch("/flaky/0/usual", &[]));
     assert_eq!(usual.stderr, "");
@@ -127,7 +130,7 @@ fn a49_a_wait_is_seen_when_it_happens_and_the_value_is_the_usual_one() {
 }
 
 #[test]
-fn r6_every_attempt_is_reported_with_what_it_used() {
+fn every_attempt_is_reported_with_its_usage() {
     let desk = desk(CONFIG);
     let ran = desk.cli.run(&fetch("/flaky/2/report", &["--usage"]));
     let told: Vec<_> = ran.stderr.lines().filter(|line| line.starts_with("attempt ")).collect();
@@ -156,7 +159,7 @@ fn r6_every_attempt_is_reported_with_what_it_used() {
 }
 
 #[test]
-fn what_is_no_profile_is_refused_with_those_there_are() {
+fn an_unknown_profile_is_refused_with_the_known_ones() {
     let desk = desk(CONFIG);
     let path = "/text/not-called";
     let ran = desk.cli.run(&fetch(path, &["--retry", "brsik"])).fails(65);
@@ -187,7 +190,7 @@ fn what_is_no_profile_is_refused_with_those_there_are() {
 }
 
 #[test]
-fn a_configuration_that_means_nothing_is_shown_with_all_its_lines() {
+fn an_invalid_configuration_lists_every_line() {
     let desk = desk("");
     let config = desk.home.path().join("config.toml");
     fs::write(
@@ -229,7 +232,7 @@ fn a_configuration_that_means_nothing_is_shown_with_all_its_lines() {
 #[test]
 fn ctrl_c_ends_a_wait_at_once() {
     let path = "/status/503?retry_after=200&ctrl-c";
-    let allowed = world().upstream.host_port();
+    let allowed = shared_host().upstream.host_port();
     let args = fetch(path, &["--timeout", "5m", "--allow-private", &allowed]);
     let mut child =
         example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -257,8 +260,8 @@ fn shells_complete_the_built_in_profiles() {
     }
 }
 
-/// What came of a call of `probe` under `profile` whose attempts may take this long each: the failure, and how
-/// many attempts it took.
+/// The result of a call of `probe` under `profile` with this attempt timeout: the failure, and the number of
+/// attempts.
 fn under(
     profile: &str,
     (op, args): (&str, Value),
@@ -266,17 +269,17 @@ fn under(
     attempt: Option<u64>,
 ) -> (cofferdam::Failure, usize) {
     let mut call = Call::new(example("probe"), op, args)
-        .retry(world().host.profile(profile).unwrap())
+        .retry(shared_host().host.profile(profile).unwrap())
         .limits(LimitRequest::parse(limits.0, limits.1, limits.2).unwrap());
     if let Some(ms) = attempt {
         call = call.attempt_timeout(Duration::from_millis(ms));
     }
-    let (outcome, report) = run(world().host.run_reported(call));
+    let CallResult { outcome, report } = run(shared_host().host.run(call));
     (failed(outcome), report.attempts.len())
 }
 
 #[test]
-fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_has_time() {
+fn only_timed_out_attempts_are_retried_in_time() {
     let plenty = (Some(200_000_000_000), Some("60s"), None);
     for (profile, op, attempts, stopped) in [
         ("deterministic", ("sleep", json!({"ms": 60_000})), 3, Some("max_attempts")),
@@ -294,14 +297,14 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
         let said = failure.details().get("retry_stopped").and_then(Value::as_str);
         assert_eq!((said, failure.retriable()), (stopped, false), "{profile} {op:?}");
     }
-    // Without a time of its own for an attempt, the call is over.
+    // Without a separate attempt timeout, the call's time is over.
     let (failure, made) =
         under("deterministic", ("sleep", json!({"ms": 60_000})), (None, Some("200ms"), None), None);
     assert_eq!((failure.code(), made), ("wall_time", 1));
     assert_eq!(failure.details().get("retry_stopped"), Some(&json!("wall_time")));
     assert_eq!(failure.details().get("of"), Some(&json!("call")));
     assert!(failure.message().starts_with("The call exceeded"), "{failure}");
-    // What would happen again is not repeated.
+    // A failure that would repeat itself is not retried.
     for (op, limits, code) in [
         (("eat_memory", json!({})), (None, Some("60s"), Some("8MiB")), "memory"),
         (("spin", json!({})), (Some(20_000_000), Some("60s"), None), "fuel"),
@@ -316,12 +319,12 @@ fn r18_only_an_attempt_that_took_too_long_is_repeated_and_only_while_the_call_ha
     let host = home.host();
     let recurses = hostile::installed(&host, &signer, "recurses").unwrap();
     let call = Call::new(recurses, "run", json!({})).retry(host.profile("deterministic").unwrap());
-    let (outcome, report) = run(host.run_reported(call));
+    let CallResult { outcome, report } = run(host.run(call));
     assert_eq!((failed(outcome).code(), report.attempts.len()), ("stack", 1));
 }
 
 #[test]
-fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
+fn embedders_set_profiles_at_three_levels() {
     let second = Duration::from_secs(1);
     let schedule = RetrySchedule::new(3, Backoff::Linear, second, second * 9, Jitter::None).unwrap();
     let own =
@@ -339,26 +342,26 @@ fn embedders_set_profiles_for_all_calls_for_one_connector_and_for_one_call() {
         (&settings_for_one, Some("deterministic"), vec![1_000, 2_000]),
         (&settings_for_one, Some("none"), vec![]),
     ] {
-        let clock = Skipping::new();
-        let host = world().home.builder_at(&clock).resilience(settings.clone());
-        let host = host.allow_private(world().upstream.host_port()).build().unwrap();
-        let url = world().upstream.url("/status/500?embedders");
+        let clock = ManualClock::new();
+        let host = shared_host().home.builder_at(&clock).resilience(settings.clone());
+        let host = host.allow_private(shared_host().upstream.host_port()).build().unwrap();
+        let url = shared_host().upstream.url("/status/500?embedders");
         let mut call = Call::new(probe.clone(), "fetch", json!({"url": url}));
         if let Some(name) = wished {
             call = call.retry(host.profile(name).unwrap());
         }
-        failed(run(host.run(call)));
+        failed(run(host.run(call)).outcome);
         assert_eq!(clock.waits_ms(), expected, "{wished:?}");
     }
-    let unknown = refused::<()>(world().host.profile("standrad").map(drop).map_err(Error::from));
+    let unknown = refused::<()>(shared_host().host.profile("standrad").map(drop).map_err(Error::from));
     assert!(unknown.hint().is_some_and(|hint| hint.starts_with("Did you mean `standard`?")));
 }
 
 /// `[rate_limit]`, from the file to the failure that says what is agreed.
 #[test]
-fn p18_the_operators_rate_limit_holds_at_the_command_line() {
+fn the_rate_limit_holds_at_the_command_line() {
     let desk = desk("[rate_limit]\nrequests = 1\nper = \"1h\"\n");
-    let url = format!("url={}", world().upstream.url("/text/agreed"));
+    let url = format!("url={}", shared_host().upstream.url("/text/agreed"));
     let call = ["call", "github://cofferdam/probe", "fetch_many", "--arg", &url, "--arg", "times=2"];
     let ran = desk.cli.run(&[&call[..], &["--format", "json"]].concat()).fails(73);
     let error = &ran.envelope()["error"];

@@ -2,11 +2,11 @@
 
 mod actions;
 mod confined;
-mod described;
 mod ends;
+mod fixture;
 mod flood;
-mod foreign;
-mod half_done;
+mod openapi;
 mod outcomes;
-mod refused;
-mod stage;
+mod partial_actions;
+mod rejected;
+mod schemathesis;

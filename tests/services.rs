@@ -1,11 +1,12 @@
-//! Servers that nobody here wrote: the example connectors as they are, tokens, echoes and faults; see `services/stage.rs`.
+//! Real servers by third parties: the unchanged example connectors, tokens, echoes and faults; see
+//! `services/fixture.rs`.
 
 mod echo;
 mod faults;
+mod fixture;
 mod github;
 mod s3;
 mod slack;
-mod stage;
 mod stripe;
 
-pub(crate) use stage::tools;
+pub(crate) use fixture::tools;

@@ -1,10 +1,10 @@
-//! What goes out about calls: spans to collectors and metrics, and what does not go out with them.
+//! Telemetry of calls: spans to collectors and metrics, and the data that must not be in them.
 
-mod gone;
+mod decode;
+mod fixture;
 mod metrics;
-mod received;
+mod redaction;
 mod rotel;
-mod secure;
-mod silent;
 mod spans;
-mod stage;
+mod tls;
+mod unavailable;

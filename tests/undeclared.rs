@@ -1,4 +1,4 @@
-//! Operations whose manifest does not say whether they may be repeated: what they were seen to send decides.
+//! Operations without a declaration of repeatability: the methods that they sent decide.
 
 use std::sync::LazyLock;
 
@@ -6,19 +6,20 @@ use cofferdam::{Call, Cancellation, ConnectorRef, Fallback, HostErrorKind};
 use cofferdam_core::failure::UnkeyedRequest;
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::RetryProfile;
-use cofferdam_test_support::{Cli, Home, Signer, Turn, Upstream, connector, package};
+use cofferdam_runtime::call::CallResult;
+use cofferdam_test_support::{Cli, Home, ScriptedReply, Signer, Upstream, connector, package};
 use serde_json::json;
 
 use crate::COFFERDAM;
-use crate::documents::stage::{Own, Told};
-use crate::world::{begin, failed, refused, run};
+use crate::documents::fixture::{CallRecord, SeparateHome};
+use crate::shared_host::{begin, failed, refused, run};
 
 /// `post_bytes` posts without a key, `post` with it, `fetch` gets.
 const SILENT: &str = "";
 const DECLARED: &str = "[connector.idempotency.operations]\npost_bytes = \"idempotent\"\n";
 const DEFAULT: &str = "[connector.idempotency]\ndefault = \"idempotent\"\n";
 
-/// The manifest of the probe under another name, with this in the place of what it says of its operations.
+/// The manifest of the probe under another name, with this instead of its declarations of operations.
 fn manifest(of_probe: &str, name: &str, table: &str) -> String {
     let (head, rest) = of_probe.split_once("[connector.idempotency.operations]").unwrap();
     let (_, tail) = rest.split_once("[capabilities.network]").unwrap();
@@ -26,8 +27,8 @@ fn manifest(of_probe: &str, name: &str, table: &str) -> String {
         .replace("cofferdam/probe", &format!("cofferdam/{name}"))
 }
 
-static SHARED: LazyLock<Own> = LazyLock::new(|| {
-    let own = Own::new(|builder, _| builder.allow_private(format!("localhost:{}", *NOBODY)));
+static SHARED: LazyLock<SeparateHome> = LazyLock::new(|| {
+    let own = SeparateHome::new(|builder, _| builder.allow_private(format!("localhost:{}", *NOBODY)));
     let hosts = [own.upstream.grant(), format!("http://localhost:{}", *NOBODY)];
     let probe = package::with_hosts(&package::guest_manifest("probe"), &hosts);
     for (name, table) in [("silent", SILENT), ("declared", DECLARED), ("default", DEFAULT)] {
@@ -36,7 +37,7 @@ static SHARED: LazyLock<Own> = LazyLock::new(|| {
     own
 });
 
-/// A port at which nobody listens.
+/// A port at which no server listens.
 static NOBODY: LazyLock<u16> = LazyLock::new(|| {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.local_addr().unwrap().port()
@@ -61,9 +62,9 @@ fn count(path: &str) -> usize {
     SHARED.upstream.seen(path).len()
 }
 
-/// What is said of a POST without a key.
+/// The message for a POST without a key.
 #[track_caller]
-fn is_told(told: &Told, name: &str) {
+fn is_told(told: &CallRecord, name: &str) {
     let failure = told.failure();
     assert_eq!((failure.code(), failure.retriable()), ("unavailable", false));
     let details = failure.details();
@@ -82,7 +83,7 @@ fn is_told(told: &Told, name: &str) {
 }
 
 #[test]
-fn an_unkeyed_post_is_sent_once_unless_declared_by_name() {
+fn an_unkeyed_post_is_sent_once_unless_declared() {
     for (name, times) in [("silent", 1), ("default", 1), ("declared", 4)] {
         let path = format!("/status/500/ticket-{name}");
         let told = SHARED.call(asks(name, "post_bytes", &path));
@@ -95,7 +96,7 @@ fn an_unkeyed_post_is_sent_once_unless_declared_by_name() {
 }
 
 #[test]
-fn what_is_seen_to_be_safe_is_repeated() {
+fn observed_safe_requests_are_retried() {
     for (op, path) in [("fetch", "/flaky/2/get"), ("post", "/flaky/2/keyed")] {
         let told = SHARED.call(asks("silent", op, path));
         assert_eq!(told.outcome.unwrap()["body"], "at last", "{op}");
@@ -110,7 +111,7 @@ fn what_is_seen_to_be_safe_is_repeated() {
     assert!(keys[0].is_some() && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
     // A request of which nothing left changed nothing; one that was not answered may have.
     let refused = format!("http://localhost:{}/", *NOBODY);
-    let dropped = SHARED.upstream.script("/dropped/post", [Turn::hang_up()]);
+    let dropped = SHARED.upstream.script("/dropped/post", [ScriptedReply::hang_up()]);
     for (url, attempts) in [(refused, 4), (dropped, 1)] {
         let told = SHARED.call(Call::new(named("silent"), "post_bytes", json!({"url": url, "bytes": 6})));
         assert_eq!((told.failure().class().name(), told.attempts()), ("network_error", attempts), "{url}");
@@ -118,7 +119,7 @@ fn what_is_seen_to_be_safe_is_repeated() {
 }
 
 #[test]
-fn a_fallback_is_not_asked_after_an_unkeyed_post() {
+fn no_fallback_is_tried_after_an_unkeyed_post() {
     for (op, status) in [("post_bytes", 500), ("post_bytes", 404), ("fetch", 500)] {
         let (first, second) = (format!("/status/{status}/first-{op}"), format!("/text/second-{op}-{status}"));
         let mut other = json!({"url": SHARED.upstream.url(&second)});
@@ -140,7 +141,7 @@ fn a_fallback_is_not_asked_after_an_unkeyed_post() {
 }
 
 #[test]
-fn a_key_stands_for_what_an_unkeyed_post_came_to() {
+fn a_key_replays_an_unkeyed_posts_outcome() {
     let path = "/status/500/one-key";
     let call = || asks("silent", "post_bytes", path).idempotency_key("ticket-1");
     let first = SHARED.call(call());
@@ -148,7 +149,7 @@ fn a_key_stands_for_what_an_unkeyed_post_came_to() {
     let again = SHARED.call(call());
     assert_eq!(again.report.replayed.as_ref(), Some(&first.report.audit_id));
     assert_eq!((again.failure().details(), count(path)), (first.failure().details(), 1));
-    // What is safe is not kept to what passes.
+    // The outcome of a safe operation is not replayed if it is transient.
     let path = "/flaky/4/one-key";
     let call = || asks("silent", "fetch", path).idempotency_key("ticket-2");
     assert!(SHARED.call(call()).outcome.is_err());
@@ -162,18 +163,18 @@ fn a_cancelled_call_frees_its_key_unless_it_posted() {
         let cancellation = Cancellation::new();
         let call = asks("silent", op, &path).idempotency_key(format!("cancelled-{op}"));
         let (host, own) = (SHARED.host().clone(), call.clone().cancelled_by(&cancellation));
-        let running = begin(async move { host.run_reported(own).await });
+        let running = begin(async move { host.run(own).await });
         while count(&path) == 0 {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         cancellation.cancel();
-        let (outcome, report) = run(running).unwrap();
+        let CallResult { outcome, report } = run(running).unwrap();
         assert_eq!(refused(outcome).kind(), HostErrorKind::Cancelled);
         let unkeyed =
             report.attempts[0].unkeyed.as_ref().map(|UnkeyedRequest { method, .. }| method.as_str());
         assert_eq!(unkeyed, unknown.then_some("POST"));
         let soon = LimitRequest::parse(None, Some("300ms"), None).unwrap();
-        let again = run(SHARED.host().run(call.limits(soon)));
+        let again = run(SHARED.host().run(call.limits(soon))).outcome;
         match unknown {
             true => assert_eq!(refused(again).kind(), HostErrorKind::OutcomeUnknown),
             false => assert_eq!(failed(again).code(), "wall_time"),
@@ -218,7 +219,7 @@ impl Desk {
 }
 
 #[test]
-fn one_call_makes_one_ticket() {
+fn one_call_creates_one_ticket() {
     let desk = Desk::new(SILENT);
     let ran = desk.cli().run(&desk.create("/status/500/tickets", &[])).fails(76);
     assert_eq!(desk.upstream.seen("/status/500/tickets").len(), 1, "tickets");
@@ -232,7 +233,7 @@ fn one_call_makes_one_ticket() {
 }
 
 #[test]
-fn a_crash_cut_attempt_of_unknown_effect_is_the_operators() {
+fn a_killed_attempt_of_unknown_effect_is_not_resumed() {
     let desk = Desk::new(SILENT);
     let args = desk.create("/text/cut", &["--idempotency-key", "cut"]);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
@@ -255,7 +256,7 @@ fn a_crash_cut_attempt_of_unknown_effect_is_the_operators() {
 }
 
 #[test]
-fn inspect_says_what_is_declared_of_each_operation() {
+fn inspect_shows_each_operations_declaration() {
     let table = "[connector.idempotency.operations]\nfetch = \"idempotent\"\npost = \"not_idempotent\"\n\
                  [connector.effects.operations]\nfetch_many = \"read_only\"\n";
     let desk = Desk::new(table);

@@ -38,7 +38,7 @@ fn private(home: &Home, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn processes_that_bind_at_once_lose_nothing() {
+fn concurrent_binds_are_not_lost() {
     let home = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, home.path());
     std::thread::scope(|scope| {
@@ -83,7 +83,7 @@ fn a_change_that_is_killed_leaves_the_old_or_the_new() {
 }
 
 #[test]
-fn w36_a_passphrase_opens_it_and_a_wrong_one_says_so_and_loses_nothing() {
+fn a_wrong_passphrase_is_reported_and_harmless() {
     let home = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, home.path());
     let right = private(&home, "right", "correct horse battery\n");
@@ -121,14 +121,14 @@ fn w36_a_passphrase_opens_it_and_a_wrong_one_says_so_and_loses_nothing() {
         let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(listed[0]["name"], "bearer/slack/x");
     }
-    // A file that others can read, or that is not there, is no passphrase; and nothing but the vault asks.
+    // A missing file, or one that others can read, is not a passphrase; and only the vault asks for it.
     fs::set_permissions(&right, fs::Permissions::from_mode(0o644)).unwrap();
     let open = with(&right, &["binding", "list"]).fails(82);
     assert!(open.stderr.contains("chmod 600"), "{}", open.stderr);
     let _ = with("no-such-file", &["list"]).ok();
     fs::set_permissions(&right, fs::Permissions::from_mode(0o600)).unwrap();
 
-    // Locked anew, in both directions, with everything in it.
+    // Locked again, in both directions, with all its contents.
     let _ = with(&right, &["binding", "lock", "--key-file"]).ok();
     assert_eq!(names(&cli), ["bearer/slack/x"]);
     let trap = with(&right, &["binding", "list"]).fails(82);
@@ -139,7 +139,7 @@ fn w36_a_passphrase_opens_it_and_a_wrong_one_says_so_and_loses_nothing() {
 }
 
 #[test]
-fn the_key_file_may_be_elsewhere_and_is_never_made_anew_for_a_vault_that_is_there() {
+fn an_existing_vault_never_gets_a_new_key() {
     let home = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, home.path());
     fs::create_dir(home.path().join("keys")).unwrap();
@@ -157,7 +157,7 @@ fn the_key_file_may_be_elsewhere_and_is_never_made_anew_for_a_vault_that_is_ther
 }
 
 #[test]
-fn a_full_or_read_only_disk_is_an_error_and_nothing_is_lost() {
+fn a_full_or_read_only_disk_loses_no_secret() {
     let home = Home::new(COFFERDAM);
     let cli = Cli::new(COFFERDAM, home.path());
     set(&cli, "bearer/first/x");

@@ -1,4 +1,4 @@
-//! Any bytes as a signature file: read, written, and never accepted for a package that nobody signed.
+//! Any bytes as a signature file: read, written, and never accepted for an unsigned package.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_json_error_keeps_its_text_from_callers() {
+    fn json_error_text_is_hidden_from_callers() {
         let Err(error) = serde_json::from_str::<u32>("\"hunter2\"") else { panic!("a string is no number") };
         let failure = Failure::from(error);
         assert!(!failure.to_string().contains("hunter2"));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_names_the_field_and_never_the_detail() {
+    fn the_message_names_the_field_not_the_detail() {
         let failure = Failure::invalid_input("channel", "is empty").with_detail("hidden");
         assert_eq!(failure.to_string(), "channel: is empty");
     }

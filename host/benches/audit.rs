@@ -1,7 +1,7 @@
-//! What the store manages: recorded calls a second and bytes a call, against bare SQLite in the same run.
+//! The store's throughput: recorded calls a second and bytes a call, against bare SQLite in the same run.
 //!
 //! Bare is one thread that inserts the same two texts a call into one table without an index, as many rows in one
-//! transaction as the store had on average, with the same durability. What the store does beyond it: it hands orders
+//! transaction as the store had on average, with the same durability. In addition the store hands orders
 //! and answers between threads, chains, keeps the list of calls with its indexes, and counts for statistics.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a benchmark")]
 
@@ -87,7 +87,7 @@ fn log(home: &Path, durability: Durability) -> Arc<SqliteLog> {
     Arc::new(SqliteLog::new(home, settings).unwrap())
 }
 
-/// How long the store takes for them, and the bytes that it has at the end.
+/// The store's time for them, and its size in bytes at the end.
 fn store(runtime: &Runtime, durability: Durability, callers: usize, supply: Supply) -> (Duration, u64) {
     let home = directory();
     let log = log(home.path(), durability);
@@ -158,7 +158,7 @@ fn commits(wal: &Path) -> usize {
     frames.filter(|frame| frame[4..8] != [0; 4]).count()
 }
 
-/// How long SQLite alone takes for them, and the bytes that it has at the end.
+/// The time of SQLite alone for them, and its size in bytes at the end.
 fn bare(durability: Durability, supply: &Supply, at_once: f64) -> (Duration, u64) {
     let home = directory();
     let path = home.path().join("bare.db");

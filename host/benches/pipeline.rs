@@ -1,5 +1,5 @@
-//! What the pipeline adds to a call that succeeds at once: the whole call less its run in the sandbox, call by call;
-//! and what its decisions cost.
+//! The pipeline's overhead for a call that succeeds at once: the whole call less its run in the sandbox, call by call;
+//! and the cost of its decisions.
 //!
 //! The sandbox's part is what lies between the steps `attempt_started` and `attempt_ended` of the same call. The
 //! listener that takes the two times costs a call two looks at the clock.
@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use cofferdam::{Call, Compiler, ConnectorRef, Host};
+use cofferdam::{Call, CallResult, Compiler, ConnectorRef, Host};
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::FailureCause;
 use cofferdam_core::rng::SystemRng;
@@ -62,7 +62,7 @@ impl Listener for Span {
 
 async fn greet(host: &Host, hello: &ConnectorRef) {
     let call = Call::new(hello.clone(), "greet", json!({"name": "Ada"}));
-    let (outcome, report) = host.run_reported(call).await;
+    let CallResult { outcome, report } = host.run(call).await;
     let greeting: Value = outcome.unwrap();
     std::hint::black_box((greeting, report));
 }

@@ -1,4 +1,4 @@
-//! How long it takes to find calls in a record of a million: every kind of query, and the worst of each kind.
+//! The time to find calls in a log of a million: every kind of query, and the worst of each kind.
 //!
 //! `cargo bench --bench queries` fills a record once (about a minute, 1.5 GB below `target`), and keeps it
 //! for the next time. `COFFERDAM_BENCH_CALLS=20000` makes a smaller one.
@@ -11,7 +11,7 @@ use cofferdam_audit::{AuditLog as _, AuditReader, CallStatus, Filter, LogSetting
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 
-/// How often each query runs.
+/// The number of runs of each query.
 const RUNS: usize = 21;
 
 const DAYS: u32 = 30;

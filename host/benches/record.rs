@@ -1,4 +1,4 @@
-//! What the record costs a call: calls with it against calls whose record is thrown away, in one run.
+//! The cost of the audit log for a call: calls with it against calls with a log that is thrown away, in one run.
 //!
 //! The floor is a host whose log answers every order at once and keeps nothing: what is left is what the store takes. A
 //! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
@@ -25,7 +25,7 @@ const CALLERS: [usize; 3] = [1, 8, 64];
 
 async fn greet(host: &Host, hello: &ConnectorRef) {
     let call = Call::from_text(hello.clone(), "greet", json!({"name": "Ada"}).to_string());
-    std::hint::black_box(host.run_text(call).await.unwrap());
+    std::hint::black_box(host.run_text(call).await.outcome.unwrap());
 }
 
 /// The time of `CALLS` calls by so many callers at once, for each call.

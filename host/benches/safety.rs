@@ -1,5 +1,5 @@
-//! What each safety feature costs: per call, one after the other on bare wasmtime, and per second of a
-//! guest's computing; and what the other choices in the engine's configuration would cost.
+//! The cost of each safety feature: per call, one after the other on bare wasmtime, and per second of a
+//! guest's computing; and the cost of other choices in the engine's configuration.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! What the search for secrets costs: to make it ready, a megabyte of body, and the headers of a request.
+//! The cost of the search for secrets: its preparation, a megabyte of body, and the headers of a request.
 //!
 //! `cargo bench --bench secrets`
 #![allow(clippy::unwrap_used, reason = "a benchmark")]

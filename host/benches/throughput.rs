@@ -22,7 +22,7 @@ use floor::{Features, Floor};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
-/// How long each row runs.
+/// The duration of each row.
 const ROW: Duration = Duration::from_millis(1_500);
 
 fn runtime(threads: usize) -> Runtime {
@@ -159,7 +159,7 @@ fn spinning(runtime: &Runtime, host: &Host) {
                 let call = Call::new(probe.clone(), "spin", json!({})).limits(limits);
                 let host = host.clone();
                 runtime.spawn(async move {
-                    match host.run(call).await {
+                    match host.run(call).await.outcome {
                         Err(Error::Failure(failure)) => failure.details()["used"].as_u64().unwrap(),
                         other => unreachable!("it spins: {other:?}"),
                     }

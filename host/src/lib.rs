@@ -4,8 +4,8 @@
 //! |---|---|
 //! | a host | [`Host`], [`HostBuilder`], [`Compiler`], [`CompileLimits`], [`compile_worker`], [`COMPILE_WORKER_ARG`] |
 //! | packages | [`InstallOptions`], [`Installed`], [`ConnectorName`], [`ConnectorRef`], [`Digest`] |
-//! | calls | [`Call`], [`Fallback`], [`Cancellation`], [`OnKeyConflict`], [`LimitRequest`], [`Report`] |
-//! | actions | [`RunRequest`], [`ActionValue`], [`ActionReport`], [`ActionScope`] |
+//! | calls | [`Call`], [`Fallback`], [`Cancellation`], [`OnKeyConflict`], [`LimitRequest`], [`CallResult`], [`Report`] |
+//! | actions | [`RunRequest`], [`ActionValue`], [`ActionResult`], [`ActionReport`], [`ActionScope`] |
 //! | errors | [`Error`], [`HostError`], [`HostErrorKind`], [`Failure`], [`FailureClass`], [`FailureBoundary`], [`AuditId`] |
 //! | events | [`Listener`], [`Event`], [`EventKind`], [`Usage`] |
 //! | credentials | [`Vault`], [`VaultFile`], [`PassphraseSource`], [`BindingName`], [`SecretMaterial`], [`NewBinding`], [`Secret`] |
@@ -31,8 +31,10 @@ pub use cofferdam_egress::resilience::ResilienceSettings;
 pub use cofferdam_egress::vault::{BindingName, PassphraseSource, SecretMaterial, Vault, VaultFile};
 pub use cofferdam_model::action::ActionScope;
 pub use cofferdam_model::manifest::ConnectorName;
-pub use cofferdam_runtime::call::{Call, Cancellation, ConnectorRef, Fallback, OnKeyConflict, Report};
-pub use cofferdam_runtime::flow::{ActionReport, ActionValue, RunRequest};
+pub use cofferdam_runtime::call::{
+    Call, CallResult, Cancellation, ConnectorRef, Fallback, OnKeyConflict, Report,
+};
+pub use cofferdam_runtime::flow::{ActionReport, ActionResult, ActionValue, RunRequest};
 pub use cofferdam_runtime::host::{Host, HostBuilder, InstallOptions, Installed, NewBinding};
 #[cfg(feature = "prometheus")]
 pub use cofferdam_runtime::metrics::Metrics;

@@ -86,7 +86,7 @@ impl Bare {
     }
 }
 
-/// What only our host has (the log, facts of the call) is there, and not called here.
+/// Interfaces that only our host has (the log, call facts) are linked, and not called here.
 fn refuse_ours(linker: &mut Linker<Guest>, component: &Component, engine: &Engine) {
     for (name, item) in component.component_type().imports(engine) {
         let ComponentItem::ComponentInstance(ours) = item.ty else { continue };

@@ -8,7 +8,7 @@ use cofferdam_model::action::{Action, Diagnostic};
 use cofferdam_runtime::flow::CheckedAction;
 use serde_json::Value;
 
-use crate::world::{run, world};
+use crate::shared_host::{run, shared_host};
 
 /// The line that the requirement of a guest takes, with its package's hash.
 pub(super) fn requires(guest: &str, package: &[u8], more: &str) -> String {
@@ -19,7 +19,7 @@ pub(super) fn requires(guest: &str, package: &[u8], more: &str) -> String {
 }
 
 fn package(guest: &str) -> &'static [u8] {
-    &world().packages.iter().find(|(name, _)| *name == guest).unwrap().1
+    &shared_host().packages.iter().find(|(name, _)| *name == guest).unwrap().1
 }
 
 /// An action that calls most of the example guests.
@@ -143,7 +143,7 @@ Looks at an issue, and tells a channel of it.
 
 fn checked(text: &str) -> Result<CheckedAction, HostError> {
     let action = Action::parse("triage.md", text.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
-    run(world().host.check_action(Arc::new(action)))
+    run(shared_host().host.check_action(Arc::new(action)))
 }
 
 /// Every problem, as data.
@@ -188,13 +188,13 @@ fn an_action_that_fits_is_ready() {
     assert_eq!(idempotent, [true, false, true, true]);
     assert_eq!(&**ready.steps()[0].retry().unwrap().name(), "patient");
     assert_eq!(ready.steps()[2].retry().unwrap().max_attempts(), 3);
-    assert_eq!(ready.steps()[3].alternates().len(), 1);
+    assert_eq!(ready.steps()[3].fallbacks().len(), 1);
     assert!(ready.steps()[0].connector().hash().is_some());
     assert_eq!(ready.steps()[1].operation().name().json(), "post_message");
 }
 
 #[test]
-fn what_is_required_must_be_installed_and_be_this_package() {
+fn required_connectors_must_be_installed_and_match() {
     let at = |key: &str| format!("requires.connectors[2].{key}");
     told(
         "\"github://cofferdam/hello\"\nversion = \"0.1.0\"",
@@ -231,7 +231,7 @@ fn what_is_required_must_be_installed_and_be_this_package() {
 }
 
 #[test]
-fn a_connector_that_does_not_verify_is_told_as_such() {
+fn an_unverified_connector_is_reported() {
     let text = triage();
     let (home, signer) =
         (cofferdam_test_support::Home::new(crate::COFFERDAM), cofferdam_test_support::Signer::new());
@@ -247,7 +247,7 @@ fn a_connector_that_does_not_verify_is_told_as_such() {
 }
 
 #[test]
-fn what_steps_are_given_fits_the_operations_types() {
+fn step_inputs_must_match_operation_types() {
     let (issue, post, greet) = ("execute[0].inputs", "execute[1].inputs", "execute[3].inputs");
     told(
         "number = \"${args.number}\" }",
@@ -385,7 +385,7 @@ fn lists_variants_and_flags_are_walked() {
 }
 
 #[test]
-fn what_a_step_says_of_itself_is_held_against_the_manifest_and_the_host() {
+fn step_settings_are_checked_against_the_manifest() {
     told("idempotent = false", "idempotent = true", "execute[1].idempotent", "must not be repeated");
     told("retry = \"patient\"", "retry = \"patiant\"", "execute[0].retry", "did you mean \"patient\"?");
     told("timeout = \"20s\"", "timeout = \"6m\"", "execute[0].timeout", "above what the host allows");
@@ -412,10 +412,10 @@ fn what_a_step_says_of_itself_is_held_against_the_manifest_and_the_host() {
 }
 
 #[test]
-fn a_retry_of_what_must_not_be_repeated_is_refused_and_not_passed_over() {
+fn a_retry_of_a_non_idempotent_step_is_refused() {
     let once = "idempotent = false\n";
     let own = "retry = { max = 2, initial = \"1s\", max_delay = \"8s\", jitter = 0.2 }";
-    // The manifest says so, whatever the file says; and the file, where the manifest does not.
+    // The manifest declares it, regardless of the file; and the file, if the manifest does not.
     for retry in [own, "retry = \"patient\"", "retry = \"standard\""] {
         let of_manifest = "must not be repeated, says its connector's manifest; remove it, or write \"none\"";
         told(once, &format!("{retry}\n"), "execute[1].retry", of_manifest);
@@ -424,16 +424,19 @@ fn a_retry_of_what_must_not_be_repeated_is_refused_and_not_passed_over() {
             "says `idempotent = false` in the action's file; remove it, or write \"none\"; or remove";
         told(&format!("{own}\n"), &format!("{retry}\n{once}"), "execute[2].retry", of_file);
     }
-    // What repeats nothing may be said.
+    // A setting that repeats nothing is allowed.
     for none in [format!("retry = \"none\"\n{once}"), "retry = \"none\"\n".to_owned()] {
         let ready = checked(&triage().replacen(once, &none, 1));
         let ready = ready.unwrap_or_else(|error| panic!("{:#?}", problems(&error)));
-        assert_eq!(ready.steps()[1].once(), Some(cofferdam_runtime::flow::NonIdempotentReason::Manifest));
+        assert_eq!(
+            ready.steps()[1].non_idempotent_reason(),
+            Some(cofferdam_runtime::flow::NonIdempotentReason::Manifest)
+        );
     }
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_in_order() {
+fn all_errors_are_reported_at_once_in_order() {
     let text = triage()
         .replace("hosts = [\"slack.com:443\"]", "hosts = [\"evil.example:443\"]")
         .replace("\"patient\"", "\"patiant\"")
@@ -453,7 +456,7 @@ fn all_that_is_wrong_is_told_at_once_in_order() {
     );
     assert!(error.message().starts_with("triage.md:") && error.message().ends_with("(4 more)."), "{error}");
     let shown: &Diagnostic = std::error::Error::source(&error)
-        .and_then(|it| it.downcast_ref::<cofferdam_model::action::ActionError>())
+        .and_then(|it| it.downcast_ref::<cofferdam_model::action::DocumentError>())
         .and_then(|it| it.problems().first())
         .unwrap();
     assert_eq!(shown.file(), "triage.md");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use cofferdam_test_support::Cli;
 use serde_json::json;
 
-use super::shelf::{Stage, stage};
+use super::store::{Stage, stage};
 use crate::COFFERDAM;
 
 impl Stage {
@@ -15,7 +15,7 @@ impl Stage {
         Cli::new(COFFERDAM, self.home.path())
     }
 
-    /// Writes a file beside the home's, and its path.
+    /// Writes a file next to the home and returns its path.
     fn written(&self, name: &str, text: &str) -> String {
         let path = self.home.path().join(name);
         fs::write(&path, text).unwrap();
@@ -37,7 +37,7 @@ fn write(path: &std::path::Path, text: &str) {
 }
 
 #[test]
-fn an_action_is_added_listed_shown_checked_and_removed() {
+fn an_action_is_added_listed_shown_and_removed() {
     let stage = stage();
     let cli = stage.cli();
     assert_eq!(cli.run(&["action", "list", "--format", "json"]).json(), json!([]));
@@ -78,7 +78,7 @@ fn an_action_is_added_listed_shown_checked_and_removed() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_its_lines_and_not_added() {
+fn an_invalid_action_is_reported_and_not_added() {
     let stage = stage();
     let cli = stage.cli();
     let text = stage.greet("greet").replace("inputs = { name", "inputs = { nmae").replace("1.0.0", "1");
@@ -112,7 +112,7 @@ fn what_does_not_fit_is_told_with_its_lines_and_not_added() {
 }
 
 #[test]
-fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
+fn the_list_shows_readiness_and_errors() {
     let stage = stage();
     let cli = stage.cli();
     let file = stage.written("mine.md", &stage.greet("ready"));
@@ -144,7 +144,7 @@ fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
         ("wrong-type", "does_not_fit"),
     ];
     assert_eq!(words(&listed), expected.map(|(name, word)| [name, word].map(str::to_owned)));
-    // It says what the check says.
+    // It agrees with the check.
     for line in listed.as_array().unwrap() {
         let name = line["name"].as_str().unwrap();
         let checked = cli.run(&["action", "check", name, "--format", "json"]);
@@ -162,7 +162,7 @@ fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
         let line = page.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         assert!(line.contains(&word), "{line}");
     }
-    // What is no longer trusted may not run, whatever its pin says.
+    // An untrusted package may not run, whatever its pin.
     fs::remove_file(stage.home.path().join("keyring.toml")).unwrap();
     let listed = list();
     assert_eq!(words(&listed)[2], ["ready", "refused"], "{listed:#}");
@@ -170,7 +170,7 @@ fn the_list_says_which_can_run_and_what_is_wrong_with_the_others() {
 }
 
 #[test]
-fn one_is_read_from_standard_input() {
+fn an_action_is_read_from_standard_input() {
     let stage = stage();
     let mut child = stage
         .cli()
@@ -185,7 +185,7 @@ fn one_is_read_from_standard_input() {
 }
 
 #[test]
-fn a_file_that_is_broken_by_hand_hides_no_other() {
+fn a_broken_file_hides_no_other_action() {
     let stage = stage();
     let cli = stage.cli();
     let file = stage.written("mine.md", &stage.greet("greet"));
@@ -199,7 +199,7 @@ fn a_file_that_is_broken_by_hand_hides_no_other() {
 }
 
 #[test]
-fn an_edit_takes_the_actions_place_only_once_it_fits() {
+fn an_edit_is_stored_only_when_valid() {
     let stage = stage();
     let cli = stage.cli();
     let file = stage.written("mine.md", &stage.greet("greet"));
@@ -229,13 +229,13 @@ fn an_edit_takes_the_actions_place_only_once_it_fits() {
     assert!(code == Some(71) && said.contains("the action is as it was"), "{said}");
     assert_eq!(fs::read(stage.file("greet")).unwrap(), before);
 
-    // Somebody else was there meanwhile.
+    // The file was edited by another user meanwhile.
     let theirs = format!(
         "sed -i 's/Greets/Hails/' '{}'; sed -i 's/1[.]1[.]0/1.2.0/' \"$1\"",
         stage.file("greet").display()
     );
     let (code, said) = edit(&theirs);
-    assert!(code == Some(67) && said.contains("changed by somebody else"), "{said}");
+    assert!(code == Some(67) && said.contains("changed by another user"), "{said}");
     assert!(!said.contains("--replace"), "that would throw away what they wrote: {said}");
     let gone = cli.command(&["action", "edit", "greet"]).env("EDITOR", "/nonexistent").output().unwrap();
     let gone = String::from_utf8_lossy(&gone.stderr);

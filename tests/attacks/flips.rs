@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{NAME, installed, quiet};
 use crate::envelope::{Expected, check, check_host_error, check_json};
-use crate::world::{failed, run};
+use crate::shared_host::{failed, run};
 
 const MISMATCH: Expected = Expected {
     class: FailureClass::HashMismatch,
@@ -33,7 +33,7 @@ fn each_flip(path: &Path, mut look: impl FnMut(usize, &[u8])) {
 }
 
 #[test]
-fn p11_every_flipped_byte_of_an_installed_package_is_a_hash_mismatch() {
+fn flipped_bytes_of_installed_packages_are_detected() {
     let it = installed();
     let host = it.home.host();
     each_flip(&it.file(), |at, _| {
@@ -45,7 +45,7 @@ fn p11_every_flipped_byte_of_an_installed_package_is_a_hash_mismatch() {
 }
 
 #[test]
-fn p11_every_flipped_byte_of_a_package_is_refused_at_install() {
+fn flipped_bytes_of_packages_are_refused_at_install() {
     let it = installed();
     let (bytes, host) = (quiet(NAME, "2.0.0"), it.home.host());
     let signed = it.signer.sign(&bytes);
@@ -66,7 +66,7 @@ fn p11_every_flipped_byte_of_a_package_is_refused_at_install() {
 }
 
 #[test]
-fn p11_a_flipped_byte_of_a_signature_is_refused_or_says_the_same() {
+fn flipped_signature_bytes_never_change_the_payload() {
     let it = installed();
     let host = it.home.host();
     let good: Value = serde_json::from_slice(&it.signer.sign(&it.bytes)).unwrap();
@@ -90,7 +90,7 @@ fn p11_a_flipped_byte_of_a_signature_is_refused_or_says_the_same() {
 }
 
 #[test]
-fn p11_no_flipped_bit_of_the_keyring_makes_a_stranger_trusted_or_a_revoked_key_good() {
+fn flipped_keyring_bits_never_extend_trust() {
     let it = installed();
     let stranger = Signer::new();
     it.home.trust(&stranger.public(), "github://elsewhere/*");

@@ -1,4 +1,5 @@
-//! Names and texts of a stranger's: each is what it looks like, and a terminal shows it without acting on it.
+//! Names and texts of untrusted packages: no name is ambiguous, and a terminal shows them without acting on
+//! them.
 
 use std::fs;
 
@@ -9,10 +10,10 @@ use serde_json::json;
 use super::{installed, section};
 use crate::COFFERDAM;
 use crate::envelope::check_host_error;
-use crate::world::{refused, run};
+use crate::shared_host::{refused, run};
 
 #[test]
-fn rows_70_71_a_name_is_what_it_looks_like_and_no_path() {
+fn deceptive_names_and_path_names_are_refused() {
     let it = installed();
     let host = it.home.host();
     let before = it.home.snapshot();
@@ -40,7 +41,7 @@ fn rows_70_71_a_name_is_what_it_looks_like_and_no_path() {
         assert_eq!(error.kind(), HostErrorKind::Validation, "{name}: {error}");
         let text = format!("{error} {}", error.hint().unwrap_or_default());
         assert!(text.contains("connector.toml:2") && text.len() < 1_000, "{name}: {text}");
-        // As an argument it is no name either.
+        // It is not a valid name as an argument either.
         let cli = Cli::new(COFFERDAM, it.home.path());
         if !name.contains(['\\', '@']) {
             let ran = cli.run(&["call", name, "run"]);
@@ -51,7 +52,7 @@ fn rows_70_71_a_name_is_what_it_looks_like_and_no_path() {
     assert_eq!(it.home.snapshot(), before);
 }
 
-/// What a terminal would act on, or an eye be misled by.
+/// Characters on which a terminal would act, or which mislead the reader.
 fn hostile(text: &str) -> bool {
     text.chars().any(|c| {
         (c.is_control() && c != '\n')
@@ -60,7 +61,7 @@ fn hostile(text: &str) -> bool {
 }
 
 #[test]
-fn rows_21_22_156_what_a_package_says_about_itself_is_shown_safely() {
+fn package_text_is_displayed_safely() {
     let home = Home::new(COFFERDAM);
     let nasty = "\u{1b}]0;owned\u{7}\u{202e}gnp.exe\u{200b}\u{e0041}\n[ok] signature trusted\r";
     let names = {

@@ -8,7 +8,7 @@ use cofferdam_test_support::Cli;
 use super::{TOKEN, fed, home, slack};
 use crate::COFFERDAM;
 
-/// Runs a command on a terminal of its own and answers when it is asked; everything that was on the screen.
+/// Runs a command on a separate terminal and answers its prompts; returns everything on the screen.
 fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
     let probe = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -51,7 +51,7 @@ fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, St
 }
 
 #[test]
-fn what_is_typed_at_the_prompt_is_not_shown() {
+fn typed_secrets_are_not_echoed() {
     let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let Some((done, screen)) = typed(&cli, &["binding", "set", "bearer/slack"], &[("Token for", TOKEN)])
     else {
@@ -81,7 +81,7 @@ fn what_is_typed_at_the_prompt_is_not_shown() {
     )
     .unwrap();
     assert!(done && screen.contains("Nothing was changed"), "{screen}");
-    // And where nobody can type, what to do is said.
+    // Without a terminal the command explains the alternatives.
     let ran = cli.run(&["binding", "list", "--format", "json"]).fails(82);
     assert_eq!(ran.envelope()["error"]["code"], "vault_locked");
     assert!(ran.stderr.contains("--passphrase-file"), "{}", ran.stderr);
@@ -104,7 +104,7 @@ fn ctrl_c_at_a_secret_prompt_restores_the_terminal() {
 }
 
 #[test]
-fn allow_asks_at_a_terminal_and_names_what_it_adds() {
+fn allow_confirms_at_a_terminal() {
     let (_home, cli) = home(&[slack("github://acme/slack", "1.0.0", "slack.com:443")]);
     let _ = fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], TOKEN).ok();
     let allow = ["binding", "allow", "bearer/slack", "--host", "files.slack.com:443"];
@@ -117,7 +117,7 @@ fn allow_asks_at_a_terminal_and_names_what_it_adds() {
     }
     assert!(typed(&cli, &allow, &[(question, "y")]).unwrap().0);
     assert_eq!(hosts(), serde_json::json!(["files.slack.com:443", "slack.com:443"]));
-    // A connector alone is asked for as well, and brings no host.
+    // A connector alone is confirmed as well, and adds no host.
     let connector = ["binding", "allow", "bearer/slack", "--connector", "github://acme/other"];
     let question = "Let github://acme/other use bearer/slack/default? [y/N]";
     assert!(typed(&cli, &connector, &[(question, "y")]).unwrap().0);

@@ -1,4 +1,4 @@
-//! Several processes at one circuit: what one sees holds for all, and one alone tries the host.
+//! Several processes at one circuit: an observation of one applies to all, and only one probes the host.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -9,15 +9,15 @@ use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
 use serde_json::{Value, json};
 
-use super::stage::{Stage, stage};
+use super::fixture::{Stage, stage};
 use crate::COFFERDAM;
-use crate::world::{example, run};
+use crate::shared_host::{example, run};
 
-/// Where a process that a test starts has its home, and what it gets.
+/// The home and the arguments of a process that a test starts.
 const HOME: &str = "COFFERDAM_TEST_BREAKER_HOME";
 const URL: &str = "COFFERDAM_TEST_BREAKER_URL";
 
-/// Not a test: what the processes of the tests below do. One call, and its outcome on standard output.
+/// Not a test: run by the processes of the tests below. One call, and its outcome on standard output.
 #[test]
 #[ignore = "the other tests run it as a process of its own"]
 fn one_call_in_a_process_of_its_own() {
@@ -26,12 +26,12 @@ fn one_call_in_a_process_of_its_own() {
     let host = Host::builder().home(home).compiler(Compiler::child(COFFERDAM)).allow_private(host_port);
     let host = host.build().unwrap();
     let call = Call::new(example("probe"), "fetch", json!({"url": url}));
-    let outcome = match run(host.run(call.retry(RetryProfile::named("failover").unwrap()))) {
+    let outcome = match run(host.run(call.retry(RetryProfile::named("failover").unwrap()))).outcome {
         Ok(_) => json!({"value": true}),
         Err(Error::Failure(failure)) => serde_json::to_value(&failure).unwrap(),
         Err(Error::Host(error)) => serde_json::to_value(&error).unwrap(),
     };
-    // The harness prints of its own: this line alone begins so.
+    // The harness prints other lines: only this line begins so.
     writeln!(std::io::stdout(), "\noutcome {outcome}").unwrap();
 }
 
@@ -48,7 +48,7 @@ fn start(stage: &Stage, path: &str) -> Child {
         .unwrap()
 }
 
-/// What it says at its end.
+/// Its final output.
 fn outcome(mut child: Child) -> Value {
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
@@ -63,7 +63,7 @@ fn state_in(outcome: &Value) -> &Value {
     &outcome["error"]["details"]["circuit"]["state"]
 }
 
-/// Waits until the server has been asked for `path`.
+/// Waits until the server has received a request for `path`.
 fn asked(stage: &Stage, path: &str) {
     let patience = Instant::now() + Duration::from_secs(120);
     while stage.count(path) == 0 {
@@ -73,10 +73,10 @@ fn asked(stage: &Stage, path: &str) {
 }
 
 #[test]
-fn of_many_processes_at_a_half_open_circuit_one_sends_and_killed_lets_go() {
+fn one_process_probes_a_half_open_circuit() {
     const PROCESSES: usize = 5;
     let stage = stage();
-    // It opens, and may be tried again at once: the server says so.
+    // It opens, and may be probed at once, as the server's response allows.
     stage.fails("/status/429?retry_after=0");
     assert_eq!(stage.state(), "half_open");
     let mut children: Vec<_> = (0..PROCESSES).map(|_| start(&stage, "/hang/probe")).collect();
@@ -92,7 +92,7 @@ fn of_many_processes_at_a_half_open_circuit_one_sends_and_killed_lets_go() {
     }
     assert!(ended.iter().all(|outcome| state_in(outcome) == "half_open"), "{ended:?}");
     assert_eq!(stage.count("/hang/probe"), 1, "{PROCESSES} processes are one request");
-    // This process is refused as well, until the kernel lets go of what the killed one held.
+    // This process is refused as well, until the kernel releases the killed one's lock.
     stage.is_refused("/text/no", "half_open");
     let mut prober = children.pop().unwrap();
     prober.kill().unwrap();
@@ -103,7 +103,7 @@ fn of_many_processes_at_a_half_open_circuit_one_sends_and_killed_lets_go() {
 }
 
 #[test]
-fn what_one_process_opens_is_open_for_all() {
+fn an_open_circuit_is_shared_by_processes() {
     let stage = stage();
     let first = outcome(start(&stage, "/status/503"));
     let refused = stage.is_refused("/text/no", "open");
@@ -148,9 +148,10 @@ fn commands_share_the_breaker_of_the_configuration() {
     {
         assert!(said.contains(part) && !said.contains("{\""), "{said}");
     }
-    std::fs::write(home.path().join("circuits/0123.json"), "{").unwrap();
+    let table = rusqlite::Connection::open(home.path().join("circuits/circuits.db")).unwrap();
+    table.execute("INSERT INTO circuits VALUES ('github://acme/other', 'damaged:1', '{')", []).unwrap();
     let reset = cli.run(&["breaker", "reset", "--all"]).ok();
-    assert!(reset.contains(&upstream.host_port()) && reset.contains("one file that was damaged"), "{reset}");
+    assert!(reset.contains(&upstream.host_port()) && reset.contains("one entry that was damaged"), "{reset}");
     assert_eq!(cli.run(&["breaker", "reset", "--all", "--format", "json"]).json()["damaged_removed"], 0);
     cli.run(&["breaker", "status"]).said("Every circuit is closed.");
     assert_eq!(call("/text/well").0, Some(0));

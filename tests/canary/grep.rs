@@ -1,4 +1,4 @@
-//! Looks for a secret in whatever was written, in more forms than the host itself looks for.
+//! Looks for a secret in all output, in more forms than the host itself looks for.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use aho_corasick::AhoCorasick;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Every form of `secret`, by name. Written anew and not with the host's own code, so that a form missing there is
-/// missed here.
+/// Every form of `secret`, by name. Implemented independently of the host's code, so that a form missing there
+/// is found here.
 pub(super) fn forms(secret: &str) -> Vec<(String, Vec<u8>)> {
     let mut forms = vec![
         ("raw".to_owned(), secret.to_owned()),
@@ -27,7 +27,7 @@ pub(super) fn forms(secret: &str) -> Vec<(String, Vec<u8>)> {
     for before in 0..3 {
         for (name, engine) in [("base64", STANDARD_NO_PAD), ("base64url", URL_SAFE_NO_PAD)] {
             let text = engine.encode(["x".repeat(before).as_bytes(), secret.as_bytes()].concat());
-            // The first characters depend on what stands before, the last on what stands behind.
+            // The first characters depend on the preceding bytes, the last on the following ones.
             forms.push((format!("{name}, {before} before"), text[before + 1..text.len() - 1].to_owned()));
         }
     }
@@ -49,7 +49,7 @@ impl Net {
         Self { forms, search: AhoCorasick::new(bytes).unwrap() }
     }
 
-    /// What stands in `bytes`.
+    /// The matches in `bytes`.
     pub(super) fn caught(&self, bytes: &[u8]) -> Vec<&(usize, String)> {
         self.search.find_overlapping_iter(bytes).map(|found| &self.forms[found.pattern()]).collect()
     }

@@ -1,10 +1,10 @@
 //! The canary: secrets of every kind are bound, every class of failure happens, and none of them is written anywhere.
 //!
-//! The real command line at its loudest, a guest that does its worst, services that echo what they are sent. What is
-//! looked at: standard output, standard error with every log line, every span that a collector is sent, and every file
-//! of the home and the temporary directory, for every secret in every form of `grep`.
+//! The real command line at its most verbose, a guest that leaks on purpose, services that echo their input.
+//! Searched are: standard output, standard error with every log line, every span that a collector receives, and
+//! every file of the home and the temporary directory, for every secret in every form of `grep`.
 
-mod cage;
+mod fixture;
 mod grep;
 
 use std::fs;
@@ -12,14 +12,14 @@ use std::fs;
 use cofferdam::FailureClass;
 use serde_json::{Value, json};
 
-use cage::{Cage, NET, SECRETS, clean, name};
+use fixture::{CanaryHome, NET, SECRETS, clean, name};
 
 /// A call that fails, as which code.
 type Row = (&'static str, &'static str, Value, Vec<&'static str>, &'static str);
 
 /// At least one way to each class. A new class does not compile until it has one.
-fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
-    let url = |path: &str| cage.upstream.url(path);
+fn rows(class: FailureClass, canary: &CanaryHome) -> Vec<Row> {
+    let url = |path: &str| canary.upstream.url(path);
     let fetch = |path: &str| json!({"url": url(path)});
     let bearer = SECRETS[0].1;
     match class {
@@ -87,15 +87,21 @@ fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
             ("probe", "fetch", fetch("/early-close"), vec![], ""),
             ("oauth", "fetch", fetch("/drop"), vec![], ""),
             ("aws", "fetch", fetch("/drop"), vec![], ""),
-            // Attempted twice: a retry says why.
+            // Attempted twice: a retry prints its reason.
             (
                 "probe",
                 "fetch_many",
-                json!({"url": cage.upstream.url("/drop/again"), "times": 1}),
+                json!({"url": canary.upstream.url("/drop/again"), "times": 1}),
                 vec!["--timeout", "2s"],
                 "",
             ),
-            ("probe", "fetch", json!({"url": format!("http://localhost:{}/", cage.closed_port)}), vec![], ""),
+            (
+                "probe",
+                "fetch",
+                json!({"url": format!("http://localhost:{}/", canary.closed_port)}),
+                vec![],
+                "",
+            ),
         ],
         FailureClass::ExternalApiError => ["probe", "basic", "oauth", "aws"]
             .into_iter()
@@ -105,9 +111,9 @@ fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
             })
             .collect(),
         FailureClass::HashMismatch => {
-            let package = cage.package("flipped", "");
-            crate::world::run(cage.home.install(&package, &cage.signer)).unwrap();
-            let file = cage.installed(&package);
+            let package = canary.package("flipped", "");
+            crate::shared_host::run(canary.home.install(&package, &canary.signer)).unwrap();
+            let file = canary.installed(&package);
             let mut bytes = fs::read(&file).unwrap();
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
@@ -116,20 +122,20 @@ fn rows(class: FailureClass, cage: &Cage) -> Vec<Row> {
             vec![("flipped", "fetch", fetch("/text/a"), vec![], "")]
         }
         FailureClass::SignatureFailure => {
-            cage.home.revoke(&cage.signer.public());
+            canary.home.revoke(&canary.signer.public());
             vec![("probe", "fetch", fetch("/text/a"), vec![], "")]
         }
     }
 }
 
 #[test]
-fn p5_no_secret_is_written_anywhere_whatever_happens() {
-    let cage = Cage::new();
+fn no_secret_is_written_anywhere() {
+    let canary = CanaryHome::new();
     // The control: the secrets do arrive where they belong, and the calls succeed.
     for connector in ["probe", "basic", "oauth", "aws"] {
         let path = format!("/bytes/{}", 10 + connector.len());
-        assert_eq!(cage.call(connector, "fetch", &json!({"url": cage.upstream.url(&path)}), &[]), None);
-        let sent = format!("{:?}", cage.upstream.seen(&path));
+        assert_eq!(canary.call(connector, "fetch", &json!({"url": canary.upstream.url(&path)}), &[]), None);
+        let sent = format!("{:?}", canary.upstream.seen(&path));
         let carried: &[usize] = match connector {
             "probe" => &[0, 1],
             "basic" => &[],
@@ -139,10 +145,10 @@ fn p5_no_secret_is_written_anywhere_whatever_happens() {
         carried.iter().for_each(|number| assert!(sent.contains(SECRETS[*number].1), "{connector}: {sent}"));
         assert!(!NET.caught(sent.as_bytes()).is_empty(), "{sent}");
     }
-    let sent = format!("{:?}", cage.upstream.seen("/bytes/15"));
+    let sent = format!("{:?}", canary.upstream.seen("/bytes/15"));
     assert!(sent.contains("api_key=canary%2Fquery%2B9sRd3Pf6Gj%3Dk"), "{sent}");
 
-    // What else shows bindings, or could.
+    // Other commands that show bindings, or could.
     for args in [
         &["binding", "list", "--format", "json"][..],
         &["binding", "inspect", "bearer/shop"],
@@ -156,34 +162,34 @@ fn p5_no_secret_is_written_anywhere_whatever_happens() {
         &["call", &name("probe"), "log_flood", r#"{"lines": 3, "length": 100}"#],
         &["call", &name("probe"), "call_info", "{}"],
     ] {
-        let _ = cage.run(args);
+        let _ = canary.run(args);
     }
     for class in FailureClass::ALL {
-        let rows = rows(*class, &cage);
+        let rows = rows(*class, &canary);
         assert!(!rows.is_empty(), "{class:?} has no row");
         for (connector, op, args, more, code) in rows {
-            let came = cage.call(connector, op, &args, &more);
+            let came = canary.call(connector, op, &args, &more);
             let Some((came, came_code)) = came else { panic!("{connector} {op} {args} succeeded") };
             assert_eq!(came, class.name(), "{connector} {op} {args}: {came_code}");
             assert!(code.is_empty() || code == came_code, "{connector} {op} {args}: {came_code}");
         }
     }
-    let sent = cage.look_at_spans();
+    let sent = canary.look_at_spans();
     assert!(sent > 40, "{sent} commands sent spans");
-    let files = cage.look_at_files();
-    assert!(files > 10 && cage.home.path().join("vault").exists(), "{files} files");
-    // The record is among them, and has the arguments in which secrets stood.
+    let files = canary.look_at_files();
+    assert!(files > 10 && canary.home.path().join("vault").exists(), "{files} files");
+    // The audit log is among them, and contains the arguments that had secrets.
     let files =
-        ["audit.db", "audit.db-wal"].map(|name| fs::read(cage.home.path().join(name)).unwrap_or_default());
+        ["audit.db", "audit.db-wal"].map(|name| fs::read(canary.home.path().join(name)).unwrap_or_default());
     let record = files.concat();
     let says = |words: &str| record.windows(words.len()).any(|window| window == words.as_bytes());
     assert!(says(".evil.example/"), "the record shows no arguments");
     assert!(says("<ref:bearer/shop"), "the record does not say whose secret stood there");
 }
 
-/// The control of the search itself: what is planted is found, in each form by itself.
+/// The control of the search itself: planted secrets are found, in each form separately.
 #[test]
-fn p5_a_secret_that_is_written_is_found() {
+fn the_canary_search_finds_planted_secrets() {
     for (number, (name, secret)) in SECRETS.into_iter().enumerate() {
         for (form, bytes) in grep::forms(secret) {
             let planted = [b"before ", bytes.as_slice(), b" after"].concat();

@@ -6,7 +6,7 @@ use cofferdam_test_support::vault::{binding, secret};
 use serde_json::{Value, json};
 
 use super::{PROBE, Service, credential, service};
-use crate::world::failed;
+use crate::shared_host::failed;
 
 const TOKEN: &str = "s3ss/ion t0ken";
 
@@ -25,7 +25,7 @@ impl Service {
 }
 
 #[test]
-fn w29_a_handle_is_replaced_where_it_may_stand() {
+fn a_handle_is_replaced_in_headers_and_urls() {
     let service = tracker();
     service.place(&service.upstream.url("/text/h"), "Session {handle};v=1", "x", 1).unwrap();
     let sent = service.header("/text/h", "x-session");
@@ -36,7 +36,7 @@ fn w29_a_handle_is_replaced_where_it_may_stand() {
 }
 
 #[test]
-fn w29_a_handle_is_good_once_at_its_host_and_never_in_a_body() {
+fn a_handle_works_once_at_its_host_outside_bodies() {
     let service = tracker();
     let denied = |outcome: Result<Value, Error>, says: &str| {
         let failure = failed(outcome);
@@ -52,7 +52,7 @@ fn w29_a_handle_is_good_once_at_its_host_and_never_in_a_body() {
     denied(service.place(&service.other.url("/text/o"), "{handle}", "x", 1), "does not go to localhost");
     denied(service.place(&service.other.url("/text/o/{handle}"), "-", "x", 1), "does not go to localhost");
     assert_eq!(service.other.connections(), 0);
-    // A handle that nobody gave out, and a piece of one.
+    // A handle that was never issued, and a fragment of one.
     let forged = format!("cofferdam-handle-{}", "0".repeat(32));
     denied(service.place(&url("/text/forged"), &forged, "x", 1), "none of this attempt's");
     denied(service.place(&url("/text/forged"), "cofferdam-handle-12", "x", 1), "none of this attempt's");
@@ -66,9 +66,9 @@ fn w29_a_handle_is_good_once_at_its_host_and_never_in_a_body() {
 }
 
 #[test]
-fn w29_a_handle_dies_with_its_attempt() {
+fn a_handle_expires_with_its_attempt() {
     let service = tracker();
-    // The guest tells its handle, unspent, which a hostile caller hands to the next call.
+    // The guest leaks its unused handle, which a hostile caller passes to the next call.
     let told = service.place("http://localhost", "-", "x", 0).unwrap();
     let stolen = told["body"].as_str().unwrap();
     assert!(stolen.starts_with("cofferdam-handle-"), "{told}");
@@ -79,7 +79,7 @@ fn w29_a_handle_dies_with_its_attempt() {
 }
 
 #[test]
-fn w29_without_a_binding_there_is_no_handle() {
+fn there_is_no_handle_without_a_binding() {
     let optional =
         service(&credential("session_token", "tracker", "\"HOST\"", "optional = true"), |_| Vec::new());
     let failure = failed(optional.place(&optional.upstream.url("/text/a"), "{handle}", "x", 1));

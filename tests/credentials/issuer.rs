@@ -1,4 +1,4 @@
-//! A token endpoint on loopback, with TLS or without, that answers as it is told and remembers who asked.
+//! A token endpoint on loopback, with TLS or without, with scripted answers and a log of its requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::world::run;
+use crate::shared_host::run;
 
-/// What somebody asked.
+/// One request to the endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) authorization: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Answers the n-th question, from 0, as `script` says.
+    /// Answers the n-th request, from 0, with `script`.
     pub(crate) fn start(tls: bool, script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let (acceptor, root) = if tls { server() } else { (None, None) };

@@ -1,12 +1,13 @@
-//! Fixed keys: where they stand, who gets them, and what stops a call that has none.
+//! Fixed keys: their placement, their users, and the refusal of a call without one.
 
 use cofferdam::{ActionScope, Call, FailureBoundary, FailureClass, HostErrorKind};
 use cofferdam_egress::vault::{OauthGrant, SecretMaterial};
+use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::vault::{binding, secret};
 use serde_json::json;
 
 use super::{PROBE, Service, credential, service};
-use crate::world::{example, failed, refused, run};
+use crate::shared_host::{example, failed, refused, run};
 
 fn key(text: &str) -> SecretMaterial {
     SecretMaterial::ApiKey { key: secret(text) }
@@ -19,7 +20,7 @@ fn with_key(more: &str, text: &'static str) -> Service {
 }
 
 #[test]
-fn w30_an_api_key_stands_where_the_manifest_says() {
+fn an_api_key_goes_where_the_manifest_says() {
     let service = with_key("", "k-1");
     service.got("/text/a");
     assert_eq!(service.header("/text/a", "authorization").as_deref(), Some("Bearer k-1"));
@@ -35,7 +36,7 @@ fn w30_an_api_key_stands_where_the_manifest_says() {
 }
 
 #[test]
-fn w30_bearer_and_basic_have_their_own_place() {
+fn bearer_and_basic_use_the_authorization_header() {
     let bearer = service(&credential("bearer", "x", "\"HOST\"", ""), |hosts| {
         vec![binding("bearer/x", SecretMaterial::Bearer { token: secret("t0ken") }, &[PROBE], hosts)]
     });
@@ -51,14 +52,14 @@ fn w30_bearer_and_basic_have_their_own_place() {
 }
 
 #[test]
-fn row_114_a_credential_goes_to_its_own_host_alone() {
+fn a_credential_goes_only_to_its_own_host() {
     let service = with_key("", "k-1");
     service.call("fetch", json!({"url": service.other.url("/text/a")})).unwrap();
     assert_eq!(service.other.seen("/text/a")[0].header("authorization"), None);
 }
 
 #[test]
-fn a13_row_118_unbound_is_said_before_anything_runs_with_the_command() {
+fn an_unbound_credential_is_reported_before_running() {
     let service = service(&credential("api_key", "slack", "\"HOST\"", ""), |_| Vec::new());
     let failure = service.fails("/text/a");
     assert_eq!(
@@ -71,7 +72,7 @@ fn a13_row_118_unbound_is_said_before_anything_runs_with_the_command() {
     assert!(failure.message().contains("`cofferdam binding set api_key/slack/default`"), "{failure}");
     // Also for an operation that would never have sent it: the guest does not start.
     let call = Call::new(example("probe"), "call_info", json!({}));
-    let (outcome, report) = run(service.host.run_reported(call));
+    let CallResult { outcome, report } = run(service.host.run(call));
     let usage = report.last_usage();
     assert_eq!((failed(outcome).code(), usage.is_none()), ("unbound", true));
     assert_eq!(service.upstream.connections(), 0);
@@ -81,7 +82,7 @@ fn a13_row_118_unbound_is_said_before_anything_runs_with_the_command() {
 }
 
 #[test]
-fn a13_who_may_use_a_binding_and_where_is_the_operators_word() {
+fn the_operator_limits_a_bindings_users_and_hosts() {
     let service = with_key("", "k-1");
     let bind = |connector: &str, host: String| {
         service.vault.bind(binding("api_key/slack", key("k-1"), &[connector], &[host]));
@@ -95,7 +96,7 @@ fn a13_who_may_use_a_binding_and_where_is_the_operators_word() {
     let command =
         format!("cofferdam binding allow api_key/slack/default --host {}", service.upstream.grant());
     assert_eq!((failure.code(), &failure.details()["suggestion"]), ("not_allowed", &json!(command)));
-    // Where neither is listed, the command names both: alone, the connector would add no host.
+    // If neither is listed, the command names both: a connector alone would add no host.
     let failure = bind("github://cofferdam/hello", service.other.grant());
     let command = format!(
         "cofferdam binding allow api_key/slack/default --connector {PROBE} --host {}",
@@ -108,7 +109,7 @@ fn a13_who_may_use_a_binding_and_where_is_the_operators_word() {
 }
 
 #[test]
-fn row_114_one_host_of_two_is_allowed_and_the_other_says_so_when_it_is_asked_for() {
+fn an_allowed_host_works_and_the_other_is_reported() {
     let service = service(&credential("api_key", "slack", "\"HOST\", \"OTHER\"", ""), |hosts| {
         vec![binding("api_key/slack", key("k-1"), &[PROBE], hosts)]
     });
@@ -121,7 +122,7 @@ fn row_114_one_host_of_two_is_allowed_and_the_other_says_so_when_it_is_asked_for
 }
 
 #[test]
-fn row_117_what_no_request_can_carry_is_a_binding_failed() {
+fn an_unsendable_secret_is_a_failed_binding() {
     let service = with_key("", "placeholder");
     let hosts = [service.upstream.grant()];
     for text in ["a\r\nX-Evil: 1", "a\nb", "a\0b", "é", "", " a", "a\n", "\u{7f}"] {
@@ -139,7 +140,7 @@ fn row_117_what_no_request_can_carry_is_a_binding_failed() {
 }
 
 #[test]
-fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
+fn a_guest_can_neither_set_nor_read_the_credential() {
     let service = with_key("header = \"X-Api-Key\"", "k-1");
     let forged = |name: &str| {
         let args = json!({"url": service.upstream.url("/text/a"), "name": name, "value": "forged"});
@@ -167,7 +168,7 @@ fn row_113_the_guest_can_neither_set_nor_see_what_the_host_writes() {
 }
 
 #[test]
-fn a_credential_is_not_read_in_pieces() {
+fn a_credentialed_request_loses_its_range_headers() {
     let service = with_key("", "k-1");
     for name in ["Range", "If-Range", "A-IM", "Accept-Charset"] {
         let path = format!("/text/{name}");
@@ -189,11 +190,11 @@ fn a_credential_is_not_read_in_pieces() {
 }
 
 #[test]
-fn an_optional_credential_is_left_out_where_none_is_bound() {
+fn an_unbound_optional_credential_is_omitted() {
     let service = service(&credential("api_key", "slack", "\"HOST\"", "optional = true"), |_| Vec::new());
     service.got("/text/a");
     assert_eq!(service.header("/text/a", "authorization"), None);
-    // What was asked for by name is not left out in silence, and the guest does not fill the gap.
+    // A credential that was requested by name is not omitted silently, and the guest does not fill the gap.
     assert_eq!(failed(service.get_as("/text/b", &[("slack", "work")])).code(), "unbound");
     let args = json!({"url": service.upstream.url("/text/b"), "name": "authorization", "value": "mine"});
     let failure = failed(service.call("fetch_with_header", args));
@@ -204,7 +205,7 @@ fn an_optional_credential_is_left_out_where_none_is_bound() {
 }
 
 #[test]
-fn w34_an_identity_is_chosen_and_never_guessed() {
+fn an_identity_is_never_guessed() {
     let service = service(&credential("api_key", "slack", "\"HOST\"", ""), |hosts| {
         let bind = |name, text| binding(name, key(text), &[PROBE], hosts);
         vec![bind("api_key/slack/work", "k-work"), bind("api_key/slack/home", "k-home")]
@@ -221,8 +222,8 @@ fn w34_an_identity_is_chosen_and_never_guessed() {
         scope.with_identity("slack", "home")
     };
     let call = |path: &str| Call::new(example("probe"), "fetch", json!({"url": service.upstream.url(path)}));
-    run(service.host.run(call("/text/home").within(scope()))).unwrap();
-    run(service.host.run(call("/text/own").within(scope()).identity("slack", "work"))).unwrap();
+    run(service.host.run(call("/text/home").within(scope()))).outcome.unwrap();
+    run(service.host.run(call("/text/own").within(scope()).identity("slack", "work"))).outcome.unwrap();
     assert_eq!(service.header("/text/home", "authorization").as_deref(), Some("Bearer k-home"));
     assert_eq!(service.header("/text/own", "authorization").as_deref(), Some("Bearer k-work"));
     assert_eq!(failed(service.get_as("/text/b", &[("slack", "play")])).code(), "unbound");
@@ -234,7 +235,7 @@ fn w34_an_identity_is_chosen_and_never_guessed() {
 }
 
 #[test]
-fn a_vault_that_cannot_be_opened_is_the_hosts_trouble_and_no_outcome() {
+fn a_locked_vault_is_a_host_error() {
     let service = with_key("", "k-1");
     service.vault.set_locked(true);
     let error = refused(service.get("/text/a"));
@@ -245,7 +246,7 @@ fn a_vault_that_cannot_be_opened_is_the_hosts_trouble_and_no_outcome() {
 }
 
 #[test]
-fn a50_c12_a_401_names_the_binding_and_what_renews_it() {
+fn an_unauthorized_response_names_the_binding() {
     let service = with_key("", "k-1");
     for status in [401, 403] {
         let failure = service.fails(&format!("/status/{status}"));
@@ -265,7 +266,7 @@ fn a50_c12_a_401_names_the_binding_and_what_renews_it() {
 }
 
 #[test]
-fn a_material_of_another_kind_than_its_name_is_never_sent() {
+fn material_of_the_wrong_kind_is_never_sent() {
     let service = with_key("", "k-1");
     let material = SecretMaterial::Oauth2 {
         token_url: "https://issuer.example/token".into(),
@@ -284,7 +285,7 @@ fn a_material_of_another_kind_than_its_name_is_never_sent() {
 }
 
 #[test]
-fn w32_a_signed_request_carries_scope_hash_and_length() {
+fn a_signed_request_has_scope_hash_and_length() {
     let service = service(&credential("aws_sigv4", "bucket", "\"HOST\"", "aws_service = \"s3\""), |hosts| {
         let material = SecretMaterial::AwsSigv4 {
             access_key_id: "AKIDEXAMPLE".into(),
@@ -294,7 +295,7 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
         };
         vec![binding("aws_sigv4/bucket", material, &[PROBE], hosts)]
     });
-    // The probe posts and does not look: whatever the answer, the request was sent.
+    // The probe posts and ignores the response: the request was sent in any case.
     let args = json!({"url": service.upstream.url("/text/a//b/../c"), "body": "hello"});
     drop(service.call("post", args));
     let seen = service.upstream.seen("/text").remove(0);
@@ -320,11 +321,11 @@ fn w32_a_signed_request_carries_scope_hash_and_length() {
 }
 
 #[test]
-fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
+fn inspect_and_why_show_credentials() {
     let service = with_key("query = \"api_key\"\noptional = false", "k-1");
     let why = |access: &str| {
         let access = cofferdam_runtime::host::AccessQuery::parse(access).unwrap();
-        service.host.why(&example("probe"), &access, None).unwrap()
+        service.host.why(&example("probe"), &access, None).unwrap().into_result()
     };
     let permit = why(&service.upstream.url("/")).unwrap();
     let notes = permit.notes().join("\n");
@@ -348,7 +349,7 @@ fn inspect_and_why_say_what_goes_where_and_what_is_missing() {
     assert!(notes.contains("`cofferdam binding set api_key/slack/default`"), "{notes}");
     service.vault.set_locked(true);
     assert!(why(&service.upstream.url("/")).unwrap().notes().join(" ").contains("The vault is locked."));
-    // Asked for the credential itself, it is no yes: a call would end with this.
+    // For the credential itself, `why` does not agree: a call would end with this.
     let access = cofferdam_runtime::host::AccessQuery::parse("api_key/slack").unwrap();
     let error = service.host.why(&example("probe"), &access, None).unwrap_err();
     assert!(error.to_string().contains("The vault is locked."), "{error}");

@@ -4,9 +4,9 @@ mod circuits;
 mod handles;
 mod issuer;
 mod kinds;
-mod pressed;
 mod rotation;
 mod tokens;
+mod under_failure;
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use cofferdam_test_support::{Home, MemoryVault, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::world::{example, failed, run};
+use crate::shared_host::{example, failed, run};
 
 /// The name of the connector under test.
 const PROBE: &str = "github://cofferdam/probe";
 
-/// A host with the probe, whose manifest asks for credentials; and the servers that it may reach.
+/// A host with the probe, whose manifest requires credentials; and the servers that it may reach.
 struct Service {
     upstream: Upstream,
     other: Upstream,
@@ -34,9 +34,9 @@ struct Service {
 struct Wants<'w> {
     /// Tables of the manifest; `HOST` and `OTHER` stand for the servers.
     credentials: &'w str,
-    /// What is bound, at the first server.
+    /// The bindings at the first server.
     bindings: &'w dyn Fn(&[String]) -> Vec<Binding>,
-    /// What else the host is made with.
+    /// Further settings of the host.
     more: &'w dyn Fn(HostBuilder) -> HostBuilder,
 }
 
@@ -82,7 +82,7 @@ impl Service {
         failed(self.get(path))
     }
 
-    /// The only request whose path starts so, and a header field of it.
+    /// A header field of the only request whose path begins with this.
     #[track_caller]
     fn header(&self, path: &str, name: &str) -> Option<String> {
         let seen = self.upstream.seen(path);
@@ -95,7 +95,7 @@ impl Service {
         let call = Call::new(example("probe"), "fetch", json!({"url": self.upstream.url(path)}));
         let call =
             identities.iter().fold(call, |call, (service, identity)| call.identity(*service, *identity));
-        run(self.host.run(call))
+        run(self.host.run(call)).outcome
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::issuer::{Issuer, rotating};
 use super::{PROBE, credential};
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
 /// A home whose vault is a file, with the probe and a refresh token of `issuer`.
 struct Bound {
@@ -48,7 +48,7 @@ fn bound(issuer: Issuer) -> Bound {
 }
 
 impl Bound {
-    /// What one call of the command line prints.
+    /// The output of one call of the command line.
     fn call(&self, timeout: &str) -> Value {
         let url = json!({"url": self.upstream.url("/text/a")}).to_string();
         let args = ["--format", "json", "call", PROBE, "fetch", &url, "--timeout", timeout];
@@ -60,21 +60,21 @@ impl Bound {
 }
 
 #[test]
-fn a_command_that_ends_early_does_not_lose_a_rotated_token() {
+fn a_command_that_ends_early_keeps_a_rotated_token() {
     let it = bound(Issuer::start(false, |n| {
         let (status, body, _) = rotating(n);
         (status, body, Duration::from_secs(3))
     }));
     let short = it.call("1s");
     assert_eq!(short["error"]["details"]["code"], "wall_time", "{short}");
-    // The next one finds the token, and does not ask with the refresh token that is spent.
+    // The next one finds the token, and does not use the spent refresh token.
     let next = it.call("20s");
     assert!(next.get("error").is_none(), "{next}");
     assert_eq!(it.issuer.asked().len(), 1, "{:?}", it.issuer.asked());
 }
 
 #[test]
-fn an_issuer_is_not_asked_where_its_answer_could_not_be_written() {
+fn an_unwritable_vault_prevents_renewal() {
     let it = bound(Issuer::start(false, rotating));
     let obstacle = it.home.path().join("vault.tmp");
     fs::create_dir(&obstacle).unwrap();
@@ -87,7 +87,7 @@ fn an_issuer_is_not_asked_where_its_answer_could_not_be_written() {
 }
 
 #[test]
-fn a_refresh_token_that_came_with_an_access_token_of_no_use_is_kept() {
+fn a_refresh_token_is_kept_despite_an_unusable_token() {
     let it = bound(Issuer::start(false, |n| {
         let (status, body, after) = rotating(n);
         (status, if n == 0 { body.replace("Bearer", "DPoP") } else { body }, after)
@@ -101,7 +101,7 @@ fn a_refresh_token_that_came_with_an_access_token_of_no_use_is_kept() {
 }
 
 #[test]
-fn a_vault_that_is_moved_away_during_a_renewal_is_not_made_anew() {
+fn a_vault_removed_during_renewal_is_not_recreated() {
     let it = bound(Issuer::start(false, |n| {
         let (status, body, _) = rotating(n);
         (status, body, Duration::from_secs(2))

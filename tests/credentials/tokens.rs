@@ -1,4 +1,4 @@
-//! OAuth 2.0: obtained, renewed once for all who wait, kept before used, refused, and not to be had.
+//! OAuth 2.0: obtained, renewed once for all waiting calls, stored before use, refused, and unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::issuer::{Answer, Issuer, rotating, tokens};
 use super::{PROBE, Service, Wants, credential, make};
-use crate::world::{example, failed, refused, run};
+use crate::shared_host::{example, failed, refused, run};
 
 const NAME: &str = "oauth2/slack/default";
 
@@ -43,7 +43,7 @@ fn says(status: u16, body: &str) -> impl Fn(usize) -> Answer + Send + Sync + 'st
 }
 
 impl Service {
-    /// What the only request to `path` was authorized with.
+    /// The authorization of the only request to `path`.
     #[track_caller]
     fn token(&self, path: &str) -> String {
         self.header(path, "authorization").unwrap_or_default()
@@ -62,7 +62,7 @@ impl Service {
 }
 
 #[test]
-fn a_token_is_obtained_over_tls_kept_and_used_again() {
+fn a_token_is_obtained_over_tls_and_reused() {
     let issuer = Issuer::start(true, rotating);
     let service = with(&issuer, None);
     service.got("/text/a");
@@ -79,12 +79,12 @@ fn a_token_is_obtained_over_tls_kept_and_used_again() {
     assert_eq!(asked[0].form, "grant_type=refresh_token&refresh_token=refresh&scope=read+write");
     // Another process finds it in the vault.
     let other = service.another(&issuer);
-    run(other.run(service.call_to("/text/c"))).unwrap();
+    run(other.run(service.call_to("/text/c"))).outcome.unwrap();
     assert_eq!((service.token("/text/c"), issuer.asked().len()), ("Bearer access-0".into(), 1));
 }
 
 #[test]
-fn an_operation_that_may_only_read_has_its_token_by_a_post_of_the_hosts_own() {
+fn read_only_operations_can_renew_tokens() {
     let issuer = Issuer::start(false, rotating);
     let material = oauth(&issuer.url(), "refresh", None);
     let effects = "[connector.effects.operations]\nfetch = \"read_only\"\n";
@@ -98,7 +98,7 @@ fn an_operation_that_may_only_read_has_its_token_by_a_post_of_the_hosts_own() {
 }
 
 #[test]
-fn client_credentials_and_a_public_client() {
+fn client_credentials_work_with_and_without_a_secret() {
     let issuer = Issuer::start(false, says(200, r#"{"access_token":"cc","token_type":"bearer"}"#));
     let material = |client_secret| SecretMaterial::Oauth2 {
         token_url: issuer.url(),
@@ -125,7 +125,7 @@ fn client_credentials_and_a_public_client() {
 }
 
 #[test]
-fn many_calls_at_once_wait_for_one_renewal_also_across_processes() {
+fn concurrent_calls_share_one_renewal() {
     let issuer = Issuer::start(false, |n| {
         let (status, body, _) = rotating(n);
         (status, body, Duration::from_millis(300))
@@ -136,7 +136,7 @@ fn many_calls_at_once_wait_for_one_renewal_also_across_processes() {
         let calls = (0..16).map(|number| {
             let host = if number % 2 == 0 { service.host.clone() } else { other.clone() };
             let call = service.call_to(&format!("/text/{number}"));
-            tokio::spawn(async move { host.run(call).await.map(drop) })
+            tokio::spawn(async move { host.run(call).await.outcome.map(drop) })
         });
         for call in calls.collect::<Vec<_>>() {
             call.await.unwrap().unwrap();
@@ -153,7 +153,7 @@ fn many_calls_at_once_wait_for_one_renewal_also_across_processes() {
 }
 
 #[test]
-fn a_caller_that_gives_up_does_not_end_the_renewal_of_the_others() {
+fn a_cancelled_caller_does_not_end_the_renewal() {
     let issuer = Issuer::start(false, |n| {
         let (status, body, _) = rotating(n);
         (status, body, Duration::from_millis(500))
@@ -162,7 +162,7 @@ fn a_caller_that_gives_up_does_not_end_the_renewal_of_the_others() {
     run(async {
         let first = tokio::spawn({
             let (host, call) = (service.host.clone(), service.call_to("/text/first"));
-            async move { host.run(call).await.map(drop) }
+            async move { host.run(call).await.outcome.map(drop) }
         });
         while issuer.asked().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -170,23 +170,23 @@ fn a_caller_that_gives_up_does_not_end_the_renewal_of_the_others() {
         let second = service.host.run(service.call_to("/text/second"));
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        second.await.unwrap();
+        second.await.outcome.unwrap();
     });
     assert_eq!((service.token("/text/second"), issuer.asked().len()), ("Bearer access-0".into(), 1));
     assert!(service.upstream.seen("/text/first").is_empty());
 }
 
 #[test]
-fn a_waiter_waits_no_longer_than_its_call_has() {
+fn waiting_for_a_token_ends_at_the_deadline() {
     let issuer = Issuer::start(false, |_| (200, String::new(), Duration::from_secs(60)));
     let service = with(&issuer, None);
     let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("300ms"), None).unwrap();
-    let failure = failed(run(service.host.run(service.call_to("/text/a").limits(limits))));
+    let failure = failed(run(service.host.run(service.call_to("/text/a").limits(limits))).outcome);
     assert_eq!((failure.class(), failure.code()), (FailureClass::ResourceLimitExceeded, "wall_time"));
 }
 
 #[test]
-fn a_token_is_renewed_a_minute_before_its_end_and_the_refresh_token_follows() {
+fn a_token_is_renewed_a_minute_before_expiry() {
     let issuer = Issuer::start(false, |n| tokens(n, 59));
     let service = with(&issuer, Some(("good", in_seconds(90))));
     service.got("/text/good");
@@ -197,7 +197,7 @@ fn a_token_is_renewed_a_minute_before_its_end_and_the_refresh_token_follows() {
         &[PROBE],
         &[service.upstream.grant()],
     ));
-    // What the issuer gives ends within the minute, too: it is used, and the next call asks again.
+    // The issuer's token also expires within the minute: it is used, and the next call asks again.
     for n in 0..3 {
         service.got(&format!("/text/{n}"));
         assert_eq!(service.token(&format!("/text/{n}")), format!("Bearer access-{n}"));
@@ -210,7 +210,7 @@ fn a_token_is_renewed_a_minute_before_its_end_and_the_refresh_token_follows() {
 }
 
 #[test]
-fn a14_a_refused_renewal_is_final_named_and_mended_by_binding_anew() {
+fn a_refused_renewal_is_final_until_rebound() {
     let issuer = Issuer::start(false, |n| match n {
         0 => (400, r#"{"error":"invalid_grant","error_description":"token=refresh"}"#.into(), Duration::ZERO),
         n => rotating(n),
@@ -239,7 +239,7 @@ fn a14_a_refused_renewal_is_final_named_and_mended_by_binding_anew() {
 }
 
 #[test]
-fn what_may_pass_is_retriable_and_what_cannot_be_sent_is_not() {
+fn only_transient_renewal_failures_are_retriable() {
     let bad = r#"{"access_token":"a\r\nX-Evil: 1","token_type":"bearer"}"#;
     for (status, body, class_code, retriable) in [
         (503, "", "refresh_unreachable", true),
@@ -262,13 +262,16 @@ fn what_may_pass_is_retriable_and_what_cannot_be_sent_is_not() {
     let too_long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(70_000));
     let issuer = Issuer::start(false, says(200, &too_long));
     assert_eq!(with(&issuer, None).fails("/text/a").code(), "refresh_unreachable");
-    // Nobody listens; and an operation that must not be repeated is not.
+    // No server listens; and an operation that must not be repeated is not.
     let issuer = Issuer::start(false, rotating);
-    let nowhere = oauth(&format!("http://localhost:{}/", crate::world::world().closed_port), "r", None);
+    let nowhere =
+        oauth(&format!("http://localhost:{}/", crate::shared_host::shared_host().closed_port), "r", None);
     let service = make(&Wants {
         credentials: &credential("oauth2", "slack", "\"HOST\"", ""),
         bindings: &|hosts| vec![binding("oauth2/slack", nowhere.clone(), &[PROBE], hosts)],
-        more: &|builder| builder.allow_private(format!("localhost:{}", crate::world::world().closed_port)),
+        more: &|builder| {
+            builder.allow_private(format!("localhost:{}", crate::shared_host::shared_host().closed_port))
+        },
     });
     let failure = service.fails("/text/a");
     assert_eq!((failure.code(), failure.retriable()), ("refresh_unreachable", true));
@@ -278,7 +281,7 @@ fn what_may_pass_is_retriable_and_what_cannot_be_sent_is_not() {
 }
 
 #[test]
-fn a_token_endpoint_inside_the_operators_network_or_without_tls_needs_its_leave() {
+fn private_or_plain_token_endpoints_need_permission() {
     for tls in [true, false] {
         let issuer = Issuer::start(tls, rotating);
         let service = with_material(&issuer, oauth(&issuer.url(), "refresh", None), false);
@@ -301,7 +304,7 @@ fn a_token_endpoint_inside_the_operators_network_or_without_tls_needs_its_leave(
 }
 
 #[test]
-fn row_119_a_token_that_the_service_refuses_is_renewed_for_the_next_call() {
+fn a_refused_token_is_renewed_for_the_next_call() {
     let issuer = Issuer::start(false, rotating);
     let service = with(&issuer, Some(("revoked", in_seconds(3600))));
     let failure = service.fails("/status/401");
@@ -313,14 +316,14 @@ fn row_119_a_token_that_the_service_refuses_is_renewed_for_the_next_call() {
         "no second try in the attempt"
     );
     // Also for another process, which has nothing but the vault.
-    run(service.another(&issuer).run(service.call_to("/text/a"))).unwrap();
+    run(service.another(&issuer).run(service.call_to("/text/a"))).outcome.unwrap();
     assert_eq!(service.token("/text/a"), "Bearer access-0");
     service.got("/text/b");
     assert_eq!((service.token("/text/b"), issuer.asked().len()), ("Bearer access-0".into(), 1));
 }
 
 #[test]
-fn what_the_issuer_gave_is_not_lost_where_it_cannot_be_written() {
+fn renewed_tokens_survive_a_failed_write() {
     let issuer = Issuer::start(false, rotating);
     let service = with(&issuer, None);
     service.vault.set_full(true);

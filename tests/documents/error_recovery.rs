@@ -1,5 +1,5 @@
-//! The error recovery record (000): bounded retries of what is safe, rows A17, A18, A23 to A37
-//! and A45. Its three examples have a file of their own.
+//! The error recovery record (000): bounded retries of safe operations. Its three examples have a file of their
+//! own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,18 +8,20 @@ use cofferdam::{Call, Error};
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_core::rng::SeededRng;
-use cofferdam_test_support::{Skipping, Turn, records};
+use cofferdam_test_support::{ManualClock, ScriptedReply, log_capture};
 use serde_json::{Value, json};
 
-use super::stage::{Own, Stage, fetch, once, order, probe, profile, repeated, script, told, walk, within};
+use super::fixture::{
+    SeparateHome, Stage, fetch, once, order, probe, profile, repeated, script, told, walk, within,
+};
 use crate::envelope::{Expected, check, fault, network, upstream};
-use crate::world::world;
+use crate::shared_host::shared_host;
 
-/// A30: one, two and four seconds, and up to a fifth more.
+/// One, two and four seconds, and up to a fifth more.
 const WAITS: [std::ops::RangeInclusive<u64>; 3] = [1_000..=1_200, 2_000..=2_400, 4_000..=4_800];
 
 #[test]
-fn a18_a29_a30_a32_the_table_of_statuses() {
+fn standard_profile_status_table() {
     let rows = [
         repeated(500, "unavailable", &WAITS),
         repeated(502, "unavailable", &WAITS),
@@ -27,7 +29,7 @@ fn a18_a29_a30_a32_the_table_of_statuses() {
         repeated(504, "unavailable", &WAITS),
         repeated(529, "unavailable", &WAITS),
         repeated(429, "rate_limited", &WAITS),
-        // C13: retriable, and not on the list of what this policy repeats.
+        // Retriable, and not on the list of causes that this policy repeats.
         once(408, "timeout", true),
         once(425, "timeout", true),
         once(400, "bad_request", false),
@@ -39,21 +41,21 @@ fn a18_a29_a30_a32_the_table_of_statuses() {
         once(413, "bad_request", false),
         once(422, "bad_request", false),
     ];
-    walk(&Stage::new(), &world().upstream, "standard", &rows);
+    walk(&Stage::new(), &shared_host().upstream, "standard", &rows);
 }
 
-/// A17 and A32: what never reaches a server.
+/// A request that never reaches a server.
 #[test]
-fn a17_a32_a_closed_port_is_tried_four_times() {
-    let told = Stage::new().call(fetch(&format!("http://localhost:{}/", world().closed_port)));
+fn a_closed_port_is_tried_four_times() {
+    let told = Stage::new().call(fetch(&format!("http://localhost:{}/", shared_host().closed_port)));
     check(told.failure(), network("refused", true));
     within(&told.waits(), &WAITS, "refused");
     assert_eq!(told.failure().details()["retried"], 3);
 }
 
-/// Probes under other names, whose manifests say other things of repeating.
-fn declared() -> Own {
-    let own = Own::new(|builder, _| builder);
+/// Probes under other names, whose manifests declare other idempotency.
+fn declared() -> SeparateHome {
+    let own = SeparateHome::new(|builder, _| builder);
     let manifest = own.manifest();
     let (head, rest) = manifest.split_once("[connector.idempotency.operations]").unwrap();
     let (_, tail) = rest.split_once("[capabilities.network]").unwrap();
@@ -72,10 +74,10 @@ fn declared() -> Own {
     own
 }
 
-/// A23: idempotent unless the manifest says otherwise. A25 and A26: what opts out is not repeated, and its failure
-/// comes at once. A36: what the manifest declares is what counts.
+/// Operations are idempotent unless the manifest says otherwise. Those that opt out are not repeated, and fail
+/// at once. Only the manifest's declaration counts.
 #[test]
-fn a23_a25_a26_a36_the_manifest_decides() {
+fn the_manifest_decides_idempotency() {
     let own = declared();
     let call = |name: &str, op: &str, url: &str| {
         let args = match op {
@@ -93,7 +95,7 @@ fn a23_a25_a26_a36_the_manifest_decides() {
         ("mixed", "fetch", true),
         ("mixed", "order", false),
     ] {
-        let (url, path) = script(&own.upstream, [Turn::status(503), Turn::status(200)]);
+        let (url, path) = script(&own.upstream, [ScriptedReply::status(503), ScriptedReply::status(200)]);
         let told = call(name, op, &url);
         assert_eq!(own.upstream.seen(&path).len(), if repeated { 2 } else { 1 }, "{name} {op}");
         if repeated {
@@ -108,11 +110,11 @@ fn a23_a25_a26_a36_the_manifest_decides() {
     }
 }
 
-/// A24 and C28: one key for each request, the same in every attempt, new for a new call; or the caller's own.
+/// One key for each request, the same in every attempt, new for a new call; or the caller's own.
 #[test]
-fn a24_c28_a_request_has_one_key_for_all_its_attempts() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
-    let turns = || [200, 503, 200, 503, 200, 200].map(Turn::status);
+fn a_request_keeps_one_key_for_all_attempts() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
+    let turns = || [200, 503, 200, 503, 200, 200].map(ScriptedReply::status);
     let keys = |call: Call, path: &str| {
         assert!(stage.call(call).outcome.is_ok());
         let seen = upstream.seen(path);
@@ -134,12 +136,12 @@ fn a24_c28_a_request_has_one_key_for_all_its_attempts() {
     assert_eq!(given, [a, b, a, b, a, b]);
 }
 
-/// A30: the jitter is the chance's, and only that.
+/// The jitter comes only from the given random source.
 #[test]
-fn a30_jitter_comes_from_the_chance_that_was_given() {
+fn jitter_comes_from_the_given_random_source() {
     let waits = |seed: u64| {
-        let stage = Stage::with(|builder| builder.chance(Arc::new(SeededRng::new(seed))));
-        let (url, _) = script(&world().upstream, [Turn::status(503)]);
+        let stage = Stage::with(|builder| builder.rng(Arc::new(SeededRng::new(seed))));
+        let (url, _) = script(&shared_host().upstream, [ScriptedReply::status(503)]);
         let waits = stage.call(fetch(&url)).waits();
         within(&waits, &WAITS, "a seed");
         waits
@@ -148,11 +150,11 @@ fn a30_jitter_comes_from_the_chance_that_was_given() {
     assert_ne!(waits(1), waits(2));
 }
 
-/// A31 and C9: the wall time stands over all attempts and waits.
+/// The wall time bounds all attempts and waits.
 #[test]
-fn a31_c9_no_wait_ends_after_the_wall_time() {
+fn no_wait_exceeds_the_wall_time() {
     let stage = Stage::new();
-    let (url, path) = script(&world().upstream, [Turn::status(503)]);
+    let (url, path) = script(&shared_host().upstream, [ScriptedReply::status(503)]);
     let limits = LimitRequest::parse(None, Some("2s"), None).unwrap();
     let told = stage.call(fetch(&url).limits(limits));
     let failure = told.failure();
@@ -162,12 +164,12 @@ fn a31_c9_no_wait_ends_after_the_wall_time() {
     assert_eq!((&details["retried"], &details["retry_stopped"]), (&json!(1), &json!("wall_time")));
     let next = details["retry_after_ms"].as_u64().unwrap();
     assert!((2_000..=2_400).contains(&next), "how long it would have waited: {next}");
-    assert_eq!(world().upstream.seen(&path).len(), 2);
+    assert_eq!(shared_host().upstream.seen(&path).len(), 2);
 }
 
-/// A33: of any other class, `retriable` is for the caller.
+/// For any other class, `retriable` is advice to the caller.
 #[test]
-fn a33_another_class_is_not_repeated_even_where_it_is_retriable() {
+fn other_retriable_classes_are_not_retried() {
     let stage = Stage::new();
     let told = stage.call(probe("fail", json!({"kind": "failed_transiently", "message": "Busy."})));
     check(told.failure(), Expected { retriable: true, ..fault("op_failed") });
@@ -175,20 +177,24 @@ fn a33_another_class_is_not_repeated_even_where_it_is_retriable() {
     assert!(!told.failure().details().contains_key("retried"));
 }
 
-/// A34 and C10: how often is said to the caller and in the record; also where the last failure is another.
+/// The number of retries is reported to the caller and in the log, also if the last failure is another.
 #[test]
-fn a34_c10_the_retries_are_counted_for_the_caller_and_the_record() {
+fn retries_are_counted_for_caller_and_log() {
     let stage = Stage::new();
     for (turns, retried, code) in [
-        (vec![Turn::status(503)], 3, "unavailable"),
-        (vec![Turn::status(503), Turn::status(400)], 1, "bad_request"),
-        (vec![Turn::status(503), Turn::hang_up(), Turn::status(404)], 2, "not_found"),
+        (vec![ScriptedReply::status(503)], 3, "unavailable"),
+        (vec![ScriptedReply::status(503), ScriptedReply::status(400)], 1, "bad_request"),
+        (
+            vec![ScriptedReply::status(503), ScriptedReply::hang_up(), ScriptedReply::status(404)],
+            2,
+            "not_found",
+        ),
     ] {
-        let (url, _) = script(&world().upstream, turns);
+        let (url, _) = script(&shared_host().upstream, turns);
         let told = stage.call(fetch(&url));
         let failure = told.failure();
         assert_eq!((failure.code(), &failure.details()["retried"]), (code, &json!(retried)));
-        let record = records::record_of(failure.audit_id().as_str());
+        let record = log_capture::record_of(failure.audit_id().as_str());
         assert_eq!(record.get("retried"), Some(&*retried.to_string()));
         assert_eq!(record.get("attempts"), Some(&*(retried + 1).to_string()));
         assert_eq!(record.get("code"), Some(code));
@@ -199,20 +205,20 @@ fn a34_c10_the_retries_are_counted_for_the_caller_and_the_record() {
     }
 }
 
-/// A37: seven seconds and more are waited, and none of them pass.
+/// The waits of seven seconds and more take no real time.
 #[test]
-fn a37_three_retries_take_no_time_to_test() {
+fn three_retries_take_no_real_time() {
     let stage = Stage::new();
-    let (url, _) = script(&world().upstream, [Turn::status(503)]);
+    let (url, _) = script(&shared_host().upstream, [ScriptedReply::status(503)]);
     let before = Instant::now();
     let told = stage.call(fetch(&url));
     let waited = Duration::from_millis(told.waits().iter().sum());
     assert!(waited >= Duration::from_secs(7) && before.elapsed() < waited, "{:?}", before.elapsed());
 }
 
-/// D5: what the host did not see is not repeated, whatever the connector says of it.
+/// A failure that the host did not observe is not repeated, regardless of the connector's claim.
 #[test]
-fn d5_what_was_not_observed_is_never_repeated() {
+fn unobserved_failures_are_never_retried() {
     let stage = Stage::new();
     for status in [429, 500, 503] {
         let told = stage.call(probe("forge_upstream", json!({"status": status})));
@@ -235,21 +241,21 @@ impl Listener for Inner {
     }
 }
 
-/// A45 and C11: the envelope of the last attempt is the call's, but for what was done about it.
+/// The last attempt's envelope is the call's, except for the fields about retries.
 #[test]
-fn a45_c11_the_envelope_is_passed_on_unchanged() {
-    let clock = Skipping::new();
+fn the_last_envelope_is_passed_on_unchanged() {
+    let clock = ManualClock::new();
     let inner = Arc::new(Inner(Mutex::default()));
     let listener = Arc::clone(&inner);
-    let world = world();
+    let world = shared_host();
     let builder = world.home.builder_at(&clock).listener(listener);
     let host = builder.allow_private(world.upstream.host_port()).build().unwrap();
     for turns in [
-        vec![Turn::status(503)],
-        vec![Turn::after(429, "3600")],
-        vec![Turn::hang_up()],
-        vec![Turn::status(503), Turn::status(401)],
-        vec![Turn::status(404)],
+        vec![ScriptedReply::status(503)],
+        vec![ScriptedReply::after(429, "3600")],
+        vec![ScriptedReply::hang_up()],
+        vec![ScriptedReply::status(503), ScriptedReply::status(401)],
+        vec![ScriptedReply::status(404)],
     ] {
         inner.0.lock().unwrap().clear();
         let (url, _) = script(&world.upstream, turns);
@@ -265,7 +271,7 @@ fn a45_c11_the_envelope_is_passed_on_unchanged() {
                 None => drop(details.remove(added)),
             }
         }
-        // Of the call it says whether any of its attempts sent something.
+        // For the call, it tells whether any of its attempts sent something.
         let sent = details.remove("request_sent").unwrap();
         let sent_last = last["error"]["details"].as_object_mut().unwrap().remove("request_sent");
         assert!(sent == true || sent_last.is_none_or(|sent| sent == false));
@@ -273,9 +279,9 @@ fn a45_c11_the_envelope_is_passed_on_unchanged() {
     }
 }
 
-/// What was refused by the host before an attempt is no failure of a call, and is not repeated either.
+/// A refusal by the host before an attempt is not a failure of the call, and is not repeated either.
 #[test]
-fn a33_what_the_host_refuses_is_not_repeated() {
+fn host_refusals_are_not_retried() {
     let stage = Stage::new();
     let told = stage.call(probe("fetch", json!({"url": 1})).retry(profile("deterministic")));
     assert!(matches!(&told.outcome, Err(Error::Host(error)) if error.kind().code() == "validation"));

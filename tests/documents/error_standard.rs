@@ -1,20 +1,20 @@
-//! The error handling standard (003): what is retryable and what is fatal, and its waits without jitter, which are the
-//! profile `deterministic`. Rows R6, R7, R14, R15, R17, R18, R23 and R25.
+//! The error handling standard (003): retryable and fatal failures, and its waits without jitter, which are the
+//! profile `deterministic`.
 
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_runtime::call::AttemptOutcome;
-use cofferdam_test_support::Turn;
+use cofferdam_test_support::ScriptedReply;
 use serde_json::json;
 
-use super::stage::{Stage, fetch, once, probe, profile, repeated, script, walk};
+use super::fixture::{Stage, fetch, once, probe, profile, repeated, script, walk};
 use crate::envelope::{check, denied, fault, limit, network};
-use crate::world::world;
+use crate::shared_host::shared_host;
 
-/// R23: exactly one and two seconds between three attempts: a replay waits as long.
+/// Exactly one and two seconds between three attempts: a replay waits as long.
 const WAITS: [std::ops::RangeInclusive<u64>; 2] = [1_000..=1_000, 2_000..=2_000];
 
 #[test]
-fn r7_r14_r23_r25_the_table_of_statuses() {
+fn deterministic_profile_status_table() {
     let rows = [
         repeated(429, "rate_limited", &WAITS),
         repeated(500, "unavailable", &WAITS),
@@ -28,20 +28,20 @@ fn r7_r14_r23_r25_the_table_of_statuses() {
         once(404, "not_found", false),
         once(409, "bad_request", false),
         once(413, "bad_request", false),
-        // R14: a refusal of the content is one of these to whoever sees the status alone.
+        // For a reader of the status alone, a refusal of the content is one of these.
         once(422, "bad_request", false),
     ];
-    walk(&Stage::new(), &world().upstream, "deterministic", &rows);
+    walk(&Stage::new(), &shared_host().upstream, "deterministic", &rows);
 }
 
-/// R23: the transport, and the events of each wait.
+/// The transport, and the events of each wait.
 #[test]
-fn r23_a_transport_that_breaks_off_and_the_events_of_its_waits() {
+fn a_broken_transport_is_retried_with_events() {
     let stage = Stage::new();
-    let (url, path) = script(&world().upstream, [Turn::hang_up()]);
+    let (url, path) = script(&shared_host().upstream, [ScriptedReply::hang_up()]);
     let told = stage.call(fetch(&url).retry(profile("deterministic")));
     check(told.failure(), network("closed", true));
-    assert_eq!((told.waits(), world().upstream.seen(&path).len()), (vec![1_000, 2_000], 3));
+    assert_eq!((told.waits(), shared_host().upstream.seen(&path).len()), (vec![1_000, 2_000], 3));
     let waits: Vec<_> = told.steps.iter().filter(|step| step.name == "retry_scheduled").collect();
     for (number, step) in (1..).zip(&waits) {
         assert_eq!(step.facts["retry"], json!(number));
@@ -52,11 +52,14 @@ fn r23_a_transport_that_breaks_off_and_the_events_of_its_waits() {
     assert!(told.steps.iter().map(|step| step.seq).eq(1..=told.steps.len() as u32), "none is missing");
 }
 
-/// R6: what a failed attempt used is recorded as of one that succeeded.
+/// A failed attempt's usage is recorded like a successful one's.
 #[test]
-fn r6_a_failed_attempt_s_usage_is_recorded() {
+fn a_failed_attempts_usage_is_recorded() {
     let stage = Stage::new();
-    let (url, _) = script(&world().upstream, [Turn::status(503), Turn::hang_up(), Turn::status(200)]);
+    let (url, _) = script(
+        &shared_host().upstream,
+        [ScriptedReply::status(503), ScriptedReply::hang_up(), ScriptedReply::status(200)],
+    );
     let told = stage.call(fetch(&url).retry(profile("deterministic")));
     assert!(told.outcome.is_ok());
     let ended: Vec<_> = told.steps.iter().filter(|step| step.name == "attempt_ended").collect();
@@ -79,9 +82,9 @@ fn r6_a_failed_attempt_s_usage_is_recorded() {
     assert_eq!(third.outcome, Some(AttemptOutcome::Value));
 }
 
-/// R15: a cap that is hit is told, never repeated, and raised by whoever asks, in so many words.
+/// An exceeded cap is reported, never repeated, and raised by the caller explicitly.
 #[test]
-fn r15_a_cap_that_is_hit_and_one_that_was_raised() {
+fn a_wall_time_limit_can_be_raised_by_the_caller() {
     let stage = Stage::new();
     let call = |wall: &str| {
         let limits = LimitRequest::parse(None, Some(wall), None).unwrap();
@@ -94,13 +97,18 @@ fn r15_a_cap_that_is_hit_and_one_that_was_raised() {
     assert!(call("20s").outcome.is_ok());
 }
 
-/// R17 and R18: what is fatal, one attempt each although the policy repeats a timeout; its message has no argument.
+/// Fatal failures have one attempt each although the policy repeats timeouts; their messages contain no
+/// argument.
 #[test]
-fn r17_r18_what_is_fatal_is_attempted_once() {
+fn fatal_failures_are_attempted_once() {
     let stage = Stage::new();
     let secret = "an-argument-of-mine";
     for (op, args, expected) in [
-        ("fetch", json!({"url": world().elsewhere.url(&format!("/{secret}"))}), denied("host_not_granted")),
+        (
+            "fetch",
+            json!({"url": shared_host().elsewhere.url(&format!("/{secret}"))}),
+            denied("host_not_granted"),
+        ),
         ("panic", json!({"message": secret}), fault("trap")),
         ("exit", json!({"code": 3}), fault("exit")),
         ("eat_memory", json!({}), limit("memory")),
@@ -118,7 +126,7 @@ fn r17_r18_what_is_fatal_is_attempted_once() {
     let told = stage.call(probe("spin", json!({})).retry(profile("deterministic")).limits(few));
     check(told.failure(), limit("fuel"));
     assert_eq!(told.attempts(), 1);
-    // R17: what a tool says may pass is repeated within the budget of this profile, and of no other.
+    // A failure that a tool calls transient is repeated within the budget of this profile, and of no other.
     let told = stage.call(
         probe("fail", json!({"kind": "failed_transiently", "message": "Busy."}))
             .retry(profile("deterministic")),

@@ -1,17 +1,17 @@
-//! The three examples of the error recovery record (000): rows A49, A50 and A51, exactly.
+//! The three examples of the error recovery record (000), exactly.
 
 use std::sync::Arc;
 
 use cofferdam_core::event::{Event, EventKind, Listener};
-use cofferdam_test_support::{Fault, Faulty, MemoryVault, Turn, records, vault};
+use cofferdam_test_support::{Fault, FaultyProxy, MemoryVault, ScriptedReply, log_capture, vault};
 use serde_json::json;
 
-use super::stage::{Own, fetch, probe, script};
+use super::fixture::{SeparateHome, fetch, probe, script};
 use crate::envelope::{check, network, upstream};
-use crate::world::run;
+use crate::shared_host::run;
 
-/// Lets a port be listened on once the call has said that it will try again.
-struct Opens(Arc<Faulty>);
+/// Starts listening at a port once the call has announced a retry.
+struct Opens(Arc<FaultyProxy>);
 
 impl Listener for Opens {
     fn event(&self, event: &Event<'_>) {
@@ -21,13 +21,13 @@ impl Listener for Opens {
     }
 }
 
-/// A49, the document's first example: refused once, and then well. The log says so, and the result does not.
+/// The document's first example: refused once, and then successful. The log shows it, and the result does not.
 #[test]
-fn a49_refused_once_and_then_well() {
-    records::catch();
+fn refused_once_then_successful() {
+    log_capture::catch();
     let mut opened = None;
-    let own = Own::new(|builder, own| {
-        let proxy = run(async { Arc::new(Faulty::refusing(own.upstream.port(), [Fault::None])) });
+    let own = SeparateHome::new(|builder, own| {
+        let proxy = run(async { Arc::new(FaultyProxy::refusing(own.upstream.port(), [Fault::None])) });
         opened = Some(Arc::clone(&proxy));
         let builder = builder.allow_private(proxy.host_port());
         builder.listener(Arc::new(Opens(proxy)))
@@ -52,21 +52,21 @@ fn a49_refused_once_and_then_well() {
         ]
     );
     let id = first.report.audit_id.as_str();
-    let lines = records::records(|record| {
+    let lines = log_capture::records(|record| {
         record.get("audit_id") == Some(id) && record.get("step") == Some("retry_scheduled")
     });
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     let said = line.get("message").unwrap();
     assert!(said.contains("network_error") && said.contains("(refused)"), "{said}");
     assert!(said.contains("Retry 1/3 in 1."), "{said}");
-    let record = records::record_of(id);
+    let record = log_capture::record_of(id);
     assert_eq!((record.get("outcome"), record.get("retried")), (Some("value"), Some("1")));
 }
 
-/// A50, the second: a credential that is not accepted is not tried again, and the message names it.
+/// The second: a rejected credential is not tried again, and the message names it.
 #[test]
-fn a50_a_credential_that_is_refused() {
-    let own = Own::new(|builder, own| {
+fn a_rejected_credential_is_not_retried() {
+    let own = SeparateHome::new(|builder, own| {
         let token = vault::secret("t0k3n-t0k3n-t0k3n");
         let bound = vault::binding(
             "bearer/shop",
@@ -81,7 +81,7 @@ fn a50_a_credential_that_is_refused() {
         own.upstream.grant()
     );
     own.install(&(own.manifest() + &credential));
-    let (url, path) = script(&own.upstream, [Turn::status(401), Turn::status(200)]);
+    let (url, path) = script(&own.upstream, [ScriptedReply::status(401), ScriptedReply::status(200)]);
     let told = own.call(fetch(&url));
     let failure = told.failure();
     check(failure, upstream("auth", false));
@@ -94,12 +94,12 @@ fn a50_a_credential_that_is_refused() {
     assert_eq!((told.attempts(), own.upstream.seen(&path).len()), (1, 1));
 }
 
-/// A51, the third: a TLS handshake that does not end, in an operation that must not be repeated.
+/// The third: a TLS handshake that does not end, in an operation that must not be repeated.
 #[test]
-fn a51_a_timeout_in_tls_of_what_must_not_be_repeated() {
+fn a_tls_timeout_of_an_unsafe_operation() {
     let mut silent = None;
-    let own = Own::new(|builder, own| {
-        let proxy = run(async { Faulty::start(own.upstream.port(), [Fault::BlackHole]) });
+    let own = SeparateHome::new(|builder, own| {
+        let proxy = run(async { FaultyProxy::start(own.upstream.port(), [Fault::BlackHole]) });
         let builder = builder.allow_private(proxy.host_port());
         silent = Some(proxy);
         builder

@@ -1,17 +1,17 @@
-//! The failover record (002): its categories (P2, P3) and its waits (P10, P17), which are the profiles `failover` and
-//! `failover-windowed`. What its circuits do is in `breaker`, and how it goes from one provider to the next in `chain`.
+//! The failover record (002): its categories and its waits, which are the profiles `failover` and
+//! `failover-windowed`. Its circuits are tested in `breaker`, and its order of providers in `fallback`.
 
 use std::sync::Arc;
 
 use cofferdam::Fallback;
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_core::rng::SeededRng;
-use cofferdam_test_support::{Turn, Upstream, package};
+use cofferdam_test_support::{ScriptedReply, Upstream, package};
 use serde_json::{Map, Value};
 
-use super::stage::{Own, fetch, profile, script};
+use super::fixture::{SeparateHome, fetch, profile, script};
 use crate::envelope::{check, network, upstream};
-use crate::world::example;
+use crate::shared_host::example;
 
 /// A status, its category's code, whether it may be repeated, and the waits in seconds.
 type Row = (u16, &'static str, bool, &'static [u64]);
@@ -19,14 +19,14 @@ type Row = (u16, &'static str, bool, &'static [u64]);
 /// One server for each row: a circuit that one row opens is not another's.
 fn walk(name: &str, rows: &[Row]) {
     let servers: Vec<_> = rows.iter().map(|_| Upstream::start()).collect();
-    let own = Own::new(|builder, _| {
-        let builder = builder.chance(Arc::new(SeededRng::new(2)));
+    let own = SeparateHome::new(|builder, _| {
+        let builder = builder.rng(Arc::new(SeededRng::new(2)));
         servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
     });
     let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();
     own.install(&package::with_hosts(&own.manifest(), &grants));
     for ((status, code, retriable, waits), server) in rows.iter().zip(&servers) {
-        let (url, path) = script(server, [Turn::status(*status)]);
+        let (url, path) = script(server, [ScriptedReply::status(*status)]);
         let told = own.call(fetch(&url).retry(profile(name)));
         check(told.failure(), upstream(code, *retriable));
         let expected: Vec<_> = waits.iter().map(|seconds| seconds * 1_000).collect();
@@ -35,9 +35,10 @@ fn walk(name: &str, rows: &[Row]) {
     }
 }
 
-/// P2 and P10: index 0 sleeps for 1 and 2 s; what is permanent, unknown or another model's is thrown at once.
+/// Index 0 sleeps for 1 and 2 s; permanent and unknown failures, and those of another model, are returned at
+/// once.
 #[test]
-fn p2_p10_the_table_of_categories() {
+fn failover_profile_category_table() {
     walk(
         "failover",
         &[
@@ -55,16 +56,16 @@ fn p2_p10_the_table_of_categories() {
     );
 }
 
-/// P10: each provider of a chain is given more time than the one before: 1 and 2 s, 2 and 4, 4 and 8.
+/// Each provider of a chain gets more time than the one before: 1 and 2 s, 2 and 4, 4 and 8.
 #[test]
-fn p10_each_provider_waits_a_step_longer() {
+fn each_fallback_provider_waits_longer() {
     let servers: Vec<_> = (0..3).map(|_| Upstream::start()).collect();
-    let own = Own::new(|builder, _| {
+    let own = SeparateHome::new(|builder, _| {
         servers.iter().fold(builder, |builder, server| builder.allow_private(server.host_port()))
     });
     let grants: Vec<_> = servers.iter().map(Upstream::grant).collect();
     own.install(&package::with_hosts(&own.manifest(), &grants));
-    let scripts: Vec<_> = servers.iter().map(|server| script(server, [Turn::status(503)])).collect();
+    let scripts: Vec<_> = servers.iter().map(|server| script(server, [ScriptedReply::status(503)])).collect();
     let limits = LimitRequest::parse(None, Some("2m"), None).unwrap();
     let mut call = fetch(&scripts[0].0).retry(profile("failover")).limits(limits);
     for (url, _) in &scripts[1..] {
@@ -79,9 +80,10 @@ fn p10_each_provider_waits_a_step_longer() {
     }
 }
 
-/// P17: after 2 and 4 s; a timeout is tried once more, and what is unavailable is left to the next provider at once.
+/// After 2 and 4 s; a timeout is tried once more, and an unavailable service is left to the next provider at
+/// once.
 #[test]
-fn p17_the_table_of_the_windowed_profile() {
+fn windowed_failover_profile_table() {
     walk(
         "failover-windowed",
         &[
@@ -96,13 +98,13 @@ fn p17_the_table_of_the_windowed_profile() {
     );
 }
 
-/// P2: a request without an answer is of the category `timeout`.
+/// A request without a response is of the category `timeout`.
 #[test]
-fn p2_p10_no_answer_at_all() {
+fn a_missing_response_is_retried_by_failover() {
     for (name, range) in [("failover", [1_000, 2_000]), ("failover-windowed", [2_000, 4_000])] {
-        let own = Own::new(|builder, _| builder);
+        let own = SeparateHome::new(|builder, _| builder);
         own.install(&own.manifest());
-        let (url, path) = script(&own.upstream, [Turn::hang_up()]);
+        let (url, path) = script(&own.upstream, [ScriptedReply::hang_up()]);
         let told = own.call(fetch(&url).retry(profile(name)));
         check(told.failure(), network("closed", true));
         assert_eq!(told.waits(), range, "{name}");
@@ -110,13 +112,13 @@ fn p2_p10_no_answer_at_all() {
     }
 }
 
-/// P3: the status decides, never a number in a text.
+/// The status decides, never a number in a text.
 #[test]
-fn p3_the_status_outranks_any_text() {
-    let own = Own::new(|builder, _| builder);
+fn the_status_outranks_the_text() {
+    let own = SeparateHome::new(|builder, _| builder);
     own.install(&own.manifest());
     // The path, which the answer repeats, is full of other statuses.
-    let url = own.upstream.script("/status/500/and/503", [Turn::status(429)]);
+    let url = own.upstream.script("/status/500/and/503", [ScriptedReply::status(429)]);
     let told = own.call(fetch(&url).retry(profile("failover")));
     check(told.failure(), upstream("rate_limited", true));
     assert_eq!(told.attempts(), 3);

@@ -1,28 +1,32 @@
-//! What a service asks for in `Retry-After`: waited at least where it fits, said where it does not (C8, C9, S13).
+//! The `Retry-After` of services: waited for if it fits, and reported if it does not.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cofferdam_core::limits::LimitRequest;
-use cofferdam_test_support::Turn;
+use cofferdam_test_support::ScriptedReply;
 use serde_json::json;
 
-use super::stage::{Stage, fetch, order, profile, script, within};
-use crate::world::world;
+use super::fixture::{Stage, fetch, order, profile, script, within};
+use crate::shared_host::shared_host;
 
-/// What was asked for, and up to a fifth more: everybody was told the same.
+/// The requested wait, and up to a fifth more: all clients got the same value.
 fn spread(asked: u64) -> RangeInclusive<u64> {
     asked..=asked + asked / 5
 }
 
-/// C8: never earlier than asked for, and spread as the profile spreads its own waits.
+/// Never earlier than requested, and with the jitter of the profile's own waits.
 #[test]
-fn c8_and_s13_what_fits_is_waited_and_spread() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
+fn a_fitting_retry_after_is_waited_with_jitter() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
     let mut all = Vec::new();
     for name in ["standard", "patient", "deterministic"] {
         for (asked, ms) in [("7", 7_000), ("0", 0), ("007", 7_000)] {
-            let turns = [Turn::after(429, asked), Turn::after(503, asked), Turn::status(200)];
+            let turns = [
+                ScriptedReply::after(429, asked),
+                ScriptedReply::after(503, asked),
+                ScriptedReply::status(200),
+            ];
             let (url, path) = script(upstream, turns);
             let told = stage.call(fetch(&url).retry(profile(name)));
             assert_eq!(told.outcome.as_ref().unwrap()["status"], 200, "{name} {asked}");
@@ -39,26 +43,29 @@ fn c8_and_s13_what_fits_is_waited_and_spread() {
     assert!(varied.len() > 5, "they come back one after the other: {varied:?}");
 }
 
-/// C8: an HTTP date, by the host's own clock. A date has whole seconds.
+/// An HTTP date, by the host's own clock. A date has whole seconds.
 #[test]
-fn c8_a_date_is_waited_for() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
+fn an_http_date_is_waited_for() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
     use cofferdam_core::clock::Clock as _;
     let then = stage.clock.timestamp() + Duration::from_secs(9);
     let date = then.to_zoned(jiff::tz::TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    let (url, _) = script(upstream, [Turn::after(503, date), Turn::status(200)]);
+    let (url, _) = script(upstream, [ScriptedReply::after(503, date), ScriptedReply::status(200)]);
     let told = stage.call(fetch(&url));
     assert!(told.outcome.is_ok());
     assert!((1_000..=10_800).contains(&told.waits()[0]), "{:?}", told.waits());
-    // What is past is now.
-    let (url, _) = script(upstream, [Turn::after(503, "Sat, 01 Jan 2000 00:00:00 GMT"), Turn::status(200)]);
+    // A date in the past means now.
+    let (url, _) = script(
+        upstream,
+        [ScriptedReply::after(503, "Sat, 01 Jan 2000 00:00:00 GMT"), ScriptedReply::status(200)],
+    );
     assert_eq!(stage.call(fetch(&url)).waits(), [0]);
 }
 
-/// C8 and C9: what cannot end before the deadline is not begun; the failure stays what it was.
+/// A wait that cannot end before the deadline is not started; the failure is unchanged.
 #[test]
-fn c8_what_does_not_fit_ends_the_call_and_is_said() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
+fn an_unfitting_retry_after_ends_the_call() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
     let week = 7 * 24 * 60 * 60 * 1_000_u64;
     let cases = [
         ("60", 60_000, 429),
@@ -67,7 +74,7 @@ fn c8_what_does_not_fit_ends_the_call_and_is_said() {
         ("Thu, 01 Jan 2099 00:00:00 GMT", week, 429),
     ];
     for (asked, told_ms, status) in cases {
-        let (url, path) = script(upstream, [Turn::after(status, asked)]);
+        let (url, path) = script(upstream, [ScriptedReply::after(status, asked)]);
         let told = stage.call(fetch(&url));
         let details = told.failure().details();
         assert_eq!(told.failure().class().name(), "external_api_error", "{asked}");
@@ -81,34 +88,34 @@ fn c8_what_does_not_fit_ends_the_call_and_is_said() {
         assert_eq!((told.waits(), upstream.seen(&path).len()), (vec![], 1), "{asked}");
     }
     // The same wait within a longer time.
-    let (url, _) = script(upstream, [Turn::after(429, "60"), Turn::status(200)]);
+    let (url, _) = script(upstream, [ScriptedReply::after(429, "60"), ScriptedReply::status(200)]);
     let limits = LimitRequest::parse(None, Some("2m"), None).unwrap();
     let told = stage.call(fetch(&url).limits(limits));
     assert!(told.outcome.is_ok());
     within(&told.waits(), &[spread(60_000)], "60 s");
 }
 
-/// What cannot be read is not there, and what is not repeated is only told.
+/// An unreadable value counts as missing, and an operation that is not repeated only reports it.
 #[test]
-fn c8_nonsense_is_not_there_and_what_is_not_repeated_only_tells() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
+fn an_unreadable_retry_after_is_ignored() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
     for nonsense in ["soon", "-5", "+7", "1e3", "", "7 seconds"] {
-        let (url, _) = script(upstream, [Turn::after(503, nonsense), Turn::status(200)]);
+        let (url, _) = script(upstream, [ScriptedReply::after(503, nonsense), ScriptedReply::status(200)]);
         let waits = stage.call(fetch(&url)).waits();
         assert!((1_000..1_200).contains(&waits[0]), "{nonsense:?}: {waits:?}");
     }
-    let (url, path) = script(upstream, [Turn::after(503, "7"), Turn::status(200)]);
+    let (url, path) = script(upstream, [ScriptedReply::after(503, "7"), ScriptedReply::status(200)]);
     let told = stage.call(order("order_once", &url));
     assert_eq!(told.failure().details()["retry_after_ms"], 7_000);
     assert!(!told.failure().retriable());
     assert_eq!(upstream.seen(&path).len(), 1);
 }
 
-/// C8: the deadline stands over all waits together, also over those that each would have fitted.
+/// The deadline bounds the sum of all waits, also of those that would have fitted separately.
 #[test]
-fn c9_waits_add_up_under_one_deadline() {
-    let (stage, upstream) = (Stage::new(), &world().upstream);
-    let (url, path) = script(upstream, [Turn::after(503, "12")]);
+fn retry_after_waits_share_one_deadline() {
+    let (stage, upstream) = (Stage::new(), &shared_host().upstream);
+    let (url, path) = script(upstream, [ScriptedReply::after(503, "12")]);
     let told = stage.call(fetch(&url));
     let details = told.failure().details();
     within(&told.waits(), &[spread(12_000), spread(12_000)], "a third would end after 30 s");

@@ -1,4 +1,4 @@
-//! Random components: whole ones, of whatever shape, and connectors around a random core module.
+//! Random components: complete ones of any shape, and connectors around a random core module.
 
 use arbitrary::Unstructured;
 use wasm_smith::{Component, Config, Module};
@@ -12,7 +12,7 @@ use cofferdam_test_support::package;
 fn proposals(on: bool) -> Config {
     Config {
         exceptions_enabled: on,
-        // External references are off, and wasm-smith tells them from tables of functions by nothing.
+        // External references are off, and wasm-smith cannot distinguish them from tables of functions.
         reference_types_enabled: on,
         gc_enabled: on,
         memory64_enabled: on,
@@ -25,7 +25,7 @@ fn proposals(on: bool) -> Config {
     }
 }
 
-/// Any component that wasm-smith can think of, valid or nearly: most are no connectors.
+/// Any component that wasm-smith can generate, valid or nearly: most are not connectors.
 pub(super) fn any_component(random: &mut Random) -> Option<Vec<u8>> {
     let size = 1 << (6 + random.below(7));
     let data = random.bytes(size);
@@ -50,8 +50,8 @@ pub(super) fn holding_any_component(random: &mut Random) -> Option<Vec<u8>> {
     Some(component(&sections))
 }
 
-/// A connector whose one operation calls every export of a random core module, which may start by itself,
-/// trap, spin, recurse and grow.
+/// A connector whose only operation calls every export of a random core module, which may have a start
+/// function, trap, spin, recurse and grow.
 pub(super) fn connector(random: &mut Random) -> Option<Vec<u8>> {
     let size = 1 << (9 + random.below(5));
     let data = random.bytes(size);
@@ -69,7 +69,7 @@ pub(super) fn connector(random: &mut Random) -> Option<Vec<u8>> {
     around(&module)
 }
 
-/// The connector around `module`: made as text with a stand-in of the same exports, whose place it takes.
+/// The connector around `module`: generated as text with a stand-in of the same exports, which it replaces.
 fn around(module: &[u8]) -> Option<Vec<u8>> {
     let exports = exports(module)?;
     let (mut stand_in, mut imports, mut calls) = (String::new(), String::new(), String::new());
@@ -146,7 +146,7 @@ fn renamed(module: &[u8], count: usize) -> Option<Vec<u8>> {
     let place = sections.iter_mut().find(|(id, _)| *id == 7)?;
     let mut encoded = Vec::new();
     wasm_encoder::Encode::encode(&exports, &mut encoded);
-    // What `encode` writes begins with its length.
+    // The output of `encode` begins with its length.
     let skip = encoded.iter().position(|byte| byte & 0x80 == 0)? + 1;
     place.1 = encoded.get(skip..)?.to_vec();
     let mut bytes = component(&sections);

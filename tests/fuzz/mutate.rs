@@ -1,4 +1,4 @@
-//! What an attacker does to a valid component: bits flipped, cut short, sections moved, lengths that lie.
+//! An attacker's changes to a valid component: flipped bits, truncation, moved sections, wrong lengths.
 
 use super::random::Random;
 
@@ -106,7 +106,7 @@ fn heavy(sections: &[(u8, Vec<u8>)], random: &mut Random) -> usize {
     found.unwrap_or(0)
 }
 
-/// A change of whole sections, or inside one whose length is made right again; nested ones too.
+/// A change of whole sections, or inside one whose length is corrected afterwards; nested ones too.
 fn in_sections(bytes: Vec<u8>, random: &mut Random, depth: usize) -> Vec<u8> {
     let Some(mut sections) = sections(&bytes).filter(|sections| !sections.is_empty()) else {
         return in_bytes(bytes, random);

@@ -1,4 +1,4 @@
-//! Random bytes from a number: what a failure printed, another run makes again.
+//! Random bytes from a seed: a failure prints it, and another run reproduces it.
 
 /// SplitMix64: small, and the same on every machine.
 pub(super) struct Random(u64);

@@ -1,4 +1,4 @@
-//! Keys at the command line: the value again, and where it comes from.
+//! Keys at the command line: the replayed value, and its origin.
 
 use std::fs;
 
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 
 use super::count;
 use crate::COFFERDAM;
-use crate::world::{run, world};
+use crate::shared_host::{run, shared_host};
 
 fn desk() -> (Home, Cli) {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
-    let probe = world().packages.iter().find(|(name, _)| *name == "probe").unwrap();
+    let probe = shared_host().packages.iter().find(|(name, _)| *name == "probe").unwrap();
     run(home.install(&probe.1, &signer)).unwrap();
-    let config = format!("[network]\nallow_private = [\"{}\"]\n", world().upstream.host_port());
+    let config = format!("[network]\nallow_private = [\"{}\"]\n", shared_host().upstream.host_port());
     fs::write(home.path().join("config.toml"), config).unwrap();
     let cli = Cli::new(COFFERDAM, home.path());
     (home, cli)
 }
 
 fn post(path: &str, more: &[&str]) -> Vec<String> {
-    let url = format!("url={}", world().upstream.url(path));
+    let url = format!("url={}", shared_host().upstream.url(path));
     let call = ["call", "github://cofferdam/probe", "post", "--arg", &url, "--arg", "body=b"];
     call.iter().chain(more).map(|arg| (*arg).to_owned()).collect()
 }
 
 #[test]
-fn the_same_command_again_prints_the_same_and_says_so() {
+fn a_repeated_command_replays_and_reports_it() {
     let (_home, cli) = desk();
     let path = "/text/command?key";
     let first = cli.run(&post(path, &["--idempotency-key", "order-1"]));

@@ -1,32 +1,32 @@
-//! What happens to the record's writer: it panics, and it is killed while it signs or puts a decision on record.
+//! The log's writer: it panics, and it is killed while it signs or records a resolution.
 
 use rusqlite::Connection;
 
-use super::judge::Judge;
-use super::stage::{Job, Load, Op, Stage};
+use super::checker::KillChecker;
+use super::fixture::{Job, Load, Op, Stage};
 
 fn jobs(name: &str) -> Vec<Job> {
     (0..4).map(|n| Job { name: format!("{name}-{n}"), op: Op::Order, keyed: n % 2 == 0 }).collect()
 }
 
 #[test]
-fn a_writer_that_panics_goes_on_and_nothing_is_lost() {
-    let (stage, mut judge) = (Stage::new(), Judge::new());
+fn a_writer_recovers_from_a_panic_without_loss() {
+    let (stage, mut checker) = (Stage::new(), KillChecker::new());
     // As it begins calls, as it ends them, and as it signs.
     for point in
         ["before.commit:1", "before.commit:3", "after.commit:2", "checkpoint.before", "checkpoint.after"]
     {
         let left = stage.start(jobs(&point.replace(':', "-")), 2, &format!("{point}=panic")).end();
         assert!(left.status.success(), "{point}: {:?}", left.lines);
-        judge.hears(&left);
-        assert_eq!(judge.finds(&stage), Vec::<String>::new(), "{point}");
+        checker.hears(&left);
+        assert_eq!(checker.finds(&stage), Vec::<String>::new(), "{point}");
     }
-    assert!(judge.without_end().is_empty());
+    assert!(checker.without_end().is_empty());
     stage.cli().run(&["audit", "verify"]).ok();
 }
 
 #[test]
-fn killed_as_it_is_put_on_record_that_a_loss_is_accepted_it_can_be_accepted_again() {
+fn accepting_a_loss_survives_a_kill() {
     for point in ["accept.committed", "checkpoint.written"] {
         let stage = Stage::new();
         assert!(stage.start(jobs("lost"), 1, "").end().status.success());
@@ -37,7 +37,7 @@ fn killed_as_it_is_put_on_record_that_a_loss_is_accepted_it_can_be_accepted_agai
         let mut command = stage.cli().command(&accept);
         command.env("COFFERDAM_FAILPOINTS", format!("{point}=kill"));
         assert!(Load::of(command, Vec::new()).end().was_killed(), "{point}");
-        // Nothing is taken for accepted that the file beside the record speaks against.
+        // Nothing is acknowledged that the checkpoint file contradicts.
         let _ = stage.cli().run(&["audit", "verify"]).fails(86);
         stage.cli().run(&accept).ok();
         stage.cli().run(&["audit", "verify"]).ok();

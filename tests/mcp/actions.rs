@@ -1,4 +1,4 @@
-//! Actions as tools: what agents read of them, what they give, how they fail, and what a changed file does.
+//! Actions as tools: their descriptions, values and failures, and the effect of a changed file.
 
 use cofferdam::Host;
 use cofferdam_test_support::Home;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::client::{Client, home, record};
 
-/// An action of two steps, whose second fails where it is asked to.
+/// An action of two steps, whose second fails on request.
 fn action(host: &Host, description: &str) -> String {
     let hash = host.list().unwrap().first().unwrap().digest.to_string();
     format!(
@@ -24,7 +24,7 @@ fn action(host: &Host, description: &str) -> String {
 fn add(home: &Home, description: &str) {
     let host = home.host();
     let text = action(&host, description);
-    crate::world::run(host.add_action("greet-twice.md", text.as_bytes(), true)).unwrap();
+    crate::shared_host::run(host.add_action("greet-twice.md", text.as_bytes(), true)).unwrap();
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn an_action_is_a_tool_without_being_named() {
 }
 
 #[test]
-fn a_client_that_asks_is_told_which_step_of_how_many_runs() {
+fn progress_names_the_running_step() {
     let home = home(&["hello"]);
     add(&home, "Greets, and divides.");
     let mut client = Client::greeted(&home, &[]);
@@ -91,12 +91,12 @@ fn a_client_that_asks_is_told_which_step_of_how_many_runs() {
 }
 
 #[test]
-fn what_is_done_is_told_where_a_later_step_fails() {
+fn completed_steps_are_reported_when_one_fails() {
     let home = home(&["hello"]);
     let host = home.host();
     let once =
         action(&host, "Greets, and divides.").replace("op = \"greet\"", "op = \"greet\"\nidempotent = false");
-    crate::world::run(host.add_action("greet-twice.md", once.as_bytes(), true)).unwrap();
+    crate::shared_host::run(host.add_action("greet-twice.md", once.as_bytes(), true)).unwrap();
     let mut client = Client::greeted(&home, &[]);
     let told = "It ended in step 'share'. Done before, and not undone: 'greeting'. 'greeting' must not be repeated, and \
                 running the action again may do so: ask before that.";

@@ -1,4 +1,4 @@
-//! What is installed, trusted and pinned changes while agents are there.
+//! Installing, trusting and pinning while agents are connected.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::client::{Client, cli, home};
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
 impl Client {
-    /// Waits until it was told that the tools are others.
+    /// Waits for the notification that the tools changed.
     #[track_caller]
     pub(crate) fn told_of_a_change(&mut self) {
         let from = Instant::now();
@@ -28,7 +28,7 @@ impl Client {
 }
 
 #[test]
-fn clients_are_told_when_the_tools_are_others() {
+fn clients_are_notified_when_tools_change() {
     let home = cofferdam_test_support::Home::new(COFFERDAM);
     let signer = Signer::new();
     home.trust(&signer.public(), "github://cofferdam/*");
@@ -38,7 +38,7 @@ fn clients_are_told_when_the_tools_are_others() {
     client.told_of_a_change();
     assert_eq!(client.tools().len(), 5);
     assert_eq!(client.call("conformance__test_simple_text", &json!({}))["isError"], false);
-    // Whoever signed it is trusted no more: nothing of it is offered, and the operator is told why.
+    // Its signer is no longer trusted: none of its tools is offered, and the operator gets the reason.
     home.revoke(&signer.public());
     client.told_of_a_change();
     assert_eq!(client.tools(), Vec::<String>::new());
@@ -52,7 +52,7 @@ fn clients_are_told_when_the_tools_are_others() {
 }
 
 #[test]
-fn what_was_pinned_and_changed_is_not_offered_before_it_is_pinned_anew() {
+fn changed_pinned_tools_are_withheld_until_repinned() {
     let home = home(&["hello"]);
     let pin = |operations: &str| drop(cli(&home).run(&["mcp", "--operations", operations, "--pin"]).ok());
     pin("hello.greet,hello.nothing");

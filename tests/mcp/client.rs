@@ -12,9 +12,9 @@ use cofferdam_test_support::{Home, Signer, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
-/// How long anything may take here; reached only where something hangs.
+/// The time limit of every wait here, reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A home with these guests installed.
@@ -33,7 +33,7 @@ pub(crate) fn cli(home: &Home) -> Cli {
     Cli::new(COFFERDAM, home.path())
 }
 
-/// All calls on record, the newest first.
+/// All logged calls, the newest first.
 pub(crate) fn record(home: &Home) -> Vec<Value> {
     let lines = cli(home).run(&["audit", "list", "--limit", "0", "--format", "json"]).ok();
     let whole: Result<Value, _> = serde_json::from_str(&lines);
@@ -49,16 +49,16 @@ pub(crate) struct Client {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Nothing is read from the server while somebody holds it.
+    /// Nothing is read from the server while this is locked.
     reading: Arc<Mutex<()>>,
     stderr: Option<std::thread::JoinHandle<String>>,
-    /// What came beside answers.
+    /// The messages that are not answers.
     pub(crate) notes: Vec<Value>,
     next: i64,
 }
 
 impl Client {
-    /// Starts `cofferdam mcp` with `args`, and says nothing yet.
+    /// Starts `cofferdam mcp` with `args`, and sends nothing yet.
     pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
         let args: Vec<_> = ["mcp"].iter().chain(args).collect();
         let mut command = cli(home).command(&args);
@@ -96,7 +96,7 @@ impl Client {
         client
     }
 
-    /// Writes a line, whatever is in it.
+    /// Writes a line with any content.
     pub(crate) fn send(&mut self, line: &str) {
         let input = self.input.as_mut().unwrap();
         input.write_all(line.as_bytes()).and_then(|()| input.write_all(b"\n")).unwrap();
@@ -116,7 +116,7 @@ impl Client {
         id
     }
 
-    /// The answer with this id; what comes before it and is no answer is kept.
+    /// The answer with this id; earlier messages that are not answers are kept.
     pub(crate) fn answer(&mut self, id: i64) -> Value {
         loop {
             let message = self.read();
@@ -147,7 +147,7 @@ impl Client {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What is to be locked while nothing is to be read: the server's pipe fills.
+    /// The lock that stops reading, so that the server's pipe fills.
     pub(crate) fn reading(&self) -> Arc<Mutex<()>> {
         Arc::clone(&self.reading)
     }
@@ -167,17 +167,18 @@ impl Client {
         self.input = None;
     }
 
-    /// Goes away as a process does that is killed: says no more, and nobody reads. Waits until the server ended, too.
+    /// Disconnects like a killed process: writes nothing more, and reads nothing. Also waits until the server
+    /// ended.
     pub(crate) fn vanish(&mut self, unread: MutexGuard<'_, ()>) {
         self.input = None;
         self.lines = channel().1;
-        // The thread that reads finds that nobody wants what it read, and closes the pipe.
+        // The reading thread finds that its receiver is gone, and closes the pipe.
         drop(unread);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
 
-    /// Says no more, and waits for the end; what stood on standard error.
+    /// Closes its input and waits for the end; returns the standard error.
     pub(crate) fn end(mut self) -> String {
         self.input = None;
         let status = self.child.wait().unwrap();

@@ -1,6 +1,6 @@
-//! What agents read: the tools, values, failures, progress and log lines, to the letter.
+//! The agent's view: the tools, values, failures, progress and log lines, to the letter.
 
-use cofferdam_test_support::committed::assert_committed;
+use cofferdam_test_support::golden::assert_committed;
 use serde_json::{Value, json};
 
 use super::client::{Client, cli, home};
@@ -21,7 +21,7 @@ fn golden(name: &str, value: &Value) {
 }
 
 #[test]
-fn what_an_agent_reads_is_what_is_committed() {
+fn the_agents_view_matches_the_golden_files() {
     let home = home(&["hello", "probe"]);
     let mut client = Client::greeted(&home, &["--operations", "hello,probe.panic,wait=probe.sleep"]);
     let tools = client.ask("tools/list", &json!({}))["result"].clone();
@@ -38,7 +38,7 @@ fn what_an_agent_reads_is_what_is_committed() {
     }
     let unknown = client.ask("tools/call", &json!({"name": "hello__grant\u{1b}[31m", "arguments": {}}));
     golden("unknown_tool", &unknown["error"]);
-    // Every value is what its tool's schema says, and so is every failure.
+    // Every value and every failure fits its tool's schema.
     for (tool, args) in [
         ("hello__greet", json!({"name": "Ada"})),
         ("hello__divide", json!({"dividend": 7, "divisor": 2})),
@@ -65,7 +65,7 @@ fn what_an_agent_reads_is_what_is_committed() {
             assert!(errors.is_empty(), "{tool}: {value}: {errors:?}");
         };
         valid(&listed["outputSchema"], &result["structuredContent"]);
-        // What the schema of the arguments leaves to the host.
+        // Arguments that only the host rejects, not the schema.
         if tool != "hello__echo_scalars" {
             valid(&listed["inputSchema"], &args);
         }
@@ -75,7 +75,7 @@ fn what_an_agent_reads_is_what_is_committed() {
 }
 
 #[test]
-fn a_client_that_asks_is_told_how_far_a_call_is() {
+fn progress_notifications_follow_a_call() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello"]);
     let level = client.ask("logging/setLevel", &json!({"level": "debug"}));
@@ -102,7 +102,7 @@ fn a_client_that_asks_is_told_how_far_a_call_is() {
 }
 
 #[test]
-fn the_operator_sees_the_same_and_what_is_left_out() {
+fn list_tools_shows_offered_and_withheld_tools() {
     let home = home(&["hello", "probe", "slack"]);
     let list = |args: &[&str]| {
         let args: Vec<_> = ["mcp", "--list-tools", "--format", "json"].iter().chain(args).copied().collect();
@@ -142,7 +142,7 @@ fn the_operator_sees_the_same_and_what_is_left_out() {
 }
 
 #[test]
-fn pins_that_cannot_be_read_keep_a_server_from_starting_and_nobody_from_looking() {
+fn unreadable_pins_stop_serving_but_not_listing() {
     let home = home(&["hello"]);
     std::fs::write(home.path().join("mcp-pins.json"), "{").unwrap();
     let args = ["mcp", "--operations", "hello.greet", "--list-tools"];
@@ -150,15 +150,15 @@ fn pins_that_cannot_be_read_keep_a_server_from_starting_and_nobody_from_looking(
     assert!(ran.stdout.contains("hello__greet"), "{ran:?}");
     ran.fails(0).said("is not a file of pins");
     cli(&home).run(&args[..3]).fails(64).said("--list-tools");
-    // What cannot listen asks nobody for anything.
+    // A server that cannot listen prompts for nothing.
     let ran = cli(&home).run(&["mcp", "--operations", "hello.greet", "--pin"]);
     assert!(ran.fails(0).stdout.contains("hello__greet"));
     let ran = cli(&home).run(&["mcp", "--http", "0.0.0.0:0"]).fails(64);
-    assert!(!ran.stderr.contains("whoever can log in"), "{ran:?}");
+    assert!(!ran.stderr.contains("every user of this machine"), "{ran:?}");
 }
 
 #[test]
-fn a_client_is_configured_as_it_is_started() {
+fn the_client_configuration_starts_the_server() {
     let home = home(&[]);
     let dir = home.path();
     let run = |args: &[&str]| {
@@ -192,7 +192,7 @@ fn a_client_is_configured_as_it_is_started() {
     assert_eq!(written["done"], "replaced");
     assert!(dir.join(".mcp.json").is_symlink());
     assert!(std::fs::read_to_string(dir.join("dotfiles/mcp.json")).unwrap().contains("--read-only"));
-    // What this command was told of the vault and of private hosts, the client's server is told.
+    // The vault and private host options of this command are passed on to the client's server.
     let args = ["mcp", "config", "--client", "cursor", "--passphrase-file", "pass"];
     let ran = cli(&home).command(&args).env("COFFERDAM_ALLOW_PRIVATE", "localhost:8080").output().unwrap();
     let told: Value = serde_json::from_slice(&ran.stdout).unwrap();

@@ -1,4 +1,5 @@
-//! Attack 163, thousands of calls at once: each has one answer, memory is bounded, and those ran that are said to have.
+//! Thousands of calls at once: each has one answer, memory is bounded, and exactly the calls reported as run
+//! have run.
 
 use std::net::SocketAddr;
 
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::client::{Client, cli, home, record};
-use super::posting::{Server, request};
-use crate::world::run;
+use super::http_client::{Server, request};
+use crate::shared_host::run;
 
 const CALLS: usize = 10_000;
 
@@ -24,14 +25,15 @@ const CONNECTIONS: usize = 500;
 /// Calls of each, one after the other.
 const CALLS_EACH: usize = 4;
 
-/// What the flood may cost the server, in bytes. A call that waits is some kilobytes, and so is one that is refused.
+/// The server's permitted memory for the flood, in bytes. A waiting call is some kilobytes, and so is a refused
+/// one.
 const COST: u64 = 192 << 20;
 
 fn greet() -> Value {
     json!({"name": "hello__greet", "arguments": {"name": "Ada"}})
 }
 
-/// The audit id of the call, if it ran; otherwise the answer says that nobody had time for it.
+/// The audit id of the call, if it ran; otherwise the answer says that the server was busy.
 #[track_caller]
 fn ran(answer: &Value) -> Option<String> {
     let result = &answer["result"];
@@ -44,7 +46,7 @@ fn ran(answer: &Value) -> Option<String> {
     Some(result["_meta"]["cofferdam/audit_id"].as_str().unwrap().to_owned())
 }
 
-/// Of the calls that are on record those ran whose answers say so, each once, and no other was even begun.
+/// Of the logged calls exactly those ran whose answers say so, each once, and no other was started.
 #[track_caller]
 fn recorded(home: &Home, ran: &[String]) {
     let calls = record(home);
@@ -64,7 +66,7 @@ fn recorded(home: &Home, ran: &[String]) {
 }
 
 #[test]
-fn attack_163_ten_thousand_calls_written_before_any_answer_is_read() {
+fn ten_thousand_pipelined_calls_are_all_answered() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet", "--concurrency", "4"]);
     let first = ran(&client.ask("tools/call", &greet())).unwrap();
@@ -89,7 +91,7 @@ fn attack_163_ten_thousand_calls_written_before_any_answer_is_read() {
     eprintln!("stdio: {} KiB more", cost >> 10);
 }
 
-/// One connection's share of the calls, one after the other; how many of them ran.
+/// One connection's share of the calls, one after the other; returns the number that ran.
 async fn connection(address: SocketAddr) -> Vec<String> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
@@ -114,7 +116,7 @@ async fn connection(address: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn attack_163_more_connections_than_there_are_call_at_once() {
+fn excess_connections_are_answered_or_refused() {
     raise_open_files();
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--operations", "hello.greet", "--concurrency", "2"]);
@@ -141,7 +143,7 @@ fn attack_163_more_connections_than_there_are_call_at_once() {
 }
 
 #[test]
-fn beyond_what_is_taken_requests_are_busy_and_cancellations_arrive() {
+fn requests_beyond_the_queue_are_busy() {
     let home = home(&["probe"]);
     let mut client =
         Client::greeted(&home, &["--operations", "probe.sleep", "--concurrency", "16", "--grace", "1s"]);
@@ -169,10 +171,10 @@ fn beyond_what_is_taken_requests_are_busy_and_cancellations_arrive() {
         assert!(from.elapsed().as_secs() < 20, "what was cancelled still has its room");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // The id of what was cancelled is not taken again: what is left of it would pass for the next one's answer.
+    // The id of a cancelled request is not accepted again: its late answer would be taken for the next one's.
     client.send(&json!({"jsonrpc": "2.0", "id": ids[0], "method": "ping"}).to_string());
     assert_eq!(client.read()["error"]["code"], -32600);
-    // Everybody else is told that it was cancelled when the server ends.
+    // All other clients are told of the cancellation when the server ends.
     client.hang_up();
     for _ in &ids[32..] {
         let answer = client.read();

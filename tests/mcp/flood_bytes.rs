@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{Client, home};
-use super::posting::{Server, request};
+use super::http_client::{Server, request};
 
 /// The budget that the servers here are given.
 const BUDGET: u64 = 32 << 20;
 
-/// The memory that a server may take beside its budget: one request that is read, code, and what an allocator keeps.
+/// The memory that a server may use in addition to its budget: one request being read, code, and allocator
+/// overhead.
 const BESIDE: u64 = 48 << 20;
 
 /// The most that it may keep of a flood that is over.
@@ -61,7 +62,7 @@ fn large_arguments_over_stdio_stay_within_the_budget() {
         assert_eq!(refused["error"]["code"], -32600, "{refused}");
     }
     for _ in 0..10 {
-        // What does not fit the operation's types is not kept until its turn.
+        // Arguments that do not fit the operation's types are not kept in the queue.
         let refused = client.ask("tools/call", &zeros(490_000));
         assert_eq!(code(&refused), "validation", "{refused}");
     }
@@ -100,10 +101,10 @@ fn large_arguments_over_http_stay_within_the_budget() {
     let running = open(&sleep());
     let (peak, before) = (server.peak_bytes(), server.resident_bytes());
     for count in [2_000_000, 490_000] {
-        // All of them at once: each is a connection of its own.
+        // All of them at once, each on a separate connection.
         let all: Vec<_> = (0..10).map(|_| open(&zeros(count))).collect();
         for stream in all {
-            let answer = super::posting::answer(stream);
+            let answer = super::http_client::answer(stream);
             match answer.status {
                 200 => assert_eq!(code(&answer.message()), "validation", "{}", answer.body),
                 503 => assert!(answer.body.contains("busy"), "{}", answer.body),

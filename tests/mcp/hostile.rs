@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Client, home};
-use super::posting::request;
+use super::http_client::request;
 
 /// An answer that no request has.
 #[track_caller]
@@ -18,10 +18,10 @@ fn refused(client: &mut Client, line: &str, code: i64) -> Value {
 }
 
 #[test]
-fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
+fn invalid_messages_get_errors_and_valid_ones_answers() {
     let home = home(&["hello"]);
     let mut client = Client::start(&home, &["--operations", "hello.greet"]);
-    // Before anybody greeted: nothing here ends the session.
+    // Before initialization: nothing here ends the session.
     client.send("{\"jsonrpc\": \"2.0\", \"method\": \"notifications/initialized\"}");
     client.send("{\"jsonrpc\": \"2.0\", \"id\": 9, \"result\": {}}");
     client.send("nonsense");
@@ -73,7 +73,7 @@ fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
             assert!(message.starts_with("There is no method `"), "{message}");
         }
     }
-    // A call without an id is nobody's call, and runs nothing.
+    // A call without an id is a notification, and runs nothing.
     client.send("{\"jsonrpc\": \"2.0\", \"method\": \"tools/call\", \"params\": {\"name\": \"hello__greet\", \"arguments\": {\"name\": \"Ada\"}}}");
     assert_eq!(client.tools(), ["hello__greet"]);
     client.send("");
@@ -84,7 +84,7 @@ fn attack_152_what_is_no_message_has_an_answer_and_the_next_has_its_own() {
 }
 
 #[test]
-fn what_is_not_of_the_lifecycle_without_sessions_is_refused_in_it() {
+fn invalid_sessionless_requests_are_refused() {
     let home = home(&["hello"]);
     let mut client = Client::start(&home, &["--operations", "hello.greet"]);
     let own = |params: Value| {
@@ -116,7 +116,7 @@ fn what_is_not_of_the_lifecycle_without_sessions_is_refused_in_it() {
 }
 
 #[test]
-fn attack_153_a_message_that_is_too_long_is_not_kept() {
+fn an_oversized_message_is_not_buffered() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet"]);
     refused(&mut client, &"x".repeat(17 << 20), -32600);
@@ -128,13 +128,13 @@ fn attack_153_a_message_that_is_too_long_is_not_kept() {
         "{\"a\":".repeat(200_000)
     );
     refused(&mut client, &deep, -32700);
-    // What fits is taken.
+    // A message within the limit is accepted.
     let result = client.call("hello__greet", &json!({"name": "Ada ".repeat(20_000)}));
     assert_eq!(result["isError"], false, "{result}");
 }
 
 #[test]
-fn an_id_that_is_under_way_is_not_taken_twice() {
+fn an_id_in_flight_is_refused() {
     let home = home(&["hello", "probe"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet,probe.sleep"]);
     let sleep = |id: i64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "probe__sleep", "arguments": {"ms": 700}}});
@@ -149,7 +149,7 @@ fn an_id_that_is_under_way_is_not_taken_twice() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody_but_itself() {
+fn a_client_that_does_not_read_blocks_no_other() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello"]);
     let reading = client.reading();
@@ -167,7 +167,7 @@ fn a_client_that_does_not_read_holds_up_nobody_but_itself() {
     seen.sort_unstable();
     assert_eq!(seen, ids);
     assert_eq!(client.tools().len(), 10);
-    // Who goes away with all of it unread is not waited for.
+    // A client that disconnects with unread answers is not waited for.
     let unread = reading.lock().unwrap();
     for _ in 0..3_000 {
         client.begin("tools/list", &json!({}));
@@ -176,7 +176,7 @@ fn a_client_that_does_not_read_holds_up_nobody_but_itself() {
 }
 
 #[test]
-fn attack_164_what_agents_send_drives_no_terminal() {
+fn agent_input_cannot_control_the_terminal() {
     let home = home(&["hello"]);
     let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}";
     let mut client = Client::greeted(&home, &["--operations", "hello.greet", "-vvv"]);

@@ -1,4 +1,4 @@
-//! The server over HTTP, by a client that writes bytes: both lifecycles, who may ask, and what ends a call.
+//! The server over HTTP, by a client that writes bytes: both lifecycles, authentication, and the end of calls.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use cofferdam_test_support::Home;
 use serde_json::{Value, json};
 
 use super::client::{cli, home, record};
-use super::posting::{Server, TOKEN, request};
+use super::http_client::{Server, TOKEN, request};
 
 #[test]
 fn both_lifecycles_list_and_call() {
@@ -30,7 +30,7 @@ fn both_lifecycles_list_and_call() {
 }
 
 #[test]
-fn attacks_152_153_158_159_a_bad_request_is_refused_and_the_next_is_served() {
+fn bad_http_requests_are_refused_one_by_one() {
     let home = home(&["hello"]);
     std::fs::write(home.path().join("token"), TOKEN).unwrap();
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -87,7 +87,7 @@ fn attacks_152_153_158_159_a_bad_request_is_refused_and_the_next_is_served() {
 }
 
 #[test]
-fn fields_of_the_protocol_that_differ_are_refused() {
+fn mismatched_protocol_headers_are_refused() {
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--operations", "hello.greet"]);
     let [(session, first), (version, legacy)] = session(&server);
@@ -117,7 +117,7 @@ fn fields_of_the_protocol_that_differ_are_refused() {
     server.end();
 }
 
-/// Waits until the record is so, for as many seconds.
+/// Waits until the log satisfies the condition, for at most this many seconds.
 #[track_caller]
 fn until(home: &Home, seconds: u64, is_so: impl Fn(&[Value]) -> bool) {
     let patience = Instant::now() + Duration::from_secs(seconds);
@@ -128,7 +128,7 @@ fn until(home: &Home, seconds: u64, is_so: impl Fn(&[Value]) -> bool) {
 }
 
 #[test]
-fn attack_161_a_request_that_is_gone_has_its_call_cancelled() {
+fn a_dropped_request_cancels_its_call() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep"]);
     let (headers, body) =
@@ -157,7 +157,7 @@ pub(super) fn sleep(id: i64, ms: u64) -> String {
 }
 
 #[test]
-fn an_id_that_is_under_way_in_a_session_is_not_taken_twice() {
+fn a_request_id_in_use_is_refused() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep"]);
     let (one, other) = (session(&server), session(&server));
@@ -185,7 +185,7 @@ fn an_id_that_is_under_way_in_a_session_is_not_taken_twice() {
 }
 
 #[test]
-fn attack_161_in_a_session_a_client_that_is_gone_has_not_cancelled() {
+fn a_disconnect_in_a_session_does_not_cancel() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep"]);
     let session = session(&server);
@@ -199,9 +199,9 @@ fn attack_161_in_a_session_a_client_that_is_gone_has_not_cancelled() {
     assert_eq!(record(&home).len(), 1);
 }
 
-/// In a session, and its connection gone: the end gives it the time of grace, and then an end on record.
+/// In a session without a connection: shutdown waits for the grace period, and then logs the call's end.
 #[test]
-fn the_end_waits_for_calls_that_nobody_is_connected_for() {
+fn shutdown_waits_for_disconnected_calls() {
     for (grace, status) in [("60s", "value"), ("200ms", "cancelled")] {
         let home = home(&["probe"]);
         let server = Server::start(&home, &["--operations", "probe.sleep", "--grace", grace]);
@@ -217,10 +217,10 @@ fn the_end_waits_for_calls_that_nobody_is_connected_for() {
 }
 
 #[test]
-fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
+fn an_unread_response_does_not_block_shutdown() {
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--operations", "hello.greet", "--grace", "300ms"]);
-    // More than the system keeps of an answer that nobody reads.
+    // More than the system buffers of an unread answer.
     let name = "x".repeat(3 << 20);
     let (headers, body) =
         request("tools/call", &json!({"name": "hello__greet", "arguments": {"name": name}}));
@@ -233,7 +233,7 @@ fn who_reads_no_answer_holds_up_nobody_and_not_the_end() {
 }
 
 #[test]
-fn the_end_has_running_calls_cancelled_and_says_so_to_their_clients() {
+fn shutdown_cancels_running_calls_and_reports_it() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep", "--grace", "500ms"]);
     let (headers, body) =

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::{Client, cli};
 use crate::COFFERDAM;
-use crate::world::run;
+use crate::shared_host::run;
 
 /// A home in which the connectors of two owners are trusted.
 struct TwoOwners {
@@ -25,7 +25,7 @@ impl TwoOwners {
         Self { home, signer }
     }
 
-    /// Installs a connector whose one operation is `run`.
+    /// Installs a connector whose only operation is `run`.
     fn install(&self, name: &str, version: &str) {
         run(self.home.install(&pack(&quiet(), &manifest(name, version)), &self.signer)).unwrap();
     }
@@ -94,7 +94,7 @@ fn an_installation_renames_and_adds_no_tool() {
     }
     short.end();
     every.end();
-    // It holds across starts, and where the one that has the name is gone.
+    // It holds across restarts, and if the holder of the name is removed.
     let mut every = Client::greeted(&it.home, &["--all-operations"]);
     assert_eq!(every.tools(), tools);
     it.remove("github://acme/slack@1.0.0");

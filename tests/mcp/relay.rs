@@ -1,8 +1,9 @@
-//! The conformance suite speaks HTTP: a relay to `cofferdam mcp` over standard streams, which mends nothing of what it says.
+//! The conformance suite speaks HTTP: a relay to `cofferdam mcp` over standard streams, which forwards its
+//! messages unchanged.
 //!
-//! A request that is posted becomes a line, and what belongs to it becomes the answer: the line with its id, as JSON, or
-//! as the last event of a stream where others came before it. A session is a process of its own. Requests without one
-//! share a process, as long as their ids differ; who goes away has cancelled, and here that is a notification.
+//! A posted request becomes a line, and its responses become the answer: the line with its id as JSON, or the
+//! last event of a stream if others came before it. A session is a separate process. Requests without one share
+//! a process, as long as their ids differ. A disconnect cancels, and is forwarded as a notification.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::client::cli;
-use super::piped::{Piped, Ticket};
-use crate::world::{begin, run};
+use super::stdio_process::{Piped, Ticket};
+use crate::shared_host::{begin, run};
 
 const SESSION: &str = "mcp-session-id";
 
@@ -69,7 +70,7 @@ impl Relay {
         Self { address, serving, state }
     }
 
-    /// Ends every process by its input's end; what stood on their standard errors.
+    /// Closes the input of every process; returns their standard errors.
     pub(crate) fn end(self) -> String {
         self.serving.abort();
         let sessions = std::mem::take(&mut *self.state.sessions.lock().unwrap());
@@ -162,8 +163,9 @@ impl State {
         (name, piped)
     }
 
-    /// The process for a message without a session: that which knows the request that is spoken of, or the first to
-    /// which the id is new. Ids are used once on one pair of streams; strangers who share one do not know of each other.
+    /// The process for a message without a session: the one with the request in question, or the first to which
+    /// the id is new. Ids are used once per pair of streams; unrelated clients that share one do not know of
+    /// each other.
     fn without_session(&self, id: &Value, message: &Value) -> Arc<Piped> {
         let mut shared = self.shared.lock().unwrap();
         let spoken_of = &message["params"]["requestId"];
@@ -180,7 +182,7 @@ impl State {
     }
 }
 
-/// Whether the message is of the lifecycle without sessions, where each says its version.
+/// True if the message is of the lifecycle without sessions, in which each names its version.
 fn stands_alone(message: &Value) -> bool {
     !message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null()
 }
@@ -198,7 +200,7 @@ fn json_answer(line: String) -> Response<Body> {
     answer
 }
 
-/// The lines as events: those that came already, and those that come.
+/// The lines as events: those that have arrived, and those that follow.
 fn stream(lines: UnboundedReceiver<String>, came: Vec<String>, ticket: Option<Ticket>) -> Response<Body> {
     let mut answer = Response::new(Body::new(Events { came: came.into(), lines, _ticket: ticket }));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -229,11 +231,11 @@ impl http_body::Body for Events {
 }
 
 #[test]
-fn the_relay_passes_on_what_is_said_and_nothing_else() {
+fn the_relay_forwards_messages_unchanged() {
     let home = super::client::home(&["hello"]);
     let relay = Relay::start(&home, &["--operations", "hello.greet"]);
     let post = |headers: &[(&str, &str)], body: &Value| {
-        super::posting::post(relay.address, headers, &body.to_string())
+        super::http_client::post(relay.address, headers, &body.to_string())
     };
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let greeting = post(&[], &json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}));
@@ -246,7 +248,7 @@ fn the_relay_passes_on_what_is_said_and_nothing_else() {
     let answer = post(&of, &json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}));
     assert_eq!(answer.message()["result"]["isError"], false);
     assert_eq!(answer.body.matches("notifications/progress").count(), 3, "{}", answer.body);
-    let (_, alone) = super::posting::request("tools/list", &json!({}));
+    let (_, alone) = super::http_client::request("tools/list", &json!({}));
     let alone: Value = serde_json::from_str(&alone).unwrap();
     assert_eq!(post(&[], &alone).message()["result"]["tools"][0]["name"], "hello__greet");
     let nothing: Value = serde_json::from_str(&post(&[], &json!([])).body).unwrap();

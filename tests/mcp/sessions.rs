@@ -1,4 +1,4 @@
-//! Sessions over HTTP: connections that go while a call runs, answers that wait, and who has to end for another.
+//! Sessions over HTTP: disconnects during a call, stored answers, and eviction.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::client::{home, record};
 use super::http::{session, sleep};
-use super::posting::{Answer, Server};
+use super::http_client::{Answer, Server};
 
 /// A session, as its client has it.
 struct Of<'s>(&'s Server, [(&'static str, String); 2]);
@@ -35,7 +35,7 @@ impl<'s> Of<'s> {
         self.post(&json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"}).to_string()).status
     }
 
-    /// Asks, and has heard where the answer is going to stand.
+    /// Sends a request and reads the id of its stream.
     fn begin(&self, body: &str) -> (TcpStream, String) {
         let mut stream = self.0.open(&self.headers(), body);
         let (mut heard, mut more) = (String::new(), [0; 4096]);
@@ -52,7 +52,7 @@ impl<'s> Of<'s> {
         (stream, place)
     }
 
-    /// Comes back for what stands after a place.
+    /// Reconnects for the events after an id.
     fn resume(&self, place: &str) -> Answer {
         let [session, version] = self.headers();
         self.0.bare("GET", &[session, version, ("accept", "text/event-stream"), ("last-event-id", place)])
@@ -78,7 +78,7 @@ fn is_refused(answer: &Answer) {
 }
 
 #[test]
-fn an_id_stays_taken_when_the_connection_went_and_no_call_has_the_answer_of_another() {
+fn a_disconnected_requests_id_stays_in_use() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep,probe.forge_network"]);
     let client = Of::new(&server);
@@ -92,7 +92,7 @@ fn an_id_stays_taken_when_the_connection_went_and_no_call_has_the_answer_of_anot
     is_refused(&client.post(&greeting));
     assert_eq!(record(&home).iter().filter(|call| call["status"] == "value").count(), 0, "it still runs");
     until(&home, "value");
-    // It is free once the answer was given to whoever comes for it, which is a moment after the record.
+    // It is free once the answer was sent to a connected client, which is a moment after the log entry.
     let from = Instant::now();
     let mine = loop {
         let mine = client.post(&other.to_string());
@@ -107,7 +107,7 @@ fn an_id_stays_taken_when_the_connection_went_and_no_call_has_the_answer_of_anot
 }
 
 #[test]
-fn an_answer_waits_for_the_client_whose_connection_went() {
+fn a_response_is_kept_for_a_disconnected_client() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep"]);
     let (client, other) = (Of::new(&server), Of::new(&server));
@@ -118,7 +118,7 @@ fn an_answer_waits_for_the_client_whose_connection_went() {
         let message = answer.message();
         assert_eq!((&message["id"], &message["result"]["isError"]), (&json!(id), &json!(false)), "{message}");
     };
-    // While it runs, after it ended, and again: nobody knows what arrived.
+    // While it runs, after it ended, and again: the server does not know which events arrived.
     answered(client.resume(&place), 7);
     answered(client.resume(&place), 7);
     assert!(answer_of(again).contains("\"id\":8"));
@@ -137,13 +137,13 @@ fn answer_of(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn a_session_lives_as_long_as_its_call_and_then_as_long_as_it_may_be_silent() {
+fn a_session_lives_for_its_call_and_idle_time() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep", "--session-idle", "2s"]);
     let client = Of::new(&server);
     let call = client.post(&sleep(7, 6_000)).message();
     assert_eq!(call["result"]["isError"], false, "{call}");
-    // The call that nobody waits for keeps it, too.
+    // An abandoned call keeps it, too.
     drop(client.begin(&sleep(8, 5_000)));
     let from = Instant::now();
     while record(&home).iter().filter(|call| call["status"] == "value").count() < 2 {
@@ -163,7 +163,7 @@ fn a_session_lives_as_long_as_its_call_and_then_as_long_as_it_may_be_silent() {
 }
 
 #[test]
-fn a_call_whose_session_ends_says_so_and_a_cancelled_id_is_not_taken_again() {
+fn ending_a_session_ends_its_call_with_an_error() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep"]);
     let client = Of::new(&server);
@@ -183,7 +183,7 @@ fn a_call_whose_session_ends_says_so_and_a_cancelled_id_is_not_taken_again() {
 }
 
 #[test]
-fn a_session_that_is_silent_makes_room_and_one_with_a_call_does_not() {
+fn only_an_idle_session_is_evicted() {
     let home = home(&["probe"]);
     let server = Server::start(&home, &["--operations", "probe.sleep", "--sessions", "2"]);
     let (one, two) = (Of::new(&server), Of::new(&server));
@@ -206,7 +206,7 @@ fn a_session_that_is_silent_makes_room_and_one_with_a_call_does_not() {
     assert!(!said.contains("ERROR"), "{said}");
 }
 
-/// What is left of an answer whose beginning was read.
+/// The rest of an answer whose beginning was read.
 fn answer_of_call(stream: TcpStream) -> Value {
     let text = answer_of(stream);
     let data = text.lines().find_map(|line| line.strip_prefix("data: {")).unwrap_or_else(|| panic!("{text}"));
@@ -214,7 +214,7 @@ fn answer_of_call(stream: TcpStream) -> Value {
 }
 
 #[test]
-fn what_clients_say_when_they_greet_is_bounded_and_not_kept() {
+fn client_info_is_bounded_and_not_kept() {
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--operations", "hello.greet"]);
     let hello = |lists: usize| {
@@ -235,7 +235,7 @@ fn what_clients_say_when_they_greet_is_bounded_and_not_kept() {
 }
 
 #[test]
-fn who_says_often_that_it_is_there_is_told_once() {
+fn repeated_initialized_notes_notify_once() {
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--all-operations"]);
     let client = Of::new(&server);
@@ -262,7 +262,7 @@ fn who_says_often_that_it_is_there_is_told_once() {
 }
 
 #[test]
-fn what_the_sdk_cannot_read_is_answered_in_json() {
+fn requests_the_sdk_cannot_parse_get_json_errors() {
     let home = home(&["hello"]);
     let server = Server::start(&home, &["--operations", "hello.greet"]);
     let client = Of::new(&server);

@@ -19,7 +19,7 @@ fn text(result: &Value) -> &str {
 }
 
 #[test]
-fn a_value_is_sent_once_where_the_client_reads_it() {
+fn a_value_is_sent_once_per_client_format() {
     let home = home(&["hello"]);
     let args = json!({"name": "Ada"});
     for version in ["2025-06-18", "2025-11-25"] {
@@ -56,7 +56,7 @@ fn a_value_is_sent_once_where_the_client_reads_it() {
 }
 
 #[test]
-fn hidden_characters_are_spelled_out_in_values() {
+fn hidden_characters_are_escaped_in_values() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet"]);
     let hidden = "\u{202e}\u{2066}\u{200b}\u{200d}\u{feff}\u{e0041}\u{9b}\u{1b}\u{7f}";
@@ -69,7 +69,7 @@ fn hidden_characters_are_spelled_out_in_values() {
 }
 
 #[test]
-fn a_long_value_is_cut_and_says_so() {
+fn a_long_value_is_truncated_with_a_note() {
     let home = home(&["hello"]);
     let mut client = Client::greeted(&home, &["--operations", "hello.greet,hello.parse_all"]);
     let tools = client.ask("tools/list", &json!({}))["result"]["tools"].clone();

@@ -1,4 +1,4 @@
-//! Which addresses are nobody's private ones, against another reader of the same registries: Python's.
+//! Private address ranges, compared with another reader of the same registries: Python's.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -50,7 +50,7 @@ fn addresses() -> Vec<IpAddr> {
             }
         }
     }
-    // A generator that always says the same: a failure can be looked at again.
+    // A deterministic generator: a failure can be reproduced.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..20_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -63,7 +63,7 @@ fn addresses() -> Vec<IpAddr> {
 }
 
 #[test]
-fn rows_82_to_88_nothing_that_python_calls_private_is_reached() {
+fn addresses_that_python_calls_private_are_denied() {
     let addresses = addresses();
     let python =
         Command::new("python3").args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -80,7 +80,7 @@ fn rows_82_to_88_nothing_that_python_calls_private_is_reached() {
     assert_eq!(answers.len(), addresses.len());
     let (mut reachable, mut stricter) = (0, 0);
     for (address, global) in addresses.iter().zip(&answers) {
-        // What carries an IPv4 address is judged by it; older versions of Python refuse it as a whole.
+        // An address that embeds an IPv4 address is judged by it; older versions of Python refuse it entirely.
         let carries = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
         match (is_private(*address), global) {
             (None, false) if !carries => panic!("{address} is private, says Python"),

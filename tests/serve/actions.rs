@@ -1,12 +1,12 @@
-//! Actions over HTTP: their values, what ends them, what is done of them, and their record.
+//! Actions over HTTP: their values, their ends, their completed steps, and their log entries.
 
 use cofferdam_test_support::package;
 use serde_json::json;
 
-use super::stage::{Stage, probe};
+use super::fixture::{Stage, probe};
 use crate::envelope::check_json;
 
-/// A server with an action of two steps: a text is posted, and then got from where the caller says.
+/// A server with an action of two steps: a text is posted, and then fetched from the caller's URL.
 pub(super) fn stage() -> Stage {
     let stage = Stage::new();
     let grants = [stage.upstream.grant(), format!("http://localhost:{}", stage.closed)];
@@ -57,13 +57,13 @@ Posts a text, and gets a page.
 
 const RUN: &str = "/v1/actions/post-and-get/run";
 
-pub(super) fn run(stage: &Stage, headers: &[&str], body: &serde_json::Value) -> super::stage::Answer {
+pub(super) fn run(stage: &Stage, headers: &[&str], body: &serde_json::Value) -> super::fixture::Answer {
     let headers = [&["content-type: application/json"], headers].concat();
     stage.ask("POST", RUN, &headers, body.to_string().as_bytes())
 }
 
 #[test]
-fn w40_an_action_answers_the_values_of_its_steps_and_its_record_has_its_calls() {
+fn an_action_returns_step_values_and_logs_its_calls() {
     let stage = stage();
     let args = json!({"args": {"text": "a", "url": stage.upstream.url("/text/got")}});
     let answer = run(&stage, &[], &args);
@@ -85,7 +85,7 @@ fn w40_an_action_answers_the_values_of_its_steps_and_its_record_has_its_calls() 
 }
 
 #[test]
-fn the_first_failure_ends_it_and_the_same_key_does_nothing_twice() {
+fn the_same_key_does_not_repeat_completed_steps() {
     let stage = stage();
     let args = json!({"args": {"text": "a", "url": stage.upstream.url("/status/503/a")}});
     let failed = run(&stage, &["idempotency-key: ship-1"], &args);
@@ -102,7 +102,7 @@ fn the_first_failure_ends_it_and_the_same_key_does_nothing_twice() {
 }
 
 #[test]
-fn what_is_no_run_of_an_action_is_refused_before_a_step() {
+fn invalid_action_requests_are_refused() {
     let stage = stage();
     let url = stage.upstream.url("/text/got");
     for (body, said) in [
@@ -126,15 +126,16 @@ fn what_is_no_run_of_an_action_is_refused_before_a_step() {
 }
 
 #[test]
-fn what_is_done_is_told_however_a_later_step_ends() {
+fn completed_steps_are_reported_on_any_failure() {
     let stage = stage();
     let run = |url: &str| run(&stage, &[], &json!({"args": {"text": "a", "url": url}}));
-    // A failure is its step's, and what is done stands beside it.
+    // A failure is its step's, and the completed steps are listed with it.
     let failed = run(&stage.upstream.url("/status/503/a"));
     assert_eq!((failed.status, failed.header("steps-done")), (502, Some("posted")), "{failed:?}");
     let keys: Vec<_> = failed.json()["error"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(keys, ["class", "message", "retriable", "boundary", "audit_id", "details"], "{failed:?}");
-    // Also what is the operator's to mend, of which nothing else is told: the keyring breaks while the first step runs.
+    // The same for an error that only the operator can fix, whose details are hidden: the keyring breaks while
+    // the first step runs.
     let text = std::fs::read_to_string(stage.home.path().join("post-and-get.md")).unwrap();
     let text = text
         .replace("name = \"post-and-get\"", "name = \"slowly\"")
@@ -146,7 +147,7 @@ fn what_is_done_is_told_however_a_later_step_ends() {
     let running = stage.begin("POST", "/v1/actions/slowly/run", &[json], body.as_bytes());
     stage.reaches("/slow/1500/posted");
     std::fs::write(stage.home.path().join("keyring.toml"), "version = \"broken\"").unwrap();
-    let refused = super::stage::read(running);
+    let refused = super::fixture::read(running);
     assert_eq!((refused.status, refused.word().as_str()), (500, "keyring_invalid"), "{refused:?}");
     assert_eq!(refused.header("steps-done"), Some("posted"));
     let details = &refused.json()["error"]["details"];

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::stage::{Stage, probe};
+use super::fixture::{Stage, probe};
 
 /// The value of a field in `/proc/PID/status` of the server.
 fn status(stage: &Stage, field: &str) -> String {
@@ -12,23 +12,23 @@ fn status(stage: &Stage, field: &str) -> String {
 }
 
 #[test]
-fn a_server_confines_itself_and_still_compiles_and_calls() {
+fn a_confined_server_still_compiles_and_calls() {
     let stage = Stage::new();
     assert_eq!((status(&stage, "Seccomp"), status(&stage, "NoNewPrivs")), ("2".into(), "1".into()));
-    // Without kept code the worker, which is confined too, has to compile under a confined parent.
+    // Without cached code the worker, which is confined too, has to compile under a confined parent.
     std::fs::remove_dir_all(stage.home.path().join("cache")).unwrap();
     let answer = stage.post(&probe("fetch", &json!({"url": stage.upstream.url("/text/hello")})));
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[test]
-fn no_confine_leaves_the_walls_off() {
+fn no_confine_disables_the_confinement() {
     let stage = Stage::with(&["--token-file", "token", "--no-confine"]);
     assert_eq!(status(&stage, "Seccomp"), "0");
 }
 
 #[test]
-fn inspect_host_probes_the_walls() {
+fn inspect_host_probes_the_confinement() {
     let stage = Stage::new();
     let report = stage.cli().run(&["inspect", "--host", "--format", "json"]).json();
     for role in report["roles"].as_array().unwrap() {

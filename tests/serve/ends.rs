@@ -1,13 +1,13 @@
-//! How calls and the server end before their time: clients that go away, and the signal to end.
+//! Early ends of calls and the server: disconnected clients, and the signal to end.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::stage::{Stage, probe, read};
+use super::fixture::{Stage, probe, read};
 
-/// The one call on record; null before it is there.
+/// The only logged call; null before it is there.
 fn only(stage: &Stage) -> Value {
     let list = stage.cli().run(&["audit", "list", "--format", "json"]).json();
     assert!(list.as_array().unwrap().len() <= 1, "{list}");
@@ -30,7 +30,7 @@ fn hang(stage: &Stage, path: &str) -> TcpStream {
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_its_call_and_the_record_says_so() {
+fn a_disconnected_client_cancels_its_call() {
     let stage = Stage::new();
     let stream = hang(&stage, "/hang/gone");
     drop(stream);
@@ -40,7 +40,7 @@ fn a_client_that_goes_away_cancels_its_call_and_the_record_says_so() {
 }
 
 #[test]
-fn told_to_end_it_takes_nothing_new_and_lets_what_runs_come_to_its_end() {
+fn the_first_signal_drains_running_calls() {
     let mut stage = Stage::new();
     let call = probe("sleep", &json!({"ms": 1_500}));
     let running = stage.begin_post(&[], &call);
@@ -54,7 +54,7 @@ fn told_to_end_it_takes_nothing_new_and_lets_what_runs_come_to_its_end() {
 }
 
 #[test]
-fn told_twice_it_cancels_what_runs_and_says_so_to_client_and_record() {
+fn the_second_signal_cancels_running_calls() {
     let mut stage = Stage::new();
     let running = hang(&stage, "/hang/end");
     stage.signal("-INT");
@@ -67,7 +67,7 @@ fn told_twice_it_cancels_what_runs_and_says_so_to_client_and_record() {
 }
 
 #[test]
-fn what_is_not_safe_is_not_served() {
+fn unsafe_server_options_are_refused() {
     let stage = Stage::new();
     let cli = stage.cli();
     let fails = |args: &[&str], code: u8, said: &str| {
@@ -76,7 +76,7 @@ fn what_is_not_safe_is_not_served() {
     fails(&["--listen", "0.0.0.0:0"], 64, "token");
     fails(&["--listen", "0.0.0.0:0", "--token-file", "token"], 64, "certificate");
     fails(&["--listen", &stage.address.to_string()], 64, "cannot listen");
-    std::fs::write(stage.home.path().join("open"), super::stage::TOKEN).unwrap();
+    std::fs::write(stage.home.path().join("open"), super::fixture::TOKEN).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(stage.home.path().join("open"), mode).unwrap();
     fails(&["--token-file", "open", "--listen", "127.0.0.1:0"], 65, "chmod 600");

@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use super::stage::{PROBE, Stage, probe, read};
+use super::fixture::{PROBE, Stage, probe, read};
 
 /// The budget that the server is given.
 const BUDGET: u64 = 32 << 20;
 
-/// The memory that a server may take beside its budget: one request that is read, code, and what an allocator keeps.
+/// The memory that a server may use in addition to its budget: one request being read, code, and allocator
+/// overhead.
 const BESIDE: u64 = 48 << 20;
 
 #[test]
@@ -44,7 +45,7 @@ fn large_bodies_stay_within_the_budget() {
     eprintln!("serve: {} KiB more", cost >> 10);
     assert!(cost < BUDGET + BESIDE, "{cost}");
     drop((running, waiting));
-    // What was given up is free again.
+    // The memory of abandoned requests is free again.
     let from = std::time::Instant::now();
     while stage.post(&probe("post", &json!({"url": 1}))).word() == "busy" {
         assert!(from.elapsed().as_secs() < 30);

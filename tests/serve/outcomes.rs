@@ -1,14 +1,14 @@
-//! What becomes of calls: values, each class of failure from its real cause with its status, keys, and the record.
+//! Outcomes of calls: values, each class of failure from its real cause with its status, keys, and the log.
 
 use cofferdam_test_support::{Signer, package};
 use serde_json::{Value, json};
 
-use super::stage::{PROBE, Stage, probe};
+use super::fixture::{PROBE, Stage, probe};
 use crate::envelope::{check_host_json, check_json};
-use crate::world::run;
+use crate::shared_host::run;
 
 #[test]
-fn a_value_comes_with_its_record() {
+fn a_value_has_its_audit_entry() {
     let stage = Stage::new();
     let url = stage.upstream.url("/text/hello");
     let answer = stage.post(&probe("fetch", &json!({"url": url})));
@@ -35,7 +35,7 @@ fn a_value_comes_with_its_record() {
 }
 
 #[test]
-fn w42_each_class_of_failure_has_its_status_and_its_envelope() {
+fn each_failure_class_has_its_status() {
     let stage = Stage::new();
     let signer = Signer::new();
     let unsigned = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
@@ -63,7 +63,7 @@ fn w42_each_class_of_failure_has_its_status_and_its_envelope() {
         assert_eq!((answer.status, answer.word().as_str()), (status, class), "{call}: {answer:?}");
         check_json(&answer.json());
         assert!(!answer.body.contains("inner words"), "{answer:?}");
-        // The record has it, and tells programs no more than the envelope did.
+        // The log has it, and shows programs no more than the envelope did.
         let id = answer.json()["error"]["audit_id"].as_str().unwrap().to_owned();
         let shown = stage.get(&format!("/v1/audit/{id}"));
         assert_eq!((shown.status, &shown.json()["class"]), (200, &json!(class)), "{shown:?}");
@@ -74,7 +74,7 @@ fn w42_each_class_of_failure_has_its_status_and_its_envelope() {
 }
 
 #[test]
-fn what_cannot_be_taken_up_has_the_other_envelope() {
+fn rejected_calls_have_the_host_error_envelope() {
     let stage = Stage::new();
     let mut of_none = probe("fetch", &json!({"url": "a"}));
     of_none["retry"] = "patent".into();
@@ -97,7 +97,7 @@ fn what_cannot_be_taken_up_has_the_other_envelope() {
         let answer = stage.get(&format!("/v1/audit/{id}"));
         assert_eq!((answer.status, answer.word().as_str()), (404, "audit_not_found"), "{id}: {answer:?}");
     }
-    // What is the operator's to mend says nothing of the machine to others.
+    // An error that only the operator can fix reveals nothing about the machine.
     std::fs::write(stage.home.path().join("packages/index.json"), "{ broken").unwrap();
     let answer = stage.post(&json!({"connector": "github://cofferdam/probe", "op": "fetch"}));
     assert_eq!((answer.status, answer.word().as_str()), (503, "registry_unavailable"), "{answer:?}");
@@ -105,7 +105,7 @@ fn what_cannot_be_taken_up_has_the_other_envelope() {
 }
 
 #[test]
-fn a_call_with_a_key_is_done_once() {
+fn a_call_with_a_key_runs_once() {
     let stage = Stage::new();
     let url = stage.upstream.url("/text/keyed");
     let call = probe("post", &json!({"url": url, "body": "b"}));
@@ -138,7 +138,7 @@ fn a_call_with_a_key_is_done_once() {
 }
 
 #[test]
-fn values_of_any_size_pass_as_they_are() {
+fn values_of_any_size_are_unchanged() {
     let stage = Stage::new();
     let url = stage.upstream.url("/text/large");
     let body = "é\"\\".repeat(300_000);

@@ -7,12 +7,12 @@ use cofferdam_test_support::vault::{binding, oauth, secret};
 use cofferdam_test_support::{Home, MemoryVault, Signer, package};
 use serde_json::{Value, json};
 
-use super::stage::tools;
+use super::fixture::tools;
 use crate::COFFERDAM;
 use crate::envelope;
-use crate::world::{example, failed, run};
+use crate::shared_host::{example, failed, run};
 
-/// A host with the probe, which is granted httpbin and asks for one credential.
+/// A host with the probe, which is granted httpbin and requires one credential.
 struct Echo {
     bin: Server,
     host: Host,
@@ -46,7 +46,7 @@ impl Echo {
 }
 
 #[test]
-fn a_token_is_got_once_for_many_calls_and_accepted() {
+fn a_token_is_fetched_once_for_many_calls() {
     let Some(tools) = tools() else { return };
     let issuer = OAuth::start(&tools);
     let echo = echo(httpbin(&tools), "oauth2", &[issuer.server().host_port()], |connectors, hosts| {
@@ -64,13 +64,13 @@ fn a_token_is_got_once_for_many_calls_and_accepted() {
         }
     });
     assert_eq!(issuer.asked_for("refresh_token"), 1, "{}", issuer.server().log());
-    // What wants a token repeats it, which shows that it arrived.
+    // The endpoint that requires a token echoes it, which shows that it arrived.
     let failure = failed(run(echo.get("/bearer")));
     envelope::check(&failure, envelope::denied("secret_reflected"));
 }
 
 #[test]
-fn a_refresh_token_that_was_revoked_is_a_failed_binding() {
+fn a_revoked_refresh_token_is_a_failed_binding() {
     let Some(tools) = tools() else { return };
     let issuer = OAuth::start(&tools);
     let echo = echo(httpbin(&tools), "oauth2", &[issuer.server().host_port()], |connectors, hosts| {
@@ -83,7 +83,7 @@ fn a_refresh_token_that_was_revoked_is_a_failed_binding() {
 }
 
 #[test]
-fn what_repeats_a_secret_is_stopped_and_what_does_not_passes() {
+fn a_response_that_echoes_a_secret_is_stopped() {
     let Some(tools) = tools() else { return };
     let echo = echo(httpbin(&tools), "basic", &[], |connectors, hosts| {
         let material = SecretMaterial::Basic { username: "ada".into(), password: secret("lovelace-1843") };

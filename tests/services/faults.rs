@@ -1,16 +1,16 @@
-//! Connections that mockttp breaks on purpose, and its certificate, which nobody believes unless told to.
+//! Connections that mockttp breaks on purpose, and its certificate, which is untrusted unless configured.
 
 use cofferdam::FailureClass;
 use cofferdam_test_support::services::Faults;
 use cofferdam_test_support::{Home, Signer, package};
 use serde_json::json;
 
-use super::stage::tools;
+use super::fixture::tools;
 use crate::COFFERDAM;
-use crate::world::{example, failed, run};
+use crate::shared_host::{example, failed, run};
 
 #[test]
-fn an_unknown_authority_a_reset_and_a_close_are_told_apart() {
+fn unknown_authority_reset_and_close_differ() {
     let Some(tools) = tools() else { return };
     let faults = Faults::start(&tools);
     let host_port = faults.server().host_port();
@@ -36,6 +36,6 @@ fn an_unknown_authority_a_reset_and_a_close_are_told_apart() {
     }
     let limits = cofferdam_core::limits::LimitRequest::parse(None, Some("2s"), None).unwrap();
     let hanging = cofferdam::Call::new(example("probe"), "fetch", fetch("/hang")).limits(limits);
-    let failure = failed(run(trusting.run(hanging)));
+    let failure = failed(run(trusting.run(hanging)).outcome);
     assert_eq!(failure.class(), FailureClass::ResourceLimitExceeded, "{failure}");
 }

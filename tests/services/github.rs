@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::stage::{GITHUB, assert_token, stage};
+use super::fixture::{GITHUB, assert_token, stage};
 use crate::envelope;
 
 fn repository(name: &str) -> Value {
@@ -10,11 +10,11 @@ fn repository(name: &str) -> Value {
 }
 
 #[test]
-fn issues_are_listed_got_and_created_as_the_description_wants_it() {
+fn issues_are_listed_read_and_created() {
     let Some(stage) = stage() else { return };
     let list = json!({"repository": repository("described"), "state": "open", "limit": 5});
     let page = stage.value("github-issues", "list_issues", list);
-    // GitHub's example of an issue is a pull request, which is no issue here.
+    // GitHub's example of an issue is a pull request, which does not count as an issue here.
     assert_eq!(page, json!({"issues": [], "more": false}));
     let got = stage.value(
         "github-issues",
@@ -40,7 +40,7 @@ fn issues_are_listed_got_and_created_as_the_description_wants_it() {
 }
 
 #[test]
-fn githubs_errors_are_told_apart() {
+fn github_errors_are_distinguished() {
     let Some(stage) = stage() else { return };
     let cases = [
         ("bad-token", 401, None, json!({"message": "Bad credentials"}), "auth", false),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use cofferdam_test_support::services::Moto;
 use serde_json::{Value, json};
 
-use super::stage::{S3, Stage, stage};
+use super::fixture::{S3, Stage, stage};
 use crate::envelope;
 
 fn bucket() -> Value {
@@ -27,7 +27,7 @@ fn listed(stage: &Stage, prefix: &str, limit: u32) -> (Vec<Value>, bool) {
 }
 
 #[test]
-fn what_is_put_is_got_and_listed_whatever_its_bytes_and_its_key() {
+fn objects_round_trip_with_any_bytes_and_keys() {
     let Some(stage) = stage() else { return };
     let bytes: Vec<u8> = (0..=255).collect();
     let keys =
@@ -60,7 +60,7 @@ fn megabytes_are_signed_and_stored() {
 }
 
 #[test]
-fn every_request_is_signed_and_none_has_the_key() {
+fn every_request_is_signed_without_the_key() {
     let Some(stage) = stage() else { return };
     put(stage, "signed.txt", b"signed");
     let seen = stage.front.seen(S3, "/signed.txt");
@@ -73,7 +73,7 @@ fn every_request_is_signed_and_none_has_the_key() {
 }
 
 #[test]
-fn a_signature_with_a_wrong_key_and_a_key_of_nobodys_are_told_apart() {
+fn wrong_and_unknown_keys_are_distinguished() {
     let Some(stage) = stage() else { return };
     put(stage, "locked.txt", b"locked");
     let args = json!({"bucket": bucket(), "key": "locked.txt"});
@@ -87,7 +87,7 @@ fn a_signature_with_a_wrong_key_and_a_key_of_nobodys_are_told_apart() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn a_missing_object_is_not_found() {
     let Some(stage) = stage() else { return };
     for (name, code) in [(Moto::BUCKET, "NoSuchKey"), ("no-such-bucket-of-ours", "NoSuchBucket")] {
         let failure =
@@ -132,7 +132,7 @@ fn objects_are_listed_across_pages_by_token() {
 }
 
 #[test]
-fn a_list_that_is_no_xml_says_so() {
+fn a_list_that_is_not_xml_is_an_error() {
     let Some(stage) = stage() else { return };
     for (prefix, body) in [
         ("broken-1", "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>"),
@@ -149,7 +149,7 @@ fn a_list_that_is_no_xml_says_so() {
 }
 
 #[test]
-fn names_that_s3_cannot_have_reach_nobody() {
+fn invalid_s3_names_are_refused_before_sending() {
     let Some(stage) = stage() else { return };
     let longest = "x".repeat(1025);
     let get = |name: &str, key: &str| json!({"bucket": {"name": name}, "key": key});

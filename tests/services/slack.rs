@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::stage::{SLACK, assert_token, stage};
+use super::fixture::{SLACK, assert_token, stage};
 use crate::envelope;
 
 fn post(channel: &str) -> Value {
@@ -10,10 +10,10 @@ fn post(channel: &str) -> Value {
 }
 
 #[test]
-fn a_message_is_posted_with_the_token_that_the_connector_never_saw() {
+fn a_message_is_posted_with_a_hidden_token() {
     let Some(stage) = stage() else { return };
     let posted = stage.value("slack", "post_message", post("C0POSTED1"));
-    // prism answers with the example of the description, whatever the channel.
+    // prism answers with the schema's example for every channel.
     assert_eq!(posted, json!({"channel": "C1H9RESGL", "timestamp": "1503435956.000247"}));
     let reply = json!({"channel": "C0POSTED1", "text": "And again", "thread": "1503435956.000247"});
     stage.value("slack", "post_message", reply);
@@ -32,7 +32,7 @@ fn a_message_is_posted_with_the_token_that_the_connector_never_saw() {
 }
 
 #[test]
-fn a_reaction_is_added_and_one_that_is_there_is_no_failure() {
+fn an_existing_reaction_is_not_a_failure() {
     let Some(stage) = stage() else { return };
     let react = |channel: &str| {
         let args = json!({"channel": channel, "timestamp": "1503435956.000247", "emoji": ":thumbsup:"});
@@ -77,16 +77,16 @@ fn channels_are_listed_across_pages_by_cursor() {
 }
 
 #[test]
-fn a_cursor_that_leads_nowhere_new_ends_the_list() {
+fn a_repeated_cursor_ends_the_list() {
     let Some(stage) = stage() else { return };
-    // prism has one example, so the same cursor comes with every page.
+    // prism has one example, so every page has the same cursor.
     let failure = stage.failure("slack", "list_channels", json!({"limit": 5}));
     assert_eq!(failure.details()["connector_code"], "cursor_repeats", "{:?}", failure.details());
     assert_eq!(stage.front.seen(SLACK, "limit=5").len(), 2);
 }
 
 #[test]
-fn what_slack_refuses_with_status_200_keeps_its_name() {
+fn a_slack_error_with_status_200_keeps_its_name() {
     let Some(stage) = stage() else { return };
     for (channel, name) in [("C0MISSING", "channel_not_found"), ("C0ARCHIVE", "is_archived")] {
         let body = json!({"ok": false, "error": name}).to_string();
@@ -100,7 +100,7 @@ fn what_slack_refuses_with_status_200_keeps_its_name() {
 }
 
 #[test]
-fn a_rate_limit_says_how_long_and_only_what_may_be_repeated_is_retriable() {
+fn a_rate_limit_is_retriable_only_if_repeatable() {
     let Some(stage) = stage() else { return };
     let limited = (429, &[("retry-after", "30")][..], r#"{"ok":false,"error":"ratelimited"}"#);
     stage.front.answer(SLACK, "C0LIMITED", limited);
@@ -116,7 +116,7 @@ fn a_rate_limit_says_how_long_and_only_what_may_be_repeated_is_retriable() {
 }
 
 #[test]
-fn an_outage_without_json_is_an_outage() {
+fn an_outage_without_json_is_recognised() {
     let Some(stage) = stage() else { return };
     stage.front.answer(SLACK, "C0OUTAGE1", (503, &[], "<html>Slack is down</html>"));
     let args = json!({"channel": "C0OUTAGE1", "timestamp": "1.2", "emoji": "eyes"});
@@ -124,7 +124,7 @@ fn an_outage_without_json_is_an_outage() {
 }
 
 #[test]
-fn arguments_that_slack_cannot_mean_reach_nobody() {
+fn invalid_slack_arguments_are_not_sent() {
     let Some(stage) = stage() else { return };
     let before = stage.front.seen(SLACK, "C0NOBODY1").len();
     for (op, args) in [

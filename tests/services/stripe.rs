@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::stage::{STRIPE, assert_token, stage};
+use super::fixture::{STRIPE, assert_token, stage};
 use crate::envelope;
 
 fn payment(order: &str) -> Value {
@@ -11,7 +11,7 @@ fn payment(order: &str) -> Value {
 }
 
 #[test]
-fn a_payment_is_created_as_the_description_wants_it() {
+fn a_payment_is_created_by_the_schema() {
     let Some(stage) = stage() else { return };
     let created = stage.value("stripe", "create_payment_intent", payment("o-1"));
     assert!(!created["id"].as_str().unwrap().is_empty() && created["amount"].is_u64(), "{created}");
@@ -37,7 +37,7 @@ fn a_payment_is_created_as_the_description_wants_it() {
 }
 
 #[test]
-fn a_payment_has_the_key_of_its_call_in_every_attempt() {
+fn a_payment_keeps_its_key_in_every_attempt() {
     let Some(stage) = stage() else { return };
     stage.under_key("stripe", "create_payment_intent", payment("o-3"), "order-3");
     stage.under_key("stripe", "create_payment_intent", payment("o-3"), "order-3");
@@ -51,10 +51,10 @@ fn a_payment_has_the_key_of_its_call_in_every_attempt() {
 }
 
 #[test]
-fn what_the_description_refuses_is_a_bad_request() {
+fn a_request_outside_the_schema_is_a_bad_request() {
     let Some(stage) = stage() else { return };
     let mut nested = payment("o-4");
-    // As a form this says that `order` has fields of its own, which metadata cannot.
+    // As a form this gives `order` fields of its own, which metadata cannot have.
     nested["metadata"] = json!([["order][of", "o-4"]]);
     let failure = stage.failure("stripe", "create_payment_intent", nested);
     envelope::check(&failure, envelope::upstream("bad_request", false));
@@ -62,7 +62,7 @@ fn what_the_description_refuses_is_a_bad_request() {
 }
 
 #[test]
-fn a_payment_is_got() {
+fn a_payment_is_fetched() {
     let Some(stage) = stage() else { return };
     let got = stage.value("stripe", "get_payment_intent", json!({"id": "pi_3MtwBwLkdIwHu7ix28a3tqPa"}));
     let keys: Vec<_> = got.as_object().unwrap().keys().map(String::as_str).collect();
@@ -175,7 +175,7 @@ fn payments_are_listed_across_pages() {
 }
 
 #[test]
-fn arguments_that_stripe_cannot_mean_reach_nobody() {
+fn invalid_stripe_arguments_are_not_sent() {
     let Some(stage) = stage() else { return };
     let wrong = |field: &str, value: Value| {
         let mut args = payment("o-nobody");

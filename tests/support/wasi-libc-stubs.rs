@@ -1,4 +1,5 @@
-//! What std for wasm32-wasip2 calls and Debian's wasi-libc (2022) has not: sockets, threads, chmod, realpath.
+//! Functions that std for wasm32-wasip2 calls and Debian's wasi-libc (2022) lacks: sockets, threads, chmod,
+//! realpath.
 //!
 //! A connector is granted none of them. With these a guest that mentions one links, and gets "not supported" when it
 //! tries. Compiled by `wasm-target.sh` alone, into the private toolchain's libc; no part of any crate.

@@ -1,4 +1,4 @@
-//! Metrics of real calls: what they count, what the durations are, and that others can read the text.
+//! Metrics of real calls: their counts, their durations, and that other tools can parse the text.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use cofferdam::{Call, Host};
 use cofferdam_egress::resilience::{BreakerPolicy, RateLimit, ResilienceSettings, RetryProfile};
-use cofferdam_runtime::call::Fallback;
+use cofferdam_runtime::call::{CallResult, Fallback};
 use cofferdam_runtime::metrics::Metrics;
-use cofferdam_test_support::Skipping;
+use cofferdam_test_support::ManualClock;
 use cofferdam_test_support::package::repository;
 use serde_json::json;
 
 use crate::services::tools;
-use crate::world::{example, run, world};
+use crate::shared_host::{example, run, shared_host};
 
-/// A host whose time passes by its waits alone, and the metrics of its calls.
+/// A host whose time passes only through its waits, and the metrics of its calls.
 fn host(settings: ResilienceSettings) -> (Host, Arc<Metrics>) {
-    let (world, clock) = (world(), Skipping::new());
+    let (world, clock) = (shared_host(), ManualClock::new());
     let metrics = Arc::new(Metrics::with_clock(clock.clone()));
     let builder = world.home.builder_at(&clock).resilience(settings).listener(metrics.clone());
     let builder = builder.allow_private(world.upstream.host_port());
@@ -27,7 +27,7 @@ fn host(settings: ResilienceSettings) -> (Host, Arc<Metrics>) {
 }
 
 fn fetch(path: &str) -> Call {
-    Call::new(example("probe"), "fetch", json!({"url": world().upstream.url(path)}))
+    Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url(path)}))
 }
 
 /// The samples by their names and labels, as they stand in the text.
@@ -50,9 +50,12 @@ fn is(samples: &BTreeMap<&str, f64>, series: &str, value: f64) {
 }
 
 #[test]
-fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
+fn calls_attempts_and_usage_are_counted() {
     let (host, metrics) = host(ResilienceSettings::default());
-    let outcome = |call: Call| run(host.run_reported(call));
+    let outcome = |call: Call| {
+        let CallResult { outcome, report } = run(host.run(call));
+        (outcome, report)
+    };
     outcome(Call::new(example("probe"), "no_such_op", json!({}))).0.unwrap_err();
     let mut used = Vec::new();
     for call in [
@@ -85,7 +88,7 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
     is(&samples, &ended("calls", "failure", "capability_denied"), 1.0);
     is(&samples, &ended("attempts", "value", "none"), 3.0);
     is(&samples, &ended("attempts", "failure", "external_api_error"), 3.0);
-    // What does not exist has no name, before its connector has run and after.
+    // An unknown operation has no name in metrics, before its connector has run and after.
     let refused = |connector: &str| {
         let labels = format!("connector=\"{connector}\",op=\"other\",outcome=\"refused\",class=\"none\"");
         format!("cofferdam_calls_total{{{labels}}}")
@@ -111,37 +114,37 @@ fn calls_attempts_and_what_they_used_are_counted_by_what_was_called() {
 }
 
 #[test]
-fn hops_circuits_and_turns_are_counted_where_they_happen() {
+fn fallbacks_circuits_and_rate_delays_are_counted() {
     let settings = ResilienceSettings::default()
         .with_profile(RetryProfile::named("none").unwrap())
         .with_breaker(BreakerPolicy::at_once())
         .with_rate(RateLimit::new(1, Duration::from_secs(1)).unwrap());
     let (host, metrics) = host(settings);
-    let closed = format!("http://localhost:{}/", world().closed_port);
+    let closed = format!("http://localhost:{}/", shared_host().closed_port);
     let call = Call::new(example("probe"), "fetch", json!({"url": closed}));
-    let instead = json!({"url": world().upstream.url("/text/instead")});
-    let alternate = Fallback::new(example("probe"), "fetch").with_args(instead.as_object().unwrap().clone());
-    run(host.run(call.or_else(alternate))).unwrap();
-    run(host.run(fetch("/text/turn"))).unwrap();
+    let instead = json!({"url": shared_host().upstream.url("/text/instead")});
+    let fallback = Fallback::new(example("probe"), "fetch").with_args(instead.as_object().unwrap().clone());
+    run(host.run(call.or_else(fallback))).outcome.unwrap();
+    run(host.run(fetch("/text/turn"))).outcome.unwrap();
 
     let text = metrics.encode();
     let samples = samples(&text);
     is(&samples, &format!("cofferdam_fallbacks_total{{{FETCH},class=\"network_error\"}}"), 1.0);
-    let at = format!("host=\"localhost:{}\"", world().closed_port);
+    let at = format!("host=\"localhost:{}\"", shared_host().closed_port);
     let probe = "connector=\"github://cofferdam/probe\"";
     is(&samples, &format!("cofferdam_circuit_changes_total{{{probe},{at},to=\"open\"}}"), 1.0);
-    let at = format!("host=\"{}\"", world().upstream.host_port());
+    let at = format!("host=\"{}\"", shared_host().upstream.host_port());
     is(&samples, &format!("cofferdam_rate_delays_total{{{at}}}"), 1.0);
     let delayed = samples[format!("cofferdam_rate_delay_seconds_total{{{at}}}").as_str()];
     assert!(delayed > 0.0 && delayed <= 1.0, "{delayed}");
 }
 
 #[test]
-fn the_text_is_open_metrics_to_those_who_defined_it() {
+fn prometheus_parses_the_open_metrics_text() {
     let Some(tools) = tools() else { return };
     let (host, metrics) = host(ResilienceSettings::default());
     for path in ["/flaky/1/parsed", "/status/500?parsed"] {
-        drop(run(host.run(fetch(path))));
+        drop(run(host.run(fetch(path))).outcome);
     }
     let text = metrics.encode();
     let read = |text: &str| {
@@ -167,6 +170,6 @@ fn the_text_is_open_metrics_to_those_who_defined_it() {
     ] {
         assert!(said.lines().any(|line| line == family), "{family}: {said}");
     }
-    // The control: what is wrong is not read.
+    // The control: malformed text is not parsed.
     assert!(!read(&text.replace("# EOF\n", "")).0 && !read(&text.replace("_total{", "{")).0);
 }

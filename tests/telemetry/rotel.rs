@@ -1,14 +1,14 @@
-//! Spans at a collector that nobody here wrote.
+//! Spans at a third-party collector.
 
 use std::time::{Duration, Instant};
 
 use cofferdam_test_support::services::rotel;
 
-use super::stage::{fetch, ran, words};
+use super::fixture::{fetch, ran, words};
 use crate::services::tools;
 
 #[test]
-fn a_real_collector_takes_the_spans_and_tells_them_as_they_were() {
+fn rotel_receives_the_spans_unchanged() {
     let Some(tools) = tools() else { return };
     let rotel = rotel(&tools);
     let args = [fetch("/flaky/1/rotel"), vec!["--format".into(), "json".into(), "--usage".into()]].concat();

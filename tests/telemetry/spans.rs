@@ -1,15 +1,15 @@
-//! A call as a trace: which spans, of whom, with what in them; and what turns them off.
+//! A call as a trace: its spans, their parents and contents; and the settings that turn them off.
 
-use super::received::{Span, spans};
-use super::stage::{collector, fetch, ran, words};
-use crate::world::world;
+use super::decode::{Span, spans};
+use super::fixture::{collector, fetch, ran, words};
+use crate::shared_host::shared_host;
 
 fn named<'s>(spans: &'s [Span], name: &str) -> Vec<&'s Span> {
     spans.iter().filter(|span| span.name == name).collect()
 }
 
 #[test]
-fn every_step_of_a_call_is_a_span_below_the_calls_own() {
+fn every_phase_is_a_child_span_of_its_call() {
     let collector = collector();
     let args = [fetch("/flaky/1/traced"), vec!["--format".into(), "json".into(), "--usage".into()]].concat();
     let endpoint = format!("http://{}", collector.host_port());
@@ -43,7 +43,7 @@ fn every_step_of_a_call_is_a_span_below_the_calls_own() {
     assert_eq!((sleep.at("retry"), sleep.at("delay_ms")), ("1", "5"));
     assert!(attempts[0].end <= sleep.start && sleep.end <= attempts[1].start, "{spans:?}");
 
-    // What every one of them may say, and nothing else.
+    // The attributes that each of them may have, and no others.
     let known = [
         "audit_id",
         "connector",
@@ -73,10 +73,10 @@ fn every_step_of_a_call_is_a_span_below_the_calls_own() {
 }
 
 #[test]
-fn what_is_refused_and_what_fails_says_so_by_class_and_code() {
+fn refusal_and_failure_spans_have_class_and_code() {
     let collector = collector();
     let endpoint = format!("http://{}", collector.host_port());
-    let url = format!("url={}", world().elsewhere.url("/text/a"));
+    let url = format!("url={}", shared_host().elsewhere.url("/text/a"));
     for (args, code) in [
         (&["call", "github://cofferdam/probe", "fetch", "--arg", &url][..], 77),
         (&["call", "github://cofferdam/probe", "no_such_op"], 66),
@@ -97,7 +97,7 @@ fn what_is_refused_and_what_fails_says_so_by_class_and_code() {
 }
 
 #[test]
-fn the_environment_says_who_sends_with_what_and_whether() {
+fn environment_variables_configure_the_exporter() {
     let collector = collector();
     let endpoint = format!("http://{}", collector.host_port());
     let args = fetch("/text/as-said");

@@ -9,7 +9,7 @@ connector!("wit/github-issues.wit", GithubIssues);
 
 struct GithubIssues;
 
-/// How many issues are listed if the caller does not say.
+/// The number of issues listed by default.
 const LIMIT: u32 = 100;
 /// The most a caller can ask for.
 const MOST: u32 = 1000;
@@ -108,7 +108,7 @@ fn of(repository: &Repository, what: &str) -> Result<String, Failure> {
     Ok(format!("{base}/repos/{owner}/{name}/{what}"))
 }
 
-/// What GitHub wants every request to say.
+/// The header fields that GitHub requires of every request.
 fn github(request: Request) -> Request {
     request
         .header("accept", "application/vnd.github+json")

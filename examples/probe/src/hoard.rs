@@ -84,7 +84,7 @@ pub(crate) fn hoard(way: &str, url: &str) -> Result<u64, Failure> {
         "request-body" => repeat(|| write(&request())),
         "blocking-write" => repeat(|| {
             let stream = stream_of(&request());
-            // The second would wait for ever: nobody reads it.
+            // The second would wait for ever, as it is never read.
             stream.map(|stream| stream.blocking_write_and_flush(&[b'x'; 4096]))
         }),
         "write-zeroes" => repeat(|| stream_of(&request()).map(|stream| stream.write_zeroes(16 * 1024))),
@@ -162,7 +162,7 @@ fn repeat<T>(mut what: impl FnMut() -> T) {
     }
 }
 
-/// Whatever came of it: the next try is what counts.
+/// The result does not matter: only the next try counts.
 fn ignore<T>(_: T) {}
 
 /// Keeps a handle open for good, and uses it.

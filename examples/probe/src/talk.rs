@@ -155,7 +155,7 @@ pub(crate) fn stdout_flood(bytes: u64) {
     while left > 0 {
         let now = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
         let (part, _) = chunk.split_at(now);
-        // Whether the host takes it is the host's business.
+        // The host may drop it.
         let _ = std::io::stdout().write_all(part);
         let _ = std::io::stderr().write_all(part);
         left -= u64::try_from(now).unwrap_or(left);

@@ -9,7 +9,7 @@ connector!("wit/s3.wit", S3);
 
 struct S3;
 
-/// How many objects are listed if the caller does not say.
+/// The number of objects listed by default.
 const LIMIT: u32 = 1000;
 /// The most a caller can ask for.
 const MOST: u32 = 10_000;

@@ -96,7 +96,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Whether that is Slack's name for it.
+    /// Returns whether that is Slack's name for it.
     pub(crate) fn is(&self, error: &str) -> bool {
         self.error.as_deref() == Some(error)
     }

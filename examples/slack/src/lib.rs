@@ -9,11 +9,11 @@ connector!("wit/slack.wit", Slack);
 
 struct Slack;
 
-/// How many channels are listed if the caller does not say.
+/// The number of channels listed by default.
 const LIMIT: u32 = 100;
 /// The most a caller can ask for.
 const MOST: u32 = 1000;
-/// What Slack recommends to ask for at once.
+/// The page size that Slack recommends.
 const PER_PAGE: usize = 200;
 /// Responses read for one list: Slack may give fewer channels than asked for, though there are more.
 const PAGES: u32 = 20;

@@ -18,7 +18,7 @@ pub(crate) struct NewPayment<'a> {
     pub(crate) metadata: BTreeMap<&'a str, &'a String>,
 }
 
-/// Whatever the account has switched on.
+/// All methods that the account has switched on.
 #[derive(Serialize)]
 pub(crate) struct Automatic {
     pub(crate) enabled: bool,

@@ -11,9 +11,9 @@ connector!("wit/stripe.wit", Stripe);
 
 struct Stripe;
 
-/// Where payments are.
+/// The path of payments.
 const PAYMENTS: &str = "https://api.stripe.com/v1/payment_intents";
-/// How many payments are listed if the caller does not say.
+/// The number of payments listed by default.
 const LIMIT: u32 = 100;
 /// The most a caller can ask for.
 const MOST: u32 = 1000;
@@ -91,7 +91,7 @@ impl Guest for Stripe {
     }
 }
 
-/// What every request says: which version of the API these types were written for.
+/// Sent with every request: the version of the API that these types were written for.
 fn stripe(request: Request) -> Request {
     request.header("stripe-version", "2025-09-30.clover")
 }

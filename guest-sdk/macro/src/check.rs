@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_by_name() {
+    fn unsupported_types_are_refused_by_name() {
         for (contents, word) in [
             ("f: func();", "`f` must return"),
             ("f: func() -> string;", "`f` must return"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_ones_own_is_not_the_failure() {
+    fn a_custom_failure_type_is_refused() {
         let (mut resolve, _) = contract::load().expect("the contract parses");
         let text = "package a:b; interface i { enum failure { x } f: func() -> result<_, failure>; }
                     world w { export i; export g: func() -> u8; }";

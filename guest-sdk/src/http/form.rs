@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_within_fields_are_in_brackets() {
+    fn nested_fields_use_brackets() {
         for (value, expected) in [
             (
                 serde_json::json!({"amount": 5, "capture": false, "note": null}),

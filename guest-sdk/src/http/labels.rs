@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_for_one_request() {
+    fn a_label_identifies_one_request() {
         let mut labels = Labels::new();
         labels.take("create", ("POST", "https://a/x", b"1")).unwrap();
         labels.take("create", ("POST", "https://a/x", b"1")).unwrap();

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_together() {
+    fn request_parts_are_combined() {
         let request = post("https://a.example/x?a=1").query("b", 2).json(&[1, 2]).idempotency_key("create");
         let (url, request) = request.finish().expect("a good request");
         assert_eq!(url.path_and_query, "/x?a=1&b=2");
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_encoded() {
+    fn forms_are_encoded() {
         let request = post("https://a.example/").form([("a b", "c&d"), ("e", "f")]);
         assert_eq!(request.body, b"a+b=c%26d&e=f");
     }
 
     #[test]
-    fn a_structure_is_a_form_too_and_what_is_none_is_not_sent() {
+    fn structures_become_forms_and_others_are_refused() {
         let request = post("https://a.example/")
             .query_opt("limit", Some(2))
             .query_opt("after", None::<String>)
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_cannot_smuggle() {
+    fn invalid_headers_are_refused() {
         for request in [
             get("https://a").header("x", "1\r\nhost: b"),
             get("https://a").header("x y", "1"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_outside_the_sandbox() {
+    fn sending_outside_the_sandbox_is_an_error() {
         assert_eq!(get("https://a.example/").send(), Err(Error::OutsideSandbox));
     }
 }

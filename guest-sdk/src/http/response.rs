@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_none_says_so() {
+    fn invalid_utf8_text_is_an_error() {
         assert_eq!(Response::new(200, [], vec![0xff]).text(), Err(Error::NotText));
     }
 }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_and_dates() {
+    fn retry_after_is_parsed_from_seconds_and_dates() {
         let now = || httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").expect("a date");
         for (value, expected) in [
             ("0", Some(0)),

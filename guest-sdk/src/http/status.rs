@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_found_in_the_usual_places() {
+    fn error_codes_are_found_in_common_fields() {
         for (body, expected) in [
             (r#"{"error":"channel_not_found"}"#, Some("channel_not_found")),
             (r#"{"error":{"code":"rate_limited","message":"Slow down"}}"#, Some("rate_limited")),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_to_wait_for_is_read_by_the_services_clock() {
+    fn retry_dates_use_the_services_clock() {
         let headers =
             [("Date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("Retry-After", "Sun, 06 Nov 1994 08:50:07 GMT")];
         assert_eq!(error(&headers, "").retry_after_ms(), Some(30_000));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_becomes_a_failure_and_the_body_stays_with_the_operator() {
+    fn a_status_error_keeps_its_body_for_the_operator() {
         let failure = Failure::from(error(&[("Retry-After", "1")], &"x".repeat(2000)));
         assert!(!failure.to_string().contains("xx"));
         let Failure::Upstream(UpstreamError {

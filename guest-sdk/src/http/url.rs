@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_come_apart() {
+    fn urls_are_parsed() {
         let cases = [
             ("https://a.example", Some((true, "a.example", "/"))),
             ("HTTP://a.example:8080/x/y?z=1#f", Some((false, "a.example:8080", "/x/y?z=1"))),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_added_to_what_is_there() {
+    fn a_query_is_appended_to_the_url() {
         let pairs = [("q".to_owned(), "a b&c=ü".to_owned()), ("n".to_owned(), "1".to_owned())];
         for (url, expected) in [
             ("https://h/p", "/p?q=a%20b%26c%3D%C3%BC&n=1"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_joined() {
+    fn relative_links_are_joined() {
         let url = Url::parse("https://h:1/p?page=1").expect("a good URL");
         assert_eq!(url.join("/q?page=2").as_deref(), Some("https://h:1/q?page=2"));
         assert_eq!(url.join("?page=2").as_deref(), Some("https://h:1/p?page=2"));

@@ -1,4 +1,4 @@
-//! The newest signed statement in a file beside the record: what a record that was cut short is missed by.
+//! The newest signed statement in a file beside the audit log: what a record that was cut short is missed by.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_replaced_whole_and_what_is_no_file_is_no_statement() {
+    fn the_checkpoint_file_is_replaced_atomically() {
         let home = tempfile::tempdir().unwrap();
         let anchor = Anchor::of(home.path());
         assert_eq!(anchor.read().unwrap(), None);

@@ -48,7 +48,7 @@ pub struct Checkpoint {
     pub at: Timestamp,
     /// The number of changes of the home's vault; none in older statements, and in those that leave the home.
     pub vault: Option<u64>,
-    /// What is said.
+    /// The statement itself.
     pub statement: Statement,
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_signed_is_read_back() {
+    fn signed_checkpoints_round_trip() {
         let signer = NoteSigner::new(&[7; 32]);
         let at = Timestamp::from_microsecond(1_700_000_000_000_001).unwrap();
         let statements = [

@@ -1,4 +1,4 @@
-//! One entry of the record: some events of one call, in canonical JSON, and the chain that holds entries together.
+//! One entry of the audit log: some events of one call, in canonical JSON, and the chain that holds entries together.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Entry {
         Self::of(&Body { audit_id, events, v: FORM }, events.is_empty())
     }
 
-    /// An entry that is of no call, but of the record itself: `{"log": {"at", "payload", "type"}, "v"}`.
+    /// An entry that is of no call, but of the audit log itself: `{"log": {"at", "payload", "type"}, "v"}`.
     #[must_use]
     pub fn of_the_log(name: &'static str, at: Timestamp, payload: &Map<String, Value>) -> Self {
         #[derive(Serialize)]
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_canonical_and_its_hash_depends_on_all_that_it_says() {
+    fn an_entrys_hash_covers_all_its_fields() {
         let id = AuditId::parse("audit-01890000-0000-7000-8000-000000000001").unwrap();
         let payload = serde_json::json!({"op": "b", "connector": "a", "n": 1.0}).as_object().unwrap().clone();
         let at = Timestamp::from_microsecond(1_700_000_000_000_000).unwrap();

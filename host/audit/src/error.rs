@@ -1,4 +1,4 @@
-//! Why the record cannot be written or read.
+//! Why the audit log cannot be written or read.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum AuditTrouble {
     Decided,
     /// The host's key, which seals and signs, cannot be used.
     Key,
-    /// The host's key is missing, and the record that was made under it is there.
+    /// The host's key is missing, and the audit log that was made under it is there.
     KeyMissing,
     /// Something else.
     Other,

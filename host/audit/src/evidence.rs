@@ -13,32 +13,32 @@ pub trait AuditEvidence: Send {
     /// The number of the last entry; 0 where there is none.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn last(&mut self) -> Result<u64, AuditError>;
 
     /// Up to `most` entries, from the `from`-th on, with what is sealed beside them: at least one if there is any, and
     /// fewer where they are long.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError>;
 
     /// The same without what is sealed.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn chain(&mut self, from: u64, most: usize) -> Result<Vec<KeptEntry>, AuditError>;
 
     /// All signed statements, in the order of the entries that they speak of.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn notes(&mut self) -> Result<Vec<KeptNote>, AuditError>;
 
     /// The signed statement that the beginning was pruned, where it was.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn base(&mut self) -> Result<Option<String>, AuditError>;
 
     /// Returns the row of this call in the list of calls.
@@ -50,7 +50,7 @@ pub trait AuditEvidence: Send {
     /// Up to `most` calls of the list, in order, after this one.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn calls(&mut self, after: Option<&AuditId>, most: usize) -> Result<Vec<KeptCall>, AuditError>;
 
     /// Returns the number of calls in the list.
@@ -70,7 +70,7 @@ pub trait AuditEvidence: Send {
     /// Some of the keys that do not fit their calls.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn stray_keys(&mut self) -> Result<Vec<KeptKey>, AuditError>;
 
     /// Returns up to `most` keys after this one, in order, that stay blocked forever although their calls were
@@ -117,7 +117,7 @@ pub struct KeptCall {
     pub first: u64,
     /// and of its last.
     pub last: u64,
-    /// Who asked.
+    /// The actor.
     pub actor: String,
     /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
@@ -131,7 +131,7 @@ pub struct KeptCall {
     pub step: Option<String>,
     /// True if the call may be repeated.
     pub idempotent: bool,
-    /// Where it stands.
+    /// Its state.
     pub status: Option<CallStatus>,
     /// The failure's class.
     pub class: Option<String>,
@@ -143,7 +143,7 @@ pub struct KeptCall {
     pub held: Option<HeldKey>,
 }
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldKey {
     /// The SHA-256 of what it stands for; empty where it is none.
@@ -170,6 +170,6 @@ pub struct KeyOfPruned {
     pub key: String,
     /// The call.
     pub audit_id: Option<AuditId>,
-    /// What it stood for.
+    /// The value that it stood for.
     pub fingerprint: Vec<u8>,
 }

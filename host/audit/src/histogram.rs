@@ -30,7 +30,9 @@ fn least(bucket: u16) -> u64 {
         return bucket;
     }
     let shift = u32::try_from(bucket / steps - 1).unwrap_or(u32::MAX);
-    (bucket % steps + steps).checked_shl(shift).unwrap_or(u64::MAX)
+    let least = 1u64.checked_shl(shift).and_then(|unit| (bucket % steps + steps).checked_mul(unit));
+    // After the last bucket.
+    least.unwrap_or(u64::MAX)
 }
 
 impl Histogram {
@@ -89,7 +91,7 @@ impl Histogram {
         }
     }
 
-    /// How many there are.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
@@ -182,9 +184,14 @@ mod tests {
 
     use super::{Histogram, bucket, least};
 
+    #[test]
+    fn the_last_bucket_ends_with_the_numbers() {
+        assert_eq!(least(bucket(u64::MAX) + 1), u64::MAX);
+    }
+
     proptest! {
         #[test]
-        fn every_duration_is_within_three_percent_of_its_bucket(micros in any::<u64>(), shift in 0u32..64) {
+        fn histogram_buckets_are_within_three_percent(micros in any::<u64>(), shift in 0u32..64) {
             let micros = micros >> shift;
             let (from, to) = (least(bucket(micros)), least(bucket(micros) + 1));
             prop_assert!(from <= micros && (micros < to || to == u64::MAX), "{from} {micros} {to}");
@@ -192,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn percentiles_are_those_of_the_durations(
+        fn percentiles_match_the_durations(
             mut all in proptest::collection::vec(0u64..10_000_000, 1..300), percent in 1u8..=100,
         ) {
             let mut halves = [Histogram::default(), Histogram::default()];
@@ -211,7 +218,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_histogram_are_read_all_the_same(
+        fn invalid_histogram_bytes_do_not_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..200), percent in any::<u8>(),
         ) {
             let histogram = Histogram::from_bytes(&bytes);

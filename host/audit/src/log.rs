@@ -10,7 +10,7 @@ use super::order::{CallStatus, Order};
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
 
-/// Where calls are recorded. Several hosts may share one.
+/// The log that calls are recorded in. Several hosts may share one.
 pub trait AuditLog: Send + Sync + 'static {
     /// Submits an order and returns at once; the reply arrives when the order is durable. An order is carried
     /// out even if its reply is dropped.
@@ -20,7 +20,7 @@ pub trait AuditLog: Send + Sync + 'static {
     /// threads.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
 
     /// Returns what is missing of the log, or beside it, as far as its home remembers. It blocks: not for an executor's
@@ -35,7 +35,7 @@ pub trait AuditLog: Send + Sync + 'static {
     /// All that a proof looks at, as it is now. It blocks: not for an executor's threads.
     ///
     /// # Errors
-    /// The record cannot be read, or keeps no chain.
+    /// The audit log cannot be read, or keeps no chain.
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
         Err(AuditError::new(AuditTrouble::Other, "this record keeps no chain that could be proved"))
     }
@@ -46,19 +46,19 @@ pub trait AuditReader: Send {
     /// Calls that `filter` lets through, the newest first.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError>;
 
     /// One call.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError>;
 
     /// The ids of up to `most` calls from `from` to `to`, in order.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
     /// Returns the number of calls of each kind that match `filter`, and their durations. Times are rounded to
@@ -71,25 +71,25 @@ pub trait AuditReader: Send {
     /// Every code that a failure or an error on record has, in order.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn codes(&mut self) -> Result<Vec<String>, AuditError>;
 
     /// The number of the last entry; 0 where there is none.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn length(&mut self) -> Result<u64, AuditError>;
 
     /// The entries of one call, in order.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError>;
 
     /// Up to `most` entries of all calls, from the `from`-th on.
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// The audit log cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
 
     /// The bytes of sealed requests and outcomes by client, the most first. None from a log that does not count them.
@@ -158,11 +158,11 @@ pub struct CallRow {
     pub action: Option<String>,
     /// The step.
     pub step: Option<String>,
-    /// Who asked.
+    /// The actor.
     pub actor: String,
     /// True if the call may be repeated.
     pub idempotent: bool,
-    /// Where it stands.
+    /// Its state.
     pub status: CallStatus,
     /// True if the call has no end and its host is gone.
     pub incomplete: bool,
@@ -174,7 +174,7 @@ pub struct CallRow {
     pub duration_us: Option<u64>,
     /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
-    /// The number of its first entry in the record,
+    /// The number of its first entry in the audit log,
     pub first: u64,
     /// and of its last.
     pub last: u64,

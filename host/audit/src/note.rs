@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_holds_for_its_key_and_every_change_shows() {
+    fn a_note_verifies_only_unchanged_with_its_key() {
         let signer = NoteSigner::new(&[7; 32]);
         let (key, note) = (signer.key(), signer.sign("cofferdam audit\n3\n"));
         assert_eq!(key.text_of(&note), Ok("cofferdam audit\n3\n"));

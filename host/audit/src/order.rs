@@ -12,7 +12,7 @@ use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
 use super::verify::Accepted;
 
-/// Where a call stands.
+/// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallStatus {
@@ -58,7 +58,7 @@ impl CallStatus {
         }
     }
 
-    /// The number it has in the record.
+    /// The number it has in the audit log.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -140,9 +140,9 @@ pub struct OpenCall {
     pub audit_id: AuditId,
     /// When it was received.
     pub at: Timestamp,
-    /// What is called.
+    /// The called operation.
     pub route: Route,
-    /// Who asks.
+    /// The actor.
     pub actor: Arc<str>,
     /// True if the call may be repeated.
     pub idempotent: bool,
@@ -168,7 +168,7 @@ pub struct CloseCall {
     pub duration_us: u64,
     /// The number of attempts.
     pub attempts: u32,
-    /// How it ended.
+    /// Its outcome.
     pub verdict: Verdict,
     /// The state of its key from now on.
     pub key: KeyEnd,
@@ -236,9 +236,9 @@ pub enum Standing {
 /// The result of pruning, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {
-    /// How many entries.
+    /// The number of entries.
     pub entries: u64,
-    /// How many calls.
+    /// The number of calls.
     pub calls: u64,
     /// The number of the last entry that went; 0 where none did.
     pub through: u64,
@@ -307,7 +307,7 @@ fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<
     }
 }
 
-/// Where an answer goes.
+/// The channel of a reply.
 pub type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 
 /// One thing to write or to look up. Orders are carried out in the order they are given, many in one commit; an answer
@@ -319,7 +319,7 @@ pub enum Order {
     Open {
         /// The call.
         call: Box<OpenCall>,
-        /// Whether it may run.
+        /// The decision on running it.
         reply: Reply<Opened>,
     },
     /// More of an open call.
@@ -349,7 +349,7 @@ pub enum Order {
         /// Receives true if the call was still undecided.
         reply: Reply<bool>,
     },
-    /// How a key stands.
+    /// The state of a key.
     Look {
         /// The key, with what it stands for.
         claim: KeyClaim,
@@ -374,7 +374,7 @@ pub enum Order {
         before: Timestamp,
         /// True to report only what would be pruned.
         dry_run: bool,
-        /// What went.
+        /// The removed data.
         reply: Reply<Pruned>,
     },
     /// Nothing; answered when all orders before it are durable.
@@ -415,7 +415,7 @@ impl<T> Written<T> {
     /// Waits for it.
     ///
     /// # Errors
-    /// What was asked could not be written; or the record is gone.
+    /// What was asked could not be written; or the audit log is gone.
     pub async fn done(self) -> Result<T, AuditError> {
         self.0
             .await

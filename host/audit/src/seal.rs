@@ -21,13 +21,13 @@ const BOUND_TO: &[u8] = b"cofferdam audit v1";
 pub struct Sealed(Bytes);
 
 impl Sealed {
-    /// What a record kept.
+    /// The payload that was stored.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes.into())
     }
 
-    /// What a record keeps.
+    /// The payload to store.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -39,7 +39,7 @@ impl Sealed {
 pub enum Part {
     /// All that is needed to do it again.
     Request = 1,
-    /// What came of it.
+    /// The outcome.
     Outcome = 2,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_as_what_it_is_and_nowhere_else() {
+    fn sealed_data_opens_only_in_its_own_place() {
         let (sealer, id) = (Sealer::new(&[7; 32]), AuditId::mint());
         let sealed = sealer.seal(&id, Part::Outcome, b"{\"value\":1}".to_vec()).unwrap();
         assert_eq!(*sealer.open(&id, Part::Outcome, &sealed).unwrap(), b"{\"value\":1}");

@@ -25,11 +25,11 @@ pub struct Stats {
 pub struct StatsGroup {
     /// The connector, as `name@version`.
     pub connector: String,
-    /// How they ended.
+    /// Their outcomes.
     pub status: CallStatus,
     /// The failures' class.
     pub class: Option<String>,
-    /// How many there are.
+    /// The number of values.
     pub calls: u64,
     /// The durations. Calls that were resolved by a decision have none.
     pub durations: Histogram,

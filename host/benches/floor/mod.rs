@@ -104,7 +104,7 @@ enum Failure {
     Failed(Failed),
 }
 
-/// What is switched on beside the bare call.
+/// The features that are switched on in addition to the bare call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Features {
     /// Fuel, with a yield every million.

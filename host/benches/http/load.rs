@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-/// How long one row is asked in one round.
+/// The duration of one row in one round.
 const TURN: Duration = Duration::from_millis(150);
 
 /// Rounds; medians are taken over them.
@@ -21,7 +21,7 @@ pub struct Row {
     ask: Arc<dyn Fn() -> Asked + Send + Sync>,
 }
 
-/// What a row's rounds gave, in microseconds a request; medians.
+/// The result of a row's rounds, in microseconds a request; medians.
 #[derive(Clone, Copy)]
 struct Measured {
     p50: f64,

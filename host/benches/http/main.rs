@@ -1,4 +1,4 @@
-//! What a request through the gate costs beside the same client called by native code: latency and
+//! The cost of a request through the gate, against the same client called by native code: latency and
 //! requests a second, with 1 and 64 callers on 1 and 2 threads, against a keep-alive server on loopback.
 //!
 //! `cargo bench --bench http`
@@ -21,8 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_egress::egress::{
-    Authorization, EgressClient, EgressPolicy, EgressTimeouts, PrivateGrant, RequestDeparture,
-    SystemResolver, default_tls,
+    Authorization, EgressClient, EgressPolicy, EgressTimeouts, PrivateGrant, SystemResolver, default_tls,
 };
 use cofferdam_model::manifest::HostGrant;
 use cofferdam_test_support::package::guest_package;
@@ -38,7 +37,7 @@ use tokio::runtime::Builder;
 /// Requests in one call of the rows that leave the call itself out; a call may make 64.
 const MANY: u32 = 64;
 
-/// What is posted.
+/// The posted body.
 const BODY: &[u8] = &[b'x'; 100];
 
 fn native(name: &'static str, client: &EgressClient, url: &str, body: Option<&'static [u8]>) -> Row {
@@ -53,10 +52,7 @@ fn native(name: &'static str, client: &EgressClient, url: &str, body: Option<&'s
             let request = request.unwrap();
             let target = client.policy().decide(request.uri(), None).unwrap();
             let (timeouts, nothing) = (EgressTimeouts::default(), Authorization::default());
-            let answer = client
-                .send(request, &target, &timeouts, &nothing, RequestDeparture::default())
-                .await
-                .unwrap();
+            let answer = client.send(request, &target, &timeouts, &nothing, None).await.unwrap();
             assert_eq!(answer.status(), 200);
             answer.into_body().collect().await.unwrap();
         }

@@ -13,7 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// What it answers, 1 KB.
+/// Its response, 1 KB.
 const ANSWER: &[u8] = &[b'a'; 1024];
 
 /// A server that runs as long as the process, in a thread of its own.
@@ -41,7 +41,7 @@ impl Server {
         format!("localhost:{}", self.port)
     }
 
-    /// Where it answers, as a URL; without a path it is what a manifest grants.
+    /// Its address as a URL; without a path it is the form that a manifest grants.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.host_port())
     }

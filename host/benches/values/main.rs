@@ -1,4 +1,4 @@
-//! What values cost: JSON text in, a call, JSON text out, beside wasmtime's typed call of the same shape and
+//! The cost of values: JSON text in, a call, JSON text out, against wasmtime's typed call of the same shape and
 //! serde_json alone, for three sizes of records, strings and bytes.
 //!
 //! The guest gives back the list that it is given without looking at it, so that all there is to measure is
@@ -20,7 +20,7 @@ mod types;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use cofferdam::{Compiler, ConnectorRef, Host};
+use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_test_support::{Home, Signer, connector, package};
 use criterion::{Criterion, Throughput};
 use guest::{GUEST, payload};
@@ -29,9 +29,9 @@ use tokio::runtime::Runtime;
 use typed::Typed;
 
 /// The ways from JSON text to JSON text, in the order of [`Bench::way`].
-const WAYS: [&str; 4] = ["serde_json", "typed", "Host::call", "Host::call_text"];
+const WAYS: [&str; 4] = ["serde_json", "typed", "Host::call", "Host::run_text"];
 
-/// What is measured.
+/// The measured variants.
 struct Bench {
     host: Host,
     connector: ConnectorRef,
@@ -50,7 +50,8 @@ impl Bench {
             }
             _ => {
                 let args = format!("{{\"it\":{text}}}");
-                self.host.call_text(&self.connector, op, &args).await.unwrap()
+                let call = Call::from_text(self.connector.clone(), op, args);
+                self.host.run_text(call).await.outcome.unwrap()
             }
         }
     }
@@ -95,10 +96,10 @@ fn groups(criterion: &mut Criterion, runtime: &Runtime, bench: &Bench) {
 
 fn table(runtime: &Runtime, bench: &Bench) {
     println!(
-        "\nJSON text -> call -> JSON text, us, medians of interleaved rounds; ratios of call_text, and of call:"
+        "\nJSON text -> call -> JSON text, us, medians of interleaved rounds; ratios of run_text, and of call:"
     );
     println!(
-        "  shape      size   serde_json      typed       call  call_text   /typed  /serde_json   call/typed"
+        "  shape      size   serde_json      typed       call   run_text   /typed  /serde_json   call/typed"
     );
     for (op, size) in cases() {
         let name = format!("table/values/{op}/{size}");

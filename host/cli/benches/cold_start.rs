@@ -2,7 +2,7 @@
 //! maps the same component's code, instantiates it and calls it; and what a loaded connector holds in memory.
 //!
 //! The bare program is this benchmark, started again with an argument: it checks nothing, limits nothing,
-//! and trusts the file. Medians and ratios of runs that alternate, since times on a shared machine wander.
+//! and trusts the file. Medians and ratios of runs that fallback, since times on a shared machine wander.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -141,7 +141,7 @@ fn resident() -> [u64; 2] {
     [of("RssAnon:"), of("RssFile:")]
 }
 
-/// What each of several loaded connectors holds; run in a process of its own.
+/// The memory of each of several loaded connectors; run in a process of its own.
 fn memory(how: &str, place: &Path) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let host = Host::builder().home(place).compiler(Compiler::child(COFFERDAM)).build().unwrap();

@@ -1,8 +1,8 @@
-//! Who uses the command line: the actor of its calls.
+//! The actor of the command line's calls, the user of the process.
 
 use std::fs;
 
-/// `cli:` and the name of the process's user, as the machine has it; without a name, their number.
+/// `cli:` and the name of the process's user, as the machine has it, or the user id if there is no name.
 pub(super) fn actor() -> String {
     let uid = rustix::process::geteuid().as_raw();
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -25,7 +25,7 @@ mod tests {
     use super::name_of;
 
     #[test]
-    fn the_name_is_that_of_the_number() {
+    fn the_user_name_is_looked_up_by_id() {
         let known = "root:x:0:0:root:/root:/bin/sh\n\nodd\nada:x:1000:1000::/home/ada:/bin/sh\n";
         assert_eq!([0, 1000, 1].map(|uid| name_of(known, uid)), [Some("root"), Some("ada"), None]);
     }

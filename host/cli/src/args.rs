@@ -25,7 +25,7 @@ From source to a call:
 A connector that asks for a credential gets it sent for it, once it is bound:
   cofferdam binding set bearer/slack
 
-`cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/reference/exit-codes.md.";
+`cofferdam COMMAND --help` has examples of each command. Exit codes are in docs/reference/failures.md.";
 
 /// Runs connectors from others: verified, granted only what they declare, limited, recorded.
 ///
@@ -41,7 +41,7 @@ pub(super) struct Cli {
     pub(super) command: Command,
 }
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(super) struct GlobalArgs {
@@ -72,7 +72,7 @@ pub(super) struct GlobalArgs {
     #[arg(long, global = true, env = "COFFERDAM_NO_CONFINE", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub(super) no_confine: bool,
 
-    /// How results are printed on standard output: for people, or as one line of JSON.
+    /// The format of results on standard output: text for people, or one line of JSON.
     ///
     /// With `json`, errors are one line of JSON too: on standard error, but for `call`, whose failures are
     /// its answer and go to standard output.
@@ -83,7 +83,7 @@ pub(super) struct GlobalArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
-    /// Says more on standard error: causes and the record of each call; twice and three times, still more.
+    /// Prints more on standard error: causes and the log lines of each call; twice and three times, still more.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
 
@@ -91,12 +91,12 @@ pub(super) struct GlobalArgs {
     #[arg(long, global = true, value_enum, default_value_t = ColorMode::Auto, value_name = "WHEN")]
     pub(super) color: ColorMode,
 
-    /// How log lines are written to standard error. RUST_LOG chooses which (like `cofferdam=debug`).
+    /// The format of log lines on standard error. RUST_LOG chooses which (like `cofferdam=debug`).
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     pub(super) log_format: LogFormat,
 }
 
-/// How results are printed.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
     /// For people.
@@ -105,7 +105,7 @@ pub(super) enum OutputFormat {
     Json,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogFormat {
     /// For people.
@@ -114,7 +114,7 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// When to colour.
+/// The rule for colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ColorMode {
     /// On terminals.
@@ -126,7 +126,7 @@ pub(super) enum ColorMode {
 }
 
 impl ColorMode {
-    /// Decides it for everything that this process prints from now on.
+    /// Applies it to everything that this process prints.
     pub(super) fn apply(self) {
         let choice = match self {
             Self::Auto => return,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_teaches_by_example() {
+    fn every_command_has_an_example() {
         fn check(command: &clap::Command, path: &str) {
             for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
                 let path = format!("{path} {}", sub.get_name());

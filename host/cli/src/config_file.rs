@@ -16,40 +16,40 @@ use super::files;
 /// The file's name in the home directory.
 pub(super) const FILE: &str = "config.toml";
 
-/// What the file says. Without one, nothing is configured.
+/// The contents of the file. Without a file nothing is configured.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ConfigFile {
     /// `host:port`s that connectors may reach although their address is inside the operator's network.
     pub(super) allow_private: Vec<String>,
-    /// Whose certificate authorities are trusted.
+    /// The trusted certificate authorities.
     pub(super) roots: RootCertificates,
-    /// PEM files with certificate authorities to trust beside those.
+    /// PEM files with certificate authorities to trust in addition.
     pub(super) extra_roots: Vec<PathBuf>,
     /// The most compiled code that is kept, in bytes, where it is not the host's default.
     pub(super) cache_size: Option<u64>,
-    /// The file that the vault is locked with, where it is not the one beside it.
+    /// The vault's key file, unless it is the one next to the vault.
     pub(super) vault_key_file: Option<PathBuf>,
-    /// What is done about failures.
+    /// The settings for retries, breakers and rate limits.
     pub(super) resilience: resilience::ResilienceSettings,
-    /// How calls are recorded.
+    /// The settings of the audit log.
     pub(super) audit: AuditConfig,
 }
 
-/// How calls are recorded, where it is not the host's default.
+/// The settings of the audit log; none is the host's default.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct AuditConfig {
-    /// What the record survives.
+    /// The durability of the audit log.
     pub(super) durability: Option<Durability>,
-    /// Whether requests and outcomes are kept to be done or given again.
+    /// True if requests and outcomes are stored for resuming and replaying.
     pub(super) results: Option<bool>,
-    /// How long a finished call stands for its idempotency key.
+    /// The lifetime of the outcome under an idempotency key.
     pub(super) key_ttl: Option<Duration>,
-    /// How long calls stay on record; for ever where nobody says.
+    /// The retention of calls in the audit log; unlimited by default.
     pub(super) retention: Option<Duration>,
     /// The most bytes of sealed requests and outcomes: of one client, and in all.
     pub(super) sealed_size_per_client: Option<u64>,
     pub(super) sealed_size: Option<u64>,
-    /// The most bytes of a text that can be read in the record.
+    /// The most bytes of a readable text in the audit log.
     pub(super) field_bytes: Option<usize>,
 }
 
@@ -124,7 +124,7 @@ impl AuditConfig {
     }
 }
 
-/// What a record survives, in the file's words.
+/// Parses the durability of the audit log.
 fn durability(text: &str) -> Result<Durability, InvalidValue> {
     match text {
         "process" => Ok(Durability::Process),
@@ -150,7 +150,7 @@ fn long_time(text: &str, least: Duration) -> Result<Duration, InvalidValue> {
     })
 }
 
-/// The most bytes of a text that can be read in the record.
+/// The most bytes of a readable text in the audit log.
 fn field_bytes(bytes: u64) -> Result<usize, InvalidValue> {
     let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 20);
     fits.ok_or_else(|| InvalidValue::new("more than 1048576".to_owned(), "write 0 (no payloads) to 1048576"))
@@ -167,7 +167,7 @@ fn private_grant(text: &str) -> Result<String, InvalidValue> {
     }
 }
 
-/// Whose certificate authorities, in the file's words.
+/// Parses the set of trusted certificate authorities.
 fn whose_roots(text: &str) -> Result<RootCertificates, InvalidValue> {
     match text {
         "platform" => Ok(RootCertificates::Platform),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_kept_as_the_file_says() {
+    fn audit_settings_are_read_from_the_file() {
         let text = "[audit]\ndurability = \"power\"\nresults = false\nkey_ttl = \"36h\"\nretention = \"90d\"\n\
                     sealed_size = \"4GiB\"\nsealed_size_per_client = \"64MiB\"\nfield_bytes = 0\n";
         let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_its_place() {
+    fn unknown_settings_are_refused_with_their_place() {
         for (text, place) in [
             ("[network]\nallow_privat = []", "config.toml:2:1"),
             ("[networks]", "config.toml:1:2"),

@@ -6,7 +6,7 @@ use cofferdam_core::failpoint;
 
 use super::exit_codes::USAGE;
 
-/// Where tests write which places are armed.
+/// The variable in which tests name the armed failpoints.
 const VARIABLE: &str = "COFFERDAM_FAILPOINTS";
 
 /// Arms what the environment names; the exit code where that is not understood.

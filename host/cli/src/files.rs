@@ -97,7 +97,7 @@ pub(super) fn read_if_there(what: &str, path: &Path) -> Result<Option<Vec<u8>>, 
     }
 }
 
-/// The text of a secret key's file, which nobody but its owner may be able to read.
+/// Reads a secret key's file, which only its owner may be able to read.
 pub(super) fn read_key(path: &Path) -> Result<Zeroizing<String>, HostError> {
     let remedy = "if others may have read it, make a new key with `cofferdam key generate`";
     private("The key file", path, KEY_BYTES, remedy)
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_file_is_refused_where_others_can_change_it() {
+    fn a_private_file_writable_by_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("passphrase"), dir.path().join("link"));
         std::fs::write(&path, "correct horse battery").unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_is_private_from_its_first_byte_and_never_overwritten() {
+    fn a_key_file_is_private_and_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.key");
         write_new_secret(&path, "one").unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_leaves_nothing_beside_it() {
+    fn a_file_is_replaced_atomically() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.wasm");
         write_whole(&path, b"old").unwrap();

@@ -1,4 +1,4 @@
-//! What people read: headings, fields and tables, with everything from outside made printable.
+//! Output for people: headings, fields and tables, with all outside text made printable.
 
 use anstyle::{AnsiColor, Style};
 use cofferdam_core::failure::sanitize_line;
@@ -114,7 +114,7 @@ fn labelled(label: &str) -> String {
     format!("{label:<width$} ")
 }
 
-/// [`safe_line`] with the line's indentation.
+/// [`sanitize_line`] with the line's indentation.
 pub(super) fn printable_line(text: &str, max: usize) -> String {
     let indent = text.len() - text.trim_start_matches(' ').len();
     format!("{:1$}{2}", "", indent.min(max), sanitize_line(text, max))
@@ -138,7 +138,7 @@ mod tests {
     use super::{Page, TextStyle, bytes};
 
     #[test]
-    fn nothing_from_outside_drives_the_terminal() {
+    fn external_text_cannot_control_the_terminal() {
         let mut page = Page::default();
         page.line("a\u{1b}[2Jb").field("name\u{20}", "x\u{202e}\ny").styled(TextStyle::Bad, "c\u{9b}");
         page.block(2, "one\u{7}\n  two").table(["h"], vec![["\u{1b}]0;t\u{7}".into()]]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_short() {
+    fn amounts_are_formatted_short() {
         let shown = [0, 1023, 1024, 1536, 64 << 20, (1 << 30) + (1 << 29), u64::MAX].map(bytes);
         assert_eq!(
             shown,

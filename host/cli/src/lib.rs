@@ -1,19 +1,18 @@
 //! The command line: the only place that knows the terminal, the environment and exit codes.
 //!
-//! Data goes to standard output and everything else to standard error, so that a pipe gets the answer
-//! and a person the story. A command is one file in `commands/`: the doc comments of its `Args` are its
-//! `--help`, and its `run` reads top to bottom. What a command cannot do is one `report::Stop`, shown
+//! Data goes to standard output and everything else to standard error, so that a pipe gets only
+//! the result. A command is one file in `commands/`: the doc comments of its `Args` are its
+//! `--help`, and its `run` reads top to bottom. An error ends a command as one `report::CommandError`, shown
 //! in one place.
 
 #![allow(rustdoc::invalid_html_tags, reason = "doc comments here are the text of --help")]
 
 mod actor;
 mod allow_private;
+mod answer;
 mod args;
 mod commands;
 mod config_file;
-mod debug;
-mod detail_lines;
 mod exit_codes;
 pub mod explain;
 #[cfg(cofferdam_failpoints)]
@@ -35,7 +34,6 @@ mod runtime;
 mod secrets;
 mod session;
 mod telemetry;
-mod tool_result;
 mod toolchain;
 mod ui;
 
@@ -47,7 +45,7 @@ use args::Cli;
 use session::Session;
 use ui::Ui;
 
-/// Runs the command line of this process; the exit code is one of `docs/reference/exit-codes.md`.
+/// Runs the command line of this process; the exit code is one of `docs/reference/failures.md`.
 #[must_use]
 pub fn main() -> ExitCode {
     process_setup::prepare();
@@ -81,7 +79,7 @@ pub fn main() -> ExitCode {
     };
     // A prompt that a signal cut off still has the terminal in its own mode.
     prompt::restore();
-    // Last: whoever waits for the answer has it.
+    // Last, because the caller has the answer by now.
     telemetry.end();
     code
 }

@@ -1,4 +1,4 @@
-//! The options of every server: whom it answers and over what, how much it does at once, and how it ends.
+//! The options of every server: access, transport, limits and shutdown.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::ui::Ui;
 /// Longest file of certificates or keys, in bytes.
 const PEM_BYTES: u64 = 1024 * 1024;
 
-/// Whom a server answers, and over what.
+/// The access to a server, and its transport.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct ListenArgs {
     /// The file with the token that requests have to carry as `Authorization: Bearer ...`; only its owner may be able
@@ -30,12 +30,12 @@ pub(super) struct ListenArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Listening")]
     tls_key: Option<PathBuf>,
 
-    /// A host that requests may name, beside loopback's names and the address they arrive at; may be given several
+    /// A host that requests may name, in addition to loopback's names and the address they arrive at; may be given several
     /// times.
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Listening")]
     allowed_host: Vec<String>,
 
-    /// An origin whose web pages may ask, beside loopback's; may be given several times.
+    /// An origin whose web pages may send requests, in addition to loopback's; may be given several times.
     #[arg(long, value_name = "ORIGIN", help_heading = "Listening")]
     allowed_origin: Vec<String>,
 
@@ -45,7 +45,7 @@ pub(super) struct ListenArgs {
 }
 
 impl ListenArgs {
-    /// Whether any of it was given: it means nothing without a server.
+    /// Returns whether any of these options was given, although they need a server.
     pub(super) fn is_given(&self) -> bool {
         self.token_file.is_some()
             || self.tls_cert.is_some()
@@ -90,21 +90,21 @@ impl ListenArgs {
     }
 }
 
-/// Says who can ask a server that listens, where it has no token.
+/// Warns that a server without a token answers every local user.
 pub(super) fn note_who_can_ask(ui: &Ui, has_token: bool) {
     if !has_token {
-        ui.note("There is no token: whoever can log in to this machine can ask this server.");
+        ui.note("There is no token: every user of this machine can send requests to this server.");
     }
 }
 
-/// How much a server does at once, and how it ends.
+/// The limits of a server, and the time for its shutdown.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ServerLimits {
-    /// How many calls run at once, 1 to 1024; more wait their turn, and many more are refused as busy.
+    /// The number of calls that run at once, 1 to 1024; more calls wait in a queue, and are refused as busy if it is full.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) concurrency: u32,
 
-    /// How long running calls may go on when the server is to end, like 10s; then they are cancelled.
+    /// The time for running calls to end when the server shuts down, like 10s; then they are cancelled.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub(super) grace: Duration,
 

@@ -13,12 +13,12 @@ use super::args::{GlobalArgs, LogFormat};
 use super::report::CommandError;
 use super::telemetry::{Telemetry, TelemetryStart};
 
-/// Whose lines may be finer than `info`. Other libraries see requests before they are encrypted, or what is signed,
-/// and write what they see: credentials would stand in a log that somebody asked for to find another fault.
+/// The crates whose lines may be finer than `info`. Other libraries log requests before encryption, or what is signed,
+/// and so would put credentials into a debug log.
 const FINE: [&str; 2] = ["cofferdam", "rustls"];
 
-/// Whether lines of `target` at `level` may be written at all, whatever is asked for. Spans are for traces: lines say
-/// by themselves which call they are of.
+/// Returns whether lines of `target` at `level` may be written at all, whatever the filter says. Spans are for traces
+/// only: lines name their call themselves.
 fn may_write(target: &str, level: LevelFilter) -> bool {
     let crate_name = target.split("::").next().unwrap_or_default();
     // The SDK's lines have what clients send, and are written when clients want it, those of errors, too.
@@ -26,8 +26,8 @@ fn may_write(target: &str, level: LevelFilter) -> bool {
     target != SPANS && !quoting && (level <= LevelFilter::INFO || FINE.contains(&crate_name))
 }
 
-/// Starts logging: what `RUST_LOG` says, else what `-v` and `-q` say. The record of calls is at `info`. Spans go to a
-/// collector besides, where the environment names one.
+/// Starts logging as `RUST_LOG` says, else as `-v` and `-q` say. The events of calls are at `info`. Spans also go to
+/// the collector that the environment names, if any.
 pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
     let by_flags = match (globals.quiet, globals.verbose) {
@@ -67,7 +67,7 @@ mod tests {
     use super::{LevelFilter, may_write};
 
     #[test]
-    fn row_111_what_sees_requests_in_the_clear_writes_no_more_than_info() {
+    fn clear_text_targets_log_at_most_info() {
         for target in [
             "hyper::proto::h1::io",
             "h2::codec",

@@ -21,7 +21,7 @@ const SHORT: usize = 12;
 
 /// The passphrase in a file: its first and only line.
 pub(super) fn from_file(path: &Path) -> Result<Secret, HostError> {
-    accepted(files::read_private("The passphrase file", path)?, &files::shown(path))
+    validated(files::read_private("The passphrase file", path)?, &files::shown(path))
 }
 
 /// The passphrase in the environment; none if it is not there or empty.
@@ -30,23 +30,24 @@ pub(super) fn from_environment() -> Result<Option<Secret>, HostError> {
         None => Ok(None),
         Some(text) if text.is_empty() => Ok(None),
         Some(text) => match text.into_string() {
-            Ok(text) => accepted(Zeroizing::new(text), VARIABLE).map(Some),
+            Ok(text) => validated(Zeroizing::new(text), VARIABLE).map(Some),
             Err(_) => Err(unusable(VARIABLE, "is not UTF-8 text")),
         },
     }
 }
 
 /// Asks at the terminal whenever a vault turns out to need it.
-pub(super) fn asked() -> PassphraseSource {
+pub(super) fn prompting_source() -> PassphraseSource {
     Arc::new(|wanted| {
         let question = match wanted {
             PassphraseFor::OpeningAgain => "That does not open it. Passphrase of the vault: ",
             PassphraseFor::Opening | PassphraseFor::Locking => "Passphrase of the vault: ",
         };
-        match prompt::hidden(question) {
+        match prompt::ask_hidden(question) {
             Some(text) => Ok(Arc::new(Secret::new(text))),
             None => Err(VaultError::Locked {
-                message: "The vault is locked with a passphrase, and nobody is there to give it.".into(),
+                message: "The vault is locked with a passphrase, and there is no terminal to ask for it."
+                    .into(),
                 hint: REMEDY.into(),
             }),
         }
@@ -58,16 +59,17 @@ const REMEDY: &str = "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT
 /// Asks for a new passphrase, twice.
 pub(super) fn ask_new() -> Result<Secret, HostError> {
     let unasked = || {
-        let message = "A new passphrase is needed, and nobody is there to give it; nothing was changed.";
+        let message =
+            "A new passphrase is needed, and there is no terminal to ask for it; nothing was changed.";
         HostError::new(HostErrorKind::Validation, message).with_hint("Add --new-passphrase-file FILE.")
     };
-    let first = Zeroizing::new(prompt::hidden("New passphrase of the vault: ").ok_or_else(unasked)?);
-    let second = Zeroizing::new(prompt::hidden("The same again: ").ok_or_else(unasked)?);
+    let first = Zeroizing::new(prompt::ask_hidden("New passphrase of the vault: ").ok_or_else(unasked)?);
+    let second = Zeroizing::new(prompt::ask_hidden("The same again: ").ok_or_else(unasked)?);
     if *first != *second {
         let message = "The two passphrases are not the same; nothing was changed.";
         return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Run the command again."));
     }
-    accepted(first, "What was typed")
+    validated(first, "What was typed")
 }
 
 /// Says that a passphrase is soon guessed.
@@ -77,7 +79,7 @@ pub(super) fn warn_if_short(passphrase: &Secret, ui: &Ui) {
     }
 }
 
-fn accepted(mut text: Zeroizing<String>, place: &str) -> Result<Secret, HostError> {
+fn validated(mut text: Zeroizing<String>, place: &str) -> Result<Secret, HostError> {
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 
-/// The most bytes of a dump. Where dumps go to a program, Linux ignores the limit 0 and heeds the limit 1; a file of
-/// one byte it does not begin.
+/// The most bytes of a dump. If dumps are piped to a program, Linux ignores the limit 0 and obeys the limit 1; it does
+/// not create a file of one byte.
 const DUMP_BYTES: u64 = 1;
 
 /// Prepares this process.
@@ -19,7 +19,7 @@ pub(super) fn prepare() {
 /// may hold secrets, and a dump would keep them.
 ///
 /// `PR_SET_DUMPABLE` would also keep debuggers of the same user away, but takes `/proc/self/pagemap` with it, by
-/// which the sandbox cleans used memory fast; who can debug this process can read the vault's key anyway.
+/// which the sandbox cleans used memory fast. A debugger of this process can read the vault's key anyway.
 fn forbid_dumps() {
     let mut limit = getrlimit(Resource::Core);
     limit.current = Some(limit.maximum.map_or(DUMP_BYTES, |most| most.min(DUMP_BYTES)));

@@ -10,10 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ui::Ui;
 
-/// What is done sooner needs no spinner.
+/// The time before a spinner is shown.
 const SPINNER_AFTER: Duration = Duration::from_millis(150);
 
-/// What is done sooner needs no line.
+/// The time before a progress line is printed.
 const LINE_AFTER: Duration = Duration::from_secs(2);
 
 /// Between two lines about the same.
@@ -22,13 +22,13 @@ const LINES_APART: Duration = Duration::from_secs(5);
 /// Waits for `work`, and says `what` is being done if that takes long.
 pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    let patience = if ui.animates() { SPINNER_AFTER } else { LINE_AFTER };
+    let patience = if ui.is_animated() { SPINNER_AFTER } else { LINE_AFTER };
     tokio::select! {
         biased;
         done = &mut work => return done,
         () = tokio::time::sleep(patience) => {}
     }
-    let _spinner = if ui.animates() {
+    let _spinner = if ui.is_animated() {
         Spinner::start(what)
     } else {
         ui.note(&format!("{what} ..."));
@@ -37,7 +37,7 @@ pub(super) async fn during<T>(ui: &Ui, what: &str, work: impl Future<Output = T>
     work.await
 }
 
-/// The spinner on the terminal, if there is one; locked while somebody is asked something there.
+/// The spinner on the terminal, if there is one; locked during a prompt.
 static TERMINAL: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Asks something at the terminal, without a spinner that would write over the question.
@@ -53,7 +53,7 @@ pub(super) fn without_spinner<T>(ask: impl FnOnce() -> T) -> T {
 struct Spinner(ProgressBar);
 
 impl Spinner {
-    /// None while somebody is asked something: this thread must not wait for the answer.
+    /// Returns none during a prompt, because this thread must not wait for the answer.
     fn start(what: &str) -> Option<Self> {
         let mut terminal = TERMINAL.try_lock().ok()?;
         let bar = ProgressBar::new_spinner().with_message(sanitize_line(what, 200));
@@ -88,7 +88,7 @@ enum ProgressDisplay {
 impl ProgressCounter {
     /// Begins to count `what`.
     pub(super) fn start(ui: &Ui, what: &str) -> Self {
-        if !ui.animates() {
+        if !ui.is_animated() {
             let next = Instant::now() + LINE_AFTER;
             return Self(ProgressDisplay::Lines { ui: ui.clone(), what: what.to_owned(), next });
         }
@@ -103,7 +103,7 @@ impl ProgressCounter {
     }
 
     /// So many of so many.
-    pub(super) fn at(&mut self, done: u64, of: u64) {
+    pub(super) fn update(&mut self, done: u64, of: u64) {
         match &mut self.0 {
             ProgressDisplay::Bar(bar) => {
                 bar.set_length(of);
@@ -113,15 +113,15 @@ impl ProgressCounter {
                 let now = Instant::now();
                 if now >= *next {
                     *next = now + LINES_APART;
-                    ui.note(&said(done, of, what));
+                    ui.note(&progress_line(done, of, what));
                 }
             }
         }
     }
 }
 
-/// Where it is not known of how many, `of` is as much as is done.
-fn said(done: u64, of: u64, what: &str) -> String {
+/// Returns the progress line. If the total is not known, `of` equals `done`.
+fn progress_line(done: u64, of: u64, what: &str) -> String {
     match done < of {
         true => format!("{done} of {of} {what} ..."),
         false => format!("{done} {what} ..."),

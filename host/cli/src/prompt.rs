@@ -18,7 +18,7 @@ const CTRL_C: u8 = 3;
 static BEFORE: Mutex<Option<(File, Termios)>> = Mutex::new(None);
 
 /// Asks without showing the answer; none where there is no terminal, or it gives no answer.
-pub(super) fn hidden(question: &str) -> Option<String> {
+pub(super) fn ask_hidden(question: &str) -> Option<String> {
     if !io::stdin().is_terminal() {
         return None;
     }

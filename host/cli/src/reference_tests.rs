@@ -1,89 +1,145 @@
-//! The manual, `docs/reference/cli.md` and `docs/reference/exit-codes.md`. It is committed so that it can be read; this module,
-//! which exists in tests alone, holds it to the code.
+//! The manual of the command line, `docs/reference/cli.md`. It is committed so that it can be read; this module, which
+//! exists in tests alone, holds it to the code.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use clap::CommandFactory as _;
-use cofferdam_core::error::HostErrorKind;
-use cofferdam_core::failure::FailureClass;
-use cofferdam_test_support::committed::assert_committed;
+use cofferdam_test_support::golden::assert_committed;
 
 use super::args::Cli;
-use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
 
 #[test]
-fn the_manual_of_the_command_line_is_its_help() {
+fn the_cli_reference_is_up_to_date() {
     let mut page = include_str!("reference.md").to_owned();
-    let mut command = Cli::command().term_width(100);
+    let mut command = Cli::command().disable_help_flag(true);
     command.build();
-    section(&mut page, &mut command, "cofferdam");
+    let mut uses = BTreeMap::new();
+    for sub in command.get_subcommands() {
+        collect_uses(sub, "", &mut uses);
+    }
+    uses.retain(|_, commands| commands.len() > 1);
+    page.push_str("\n## Global options\n\nEvery command has these, and `-h`, `--help`.\n\n");
+    for option in command.get_arguments().filter(|it| it.is_global_set()) {
+        writeln!(page, "- {}", described(option)).ok();
+    }
+    page.push_str("\n## Shared options\n\nOptions of several commands.\n");
+    let groups: BTreeSet<_> = uses.values().collect();
+    for commands in groups {
+        writeln!(page, "\n{}:\n", commands.join(", ")).ok();
+        for (option, _) in uses.iter().filter(|(_, users)| *users == commands) {
+            writeln!(page, "- {option}").ok();
+        }
+    }
+    for sub in command.get_subcommands_mut() {
+        section(&mut page, sub, "cofferdam", &uses);
+    }
     assert_committed("docs/reference/cli.md", &page);
 }
 
-#[test]
-fn the_manual_of_the_exit_codes_is_the_tables() {
-    assert_committed("docs/reference/exit-codes.md", &exit_codes());
+/// The options of a command that are its own: not global, and not positional.
+fn own_options(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+    command.get_arguments().filter(|it| !it.is_global_set() && !it.is_positional() && !it.is_hide_set())
 }
 
-/// A command's help, and that of its commands.
-fn section(page: &mut String, command: &mut clap::Command, path: &str) {
-    let help = command.render_long_help().to_string();
-    let help: Vec<_> = help.lines().map(str::trim_end).collect();
-    let mut help = help.join("\n");
-    // The options that every command takes stand once, with the program itself.
-    if let Some((before, after)) = help.split_once("\nGlobal options:\n").filter(|_| path.contains(' ')) {
-        let examples: Vec<_> =
-            after.lines().skip_while(|line| line.is_empty() || line.starts_with(' ')).collect();
-        help = format!("{before}\n{}", examples.join("\n"));
+/// The descriptions of options, each with the commands that have it.
+type OptionUses = BTreeMap<String, Vec<String>>;
+
+fn collect_uses(command: &clap::Command, parent: &str, uses: &mut OptionUses) {
+    let path = format!("{parent} {}", command.get_name()).trim().to_owned();
+    for option in own_options(command) {
+        uses.entry(described(option)).or_default().push(format!("`{path}`"));
     }
-    page.push_str(&format!("\n## `{path}`\n\n```text\n{}\n```\n", help.trim_end()));
-    for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
-        let path = format!("{path} {}", sub.get_name());
-        section(page, sub, &path);
+    command.get_subcommands().for_each(|sub| collect_uses(sub, &path, uses));
+}
+
+/// A command's description, its arguments and options, and then its subcommands. Its help has notes and examples, too.
+fn section(page: &mut String, command: &mut clap::Command, path: &str, uses: &OptionUses) {
+    let path = format!("{path} {}", command.get_name());
+    let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string);
+    writeln!(page, "\n## `{path}`\n\n{}", paragraphs(&about.unwrap_or_default())).ok();
+    let usage = command.render_usage().to_string();
+    let usage = usage.lines().next().unwrap_or_default().replace("Usage: ", "").replace(" [OPTIONS]", "");
+    if usage != path && !command.has_subcommands() {
+        writeln!(page, "\n`{usage}`").ok();
+    }
+    let (shared, own): (Vec<_>, Vec<_>) =
+        own_options(command).partition(|option| uses.contains_key(&described(option)));
+    // Some have a help that is their name again ("The package").
+    let positional: Vec<_> =
+        command.get_positionals().filter(|it| described(it).split(' ').count() > 3).collect();
+    if !positional.is_empty() || !own.is_empty() {
+        page.push('\n');
+    }
+    for argument in positional.into_iter().chain(own) {
+        writeln!(page, "- {}", described(argument)).ok();
+    }
+    let shared: Vec<_> =
+        shared.iter().filter_map(|it| it.get_long()).map(|long| format!("`--{long}`")).collect();
+    if !shared.is_empty() {
+        writeln!(page, "\n[Shared options](#shared-options): {}.", shared.join(", ")).ok();
+    }
+    for sub in command.get_subcommands_mut() {
+        section(page, sub, &path, uses);
     }
 }
 
-fn exit_codes() -> String {
-    let mut page = String::from(
-        "# Exit codes\n\n\
-         Made from the tables in `host/core/src/failure/class.rs` and `host/core/src/error/mod.rs`; a test holds the two \
-         together. The codes are stable: scripts may branch on them. `--format json` says the same in words, \
-         as `error.class` or `error.code`.\n\n\
-         | code | meaning |\n|---|---|\n",
-    );
-    let own = [
-        (0, "The command did what it was asked, or its reader closed the pipe."),
-        (USAGE, "The arguments are wrong; the message says which."),
-        (INTERRUPTED, "Cancelled by Ctrl-C (SIGINT)."),
-        (TERMINATED, "Cancelled by SIGTERM."),
-    ];
-    for (code, meaning) in own {
-        writeln!(page, "| {code} | {meaning} |").ok();
+/// An argument in one line: its spelling, its help, its values, its default, its aliases and its variable.
+fn described(argument: &clap::Arg) -> String {
+    let values = argument.get_value_names().unwrap_or_default().join(" ");
+    let mut spelling = match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long}"),
+        (_, Some(long)) => format!("--{long}"),
+        _ => values.clone(),
+    };
+    let takes_value = argument.get_action().takes_values() && !argument.is_positional();
+    if takes_value {
+        let optional = argument.get_num_args().is_some_and(|range| range.min_values() == 0);
+        spelling += &if optional { format!("[=<{values}>]") } else { format!(" <{values}>") };
     }
-    page.push_str(
-        "\n## A call's outcome\n\n\
-         The call has an outcome, and it is a failure: one code a class. `install` and `verify` end with \
-         those of them that keep a connector from running. `why` ends with `capability_denied` where the \
-         access is not granted, and with `binding_required` or `binding_failed` where it is granted and a \
-         credential that the call needs is not bound for it. `binding test` ends with what a call would end with.\n\n\
-         | code | class | meaning | retriable |\n|---|---|---|---|\n",
-    );
-    for class in FailureClass::ALL {
-        let retriable =
-            if class.retriable_by_default() { "as a rule" } else { "only where the failure says so" };
-        let (code, name, meaning) = (class.exit_code(), class.name(), class.meaning());
-        writeln!(page, "| {code} | `{name}` | {meaning} | {retriable} |").ok();
+    let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string);
+    let mut text = escaped(&help.unwrap_or_default()).split_whitespace().collect::<Vec<_>>().join(" ");
+    if !text.ends_with('.') {
+        text.push('.');
     }
-    page.push_str(
-        "\n## The host's own errors\n\n\
-         The request could not be taken up, and nothing ran; but that a call was cancelled may come later: \
-         `error.details.attempts` says how many attempts it had begun, of which the last may have had effects. \
-         Of an action this is said of the step that could not be begun, or of its `[output]`: `error.details.done` names \
-         the steps that are done.\n\n\
-         | code | kind | meaning |\n|---|---|---|\n",
-    );
-    for kind in HostErrorKind::ALL {
-        writeln!(page, "| {} | `{}` | {} |", kind.exit_code(), kind.code(), kind.meaning()).ok();
+    if !matches!(argument.get_action(), clap::ArgAction::SetTrue | clap::ArgAction::Count) {
+        let possible: Vec<_> = argument.get_possible_values().iter().map(possible_value).collect();
+        if !possible.is_empty() && !argument.is_hide_possible_values_set() {
+            text += &format!(" Values: {}.", possible.join(", "));
+        }
+        let defaults: Vec<_> = argument.get_default_values().iter().map(|it| it.to_string_lossy()).collect();
+        if !defaults.is_empty() {
+            text += &format!(" Default: `{}`.", defaults.join(" "));
+        }
     }
-    page
+    for alias in argument.get_visible_aliases().unwrap_or_default() {
+        text += &format!(" Alias: `--{alias}`.");
+    }
+    if let Some(variable) = argument.get_env() {
+        text += &format!(" Variable: `{}`.", variable.to_string_lossy());
+    }
+    format!("`{spelling}`: {text}")
+}
+
+fn possible_value(value: &clap::builder::PossibleValue) -> String {
+    match value.get_help() {
+        Some(help) => format!("`{}` ({})", value.get_name(), escaped(&help.to_string())),
+        None => format!("`{}`", value.get_name()),
+    }
+}
+
+/// Each paragraph of a help text in one line.
+fn paragraphs(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|it| it.split_whitespace().collect::<Vec<_>>().join(" "));
+    paragraphs.map(|it| escaped(&it)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Escapes what Markdown would take as HTML or emphasis, but not in code.
+fn escaped(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    let parts = parts.map(|(n, part)| match n % 2 {
+        0 => part.replace('<', "\\<").replace('*', "\\*"),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
 }

@@ -1,4 +1,4 @@
-//! Why a command ended before its result, and how that is shown and told by the exit code.
+//! Errors of commands, and how they are shown.
 
 use std::error::Error as _;
 use std::process::ExitCode;
@@ -7,17 +7,16 @@ use anstyle::{AnsiColor, Style};
 use clap::CommandFactory as _;
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Failure, printable_json};
+use cofferdam_core::failure::{AuditId, Failure, printable_json, sanitize_line};
 use cofferdam_runtime::agent::refused_arguments;
 use cofferdam_runtime::host::Host;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::args::Cli;
-use super::detail_lines;
-use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE};
+use super::exit_codes::{INTERRUPTED, TERMINATED, USAGE, exit_code};
 use super::ui::{Ui, err_line};
 
-/// What ends a command before its result.
+/// The end of a command before its result.
 #[derive(Debug)]
 pub(super) enum CommandError {
     /// It failed, and the error is not shown yet. The audit log has nothing under the error's id.
@@ -26,11 +25,11 @@ pub(super) enum CommandError {
     Recorded(Error),
     /// It failed with this exit code, and its result has said so.
     Shown(u8),
-    /// The user does not want to wait any longer (Ctrl-C).
+    /// Ended by SIGINT (Ctrl-C).
     Interrupted,
-    /// The system does not want to wait any longer.
+    /// Ended by SIGTERM.
     Terminated,
-    /// Whoever read the output has read enough.
+    /// The reader closed the output.
     PipeClosed,
 }
 
@@ -111,16 +110,6 @@ pub(super) fn report_end(ui: &Ui, stop: CommandError) -> ExitCode {
     }
 }
 
-/// The exit code for an error. That of a cancelled call says by which signal, as shells have it.
-pub(super) fn exit_code(error: &Error) -> u8 {
-    match error {
-        Error::Host(host) if host.details().get("signal").is_some_and(|signal| signal == "SIGTERM") => {
-            TERMINATED
-        }
-        error => error.exit_code(),
-    }
-}
-
 /// The error, with the signal that ended the call, if one did.
 pub(super) fn with_signal(stop: Option<CommandError>, error: Error) -> Error {
     match (stop, error) {
@@ -134,7 +123,7 @@ pub(super) fn with_signal(stop: Option<CommandError>, error: Error) -> Error {
 
 /// Shows what is wrong with the arguments, or the help that was asked for; the exit code.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
-    // Printing can only fail where nobody reads any more.
+    // Printing fails only if the output is closed.
     drop(error.print());
     ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
 }
@@ -146,14 +135,14 @@ pub(super) fn secret_argument() -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Shows the help to somebody who gave nothing to do; the exit code.
+/// Shows the help if there are no arguments; the exit code.
 pub(super) fn help() -> ExitCode {
     let help = Cli::command().render_long_help();
     drop(std::io::Write::write_all(&mut anstream::stderr().lock(), help.ansi().to_string().as_bytes()));
     ExitCode::from(USAGE)
 }
 
-/// How the text of every secret key starts.
+/// The prefix of every secret key's text.
 pub(super) const SECRET_MARK: &str = "cofferdam-secret-key:";
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -163,7 +152,7 @@ const DIM: Style = Style::new().dimmed();
 /// Shows an error on standard error: its envelope, or its text for people. The audit log has nothing under its id.
 pub(super) fn show(ui: &Ui, error: &Error) {
     match error {
-        error if ui.json() => show_envelope(&json!({"error": unlogged(error)}).to_string()),
+        error if ui.json() => show_envelope(&json!({"error": without_audit_id(error)}).to_string()),
         Error::Failure(failure) => show_failure(failure),
         // Nothing is wrong: it was asked for.
         Error::Host(error) if error.kind() == HostErrorKind::Cancelled => ui.note(error.message()),
@@ -173,14 +162,19 @@ pub(super) fn show(ui: &Ui, error: &Error) {
 
 /// Returns the content of the envelope of an error that the audit log does not have: null for the id under which
 /// nothing would be found.
-pub(super) fn unlogged(error: &Error) -> Value {
-    // An envelope is strings and numbers: nothing in it can fail.
-    let mut envelope = serde_json::to_value(error).unwrap_or_default();
-    let mut error = envelope.get_mut("error").map(Value::take).unwrap_or_default();
+pub(super) fn without_audit_id(error: &Error) -> Value {
+    let mut error = envelope_content(error);
     if let Some(id) = error.get_mut("audit_id") {
         *id = Value::Null;
     }
     error
+}
+
+/// Returns the content of `error` in the envelope.
+pub(super) fn envelope_content(error: &impl serde::Serialize) -> Value {
+    // An envelope is strings and numbers: nothing in it can fail.
+    let mut envelope = serde_json::to_value(error).unwrap_or_default();
+    envelope.get_mut("error").map(Value::take).unwrap_or_default()
 }
 
 fn show_envelope(envelope: &str) {
@@ -206,10 +200,10 @@ fn show_failure(failure: &Failure) {
         ("retriable", if failure.retriable() { "yes" } else { "no" }),
     ];
     show_facts(&facts);
-    for line in detail_lines::lines(failure.details()) {
+    for line in detail_lines(failure.details()) {
         err_line(&line, DIM, "");
     }
-    // What a package is at fault for is found here and now, by its operator: nothing of a call is in it.
+    // Loading is the operator's own check: the causes have no data of a call.
     if failure.code() == "load_failed" {
         for cause in failure.operator_notes().iter().filter_map(|note| note.strip_prefix("cause: ")) {
             err_line("cause: ", DIM, cause);
@@ -229,7 +223,7 @@ fn show_host_error(ui: &Ui, error: &HostError) {
         boxed.or_else(|| cause.downcast_ref::<DocumentError>())
     });
     match document {
-        // Says more than the message: every problem, with the lines they stand in.
+        // Has more than the message: every problem, with its lines.
         Some(document) => {
             let mut err = anstream::stderr().lock();
             drop(std::io::Write::write_all(&mut err, (document.render(true) + "\n").as_bytes()));
@@ -258,4 +252,59 @@ fn show_host_error(ui: &Ui, error: &HostError) {
 
 fn causes(error: &HostError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |cause| std::error::Error::source(*cause))
+}
+
+/// Longest line, in characters.
+const LINE_CHARS: usize = 2_000;
+
+/// A line of the simple facts, one of the circuit, and one for each candidate of a chain, which are indented, and safe
+/// to print; without what is said elsewhere.
+fn detail_lines(details: &Map<String, Value>) -> Vec<String> {
+    let simple: Vec<_> = details.iter().filter_map(|(key, value)| detail_fact(key, value)).collect();
+    let simple = (!simple.is_empty()).then(|| simple.join("   "));
+    let circuit = details.get("circuit").and_then(Value::as_object).map(circuit_line);
+    let chain = details.get("chain").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let chain = chain.iter().filter_map(Value::as_object).zip(1..).map(|(entry, number)| {
+        let word = |key| text(entry, key).unwrap_or_default();
+        let attempts = match entry.get("attempts").and_then(Value::as_u64) {
+            Some(0) | None => "not attempted".to_owned(),
+            Some(1) => "1 attempt".to_owned(),
+            Some(some) => format!("{some} attempts"),
+        };
+        let who = format!("`{}` of {}", word("op"), word("connector"));
+        format!("{number}. {who}: {} ({attempts}): {}", word("code"), word("message"))
+    });
+    let indented = |depth: &str, line: &str| format!("{depth}{}", sanitize_line(line, LINE_CHARS));
+    let facts = simple.into_iter().chain(circuit).map(|line| indented("  ", &line));
+    facts.chain(chain.map(|line| indented("    ", &line))).collect()
+}
+
+/// A fact of the class.
+fn detail_fact(key: &str, value: &Value) -> Option<String> {
+    let said = ["code", "connector", "connector_hash", "op", "suggestion", "circuit", "chain"];
+    match value {
+        _ if said.contains(&key) => None,
+        Value::Null => None,
+        Value::String(text) => Some(format!("{key}: {text}")),
+        other => Some(format!("{key}: {other}")),
+    }
+}
+
+/// Its state, why, since when, and until when.
+fn circuit_line(circuit: &Map<String, Value>) -> String {
+    let word = |key| text(circuit, key).unwrap_or_default();
+    let state = match word("state") {
+        "half_open" => "half-open: another call is trying the host",
+        state => state,
+    };
+    let until = match circuit.get("retry_after_ms").and_then(Value::as_u64) {
+        Some(ms) => format!("tried again in {} s", ms.div_ceil(1000)),
+        None => "for good".to_owned(),
+    };
+    let (cause, seen_by, since) = (word("cause_code"), word("cause_audit_id"), word("opened_at"));
+    format!("circuit: {state}, because of {cause} (seen by {seen_by}), since {since}, {until}")
+}
+
+fn text<'v>(of: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
+    of.get(key).and_then(Value::as_str)
 }

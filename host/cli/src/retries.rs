@@ -44,7 +44,7 @@ pub(super) fn profile(host: &Host, text: &str) -> Result<Arc<RetryProfile>, Host
     RetryProfile::parse(&files::shown(path), &text).map_err(files::document_error)
 }
 
-/// The shortest wait for a turn under a rate limit that is told.
+/// The shortest wait for a rate limit that is reported.
 const NOTICED: Duration = Duration::from_millis(500);
 
 /// Says on standard error that a call waits, when it does.

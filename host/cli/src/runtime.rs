@@ -1,4 +1,4 @@
-//! Runs the asynchronous commands, until they end or are told to.
+//! Runs the asynchronous commands until they end or a signal stops them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,7 +19,7 @@ pub(super) fn block_on_with<T>(
     host: &Host,
     command: impl Future<Output = Result<T, CommandError>>,
 ) -> Result<T, CommandError> {
-    run(command, host.settle())
+    run(command, host.flush())
 }
 
 /// Runs `command` on this thread. Ctrl-C and SIGTERM drop it, which cancels what it is doing: a guest and
@@ -45,7 +45,7 @@ pub(super) fn block_on_call<T>(
             }
             outcome = &mut call => (outcome, None),
         };
-        signals.unless_told(host.settle()).await;
+        signals.until_signal(host.flush()).await;
         Ok(outcome)
     })
 }
@@ -60,18 +60,18 @@ pub(super) fn block_on_server(
 ) -> Result<(), CommandError> {
     on_runtime(&mut Builder::new_multi_thread(), async |signals| {
         let mut server = pin!(server);
-        let mut told = 0;
+        let mut received = 0;
         let outcome = loop {
             tokio::select! {
                 biased;
                 _ = signals.next() => {
-                    told += 1;
-                    if told == 1 { shutdown.begin() } else { shutdown.cancel() }
+                    received += 1;
+                    if received == 1 { shutdown.begin() } else { shutdown.cancel() }
                 }
                 outcome = &mut server => break outcome,
             }
         };
-        signals.unless_told(host.settle()).await;
+        signals.until_signal(host.flush()).await;
         outcome
     })
 }
@@ -87,7 +87,7 @@ fn run<T>(
             stop = signals.next() => Err(stop),
             outcome = command => outcome,
         };
-        signals.unless_told(after).await;
+        signals.until_signal(after).await;
         outcome
     })
 }
@@ -116,7 +116,7 @@ fn on_runtime<T>(
     outcome
 }
 
-/// What tells a command to end.
+/// The signals that end a command.
 struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -137,7 +137,7 @@ impl TerminationSignals {
     }
 
     /// Waits for `future`, but no longer than until one comes.
-    async fn unless_told(&mut self, future: impl Future<Output = ()>) {
+    async fn until_signal(&mut self, future: impl Future<Output = ()>) {
         tokio::select! {
             biased;
             _ = self.next() => {}

@@ -1,4 +1,4 @@
-//! Where a secret is read from: the terminal without showing it, standard input, a file, a variable.
+//! The source of a secret: the terminal without echo, standard input, a file, a variable.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use super::prompt;
 /// The most that is read: a document with two of the longest secrets.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Where the secret comes from; without any of them, it is asked for.
+/// The source of the secret; without any of them, the command prompts for it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Where the secret is read from")]
 #[group(multiple = false)]
@@ -33,7 +33,7 @@ pub(super) struct SecretSourceArgs {
     from_env: Option<String>,
 }
 
-/// What was found there.
+/// The text that was found.
 pub(super) enum SecretInput {
     /// A text.
     Text(Zeroizing<String>),
@@ -43,7 +43,7 @@ pub(super) enum SecretInput {
 
 impl SecretSourceArgs {
     /// Reads it.
-    pub(super) fn given(&self) -> Result<SecretInput, HostError> {
+    pub(super) fn read_secret(&self) -> Result<SecretInput, HostError> {
         if let Some(path) = &self.file {
             return files::read_private("The file with the secret", path).map(SecretInput::Text);
         }
@@ -61,8 +61,7 @@ impl SecretSourceArgs {
             return Ok(SecretInput::Ask);
         }
         let wrong = |error| files::unreadable("Standard input", &PathBuf::from("(stdin)"), error);
-        // Past the buffer of the standard library, which nobody clears; with room for all of it, so that
-        // growing leaves no copy behind.
+        // Bypasses the buffer of the standard library, which is never cleared. The full capacity avoids copies by growing.
         let stdin = std::io::stdin().as_fd().try_clone_to_owned().map_err(wrong)?;
         let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES + 2));
         File::from(stdin).take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(wrong)?;
@@ -75,9 +74,9 @@ impl SecretSourceArgs {
     }
 }
 
-/// Asks for one; where nobody can answer, says how to give it.
+/// Prompts for a secret. Without a terminal, the error names the other sources.
 pub(super) fn ask(question: &str, name: &BindingName) -> Result<Zeroizing<String>, HostError> {
-    prompt::hidden(question).map(Zeroizing::new).ok_or_else(|| {
+    prompt::ask_hidden(question).map(Zeroizing::new).ok_or_else(|| {
         let message = format!("The secret of {name} is to be typed at a terminal, and this is none.");
         HostError::new(HostErrorKind::Validation, message)
             .with_hint("Add --stdin and pipe it, --file PATH, or --from-env VARIABLE.")

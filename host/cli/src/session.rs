@@ -1,4 +1,4 @@
-//! What a command works with: the streams, the home directory, and the host in it.
+//! The context of a command: the streams, the home directory, and the host in it.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(super) struct Session<'u> {
     pub(super) ui: &'u Ui,
     home: Option<PathBuf>,
     passphrase_file: Option<PathBuf>,
-    /// Whether servers and the compile worker confine themselves.
+    /// True if servers and the compile worker confine themselves.
     confined: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'u> Session<'u> {
         Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
     }
 
-    /// What parses a package that nothing is known of, without a host.
+    /// Returns the parser for unknown packages, without a host.
     pub(super) fn parser(&self) -> Result<PackageParser, HostError> {
         PackageParser::new(self.compiler()?, CompileLimits::default())
     }
@@ -114,7 +114,7 @@ impl<'u> Session<'u> {
         Ok(host)
     }
 
-    /// Whether servers and the compile worker confine themselves.
+    /// Returns whether servers and the compile worker confine themselves.
     pub(super) fn is_confined(&self) -> bool {
         self.confined
     }
@@ -159,15 +159,15 @@ impl<'u> Session<'u> {
         if let Some(bytes) = settings.cache_size {
             builder = builder.code_cache_size(bytes);
         }
-        builder = recorded(builder, &settings.audit).actor(actor);
+        builder = with_audit_settings(builder, &settings.audit).actor(actor);
         let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
         let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
         Ok((add(builder.vault(shared)).build()?, vault))
     }
 
-    /// The vault file; nothing of it is read yet, and nobody asked.
+    /// Returns the vault file, without reading it or prompting.
     fn vault(&self, home: &Path, key_file: Option<PathBuf>) -> Result<VaultFile, HostError> {
-        let mut vault = VaultFile::new(home.join("vault")).ask(passphrase::asked());
+        let mut vault = VaultFile::new(home.join("vault")).passphrase_prompt(passphrase::prompting_source());
         if let Some(path) = key_file {
             vault = vault.key_file(path);
         }
@@ -192,7 +192,7 @@ impl<'u> Session<'u> {
     }
 
     /// The passphrase that was given for this command, if one was.
-    pub(super) fn given_passphrase(&self) -> Result<Option<Secret>, HostError> {
+    pub(super) fn supplied_passphrase(&self) -> Result<Option<Secret>, HostError> {
         match &self.passphrase_file {
             Some(path) => passphrase::from_file(path).map(Some),
             None => passphrase::from_environment(),
@@ -201,7 +201,7 @@ impl<'u> Session<'u> {
 }
 
 /// A host that records calls as `config.toml` says.
-fn recorded(mut builder: HostBuilder, audit: &config_file::AuditConfig) -> HostBuilder {
+fn with_audit_settings(mut builder: HostBuilder, audit: &config_file::AuditConfig) -> HostBuilder {
     if let Some(durability) = audit.durability {
         builder = builder.durability(durability);
     }
@@ -256,13 +256,13 @@ fn default_home() -> Result<PathBuf, HostError> {
     })
 }
 
-/// What a user writes is a connector's name; everything else is a file.
+/// Returns whether the text is a connector's name and not a file.
 pub(super) fn is_reference(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Whether `text` means an installed connector and not a package file. `hello` is more likely a name cut
-/// short than a file without an ending that is not there.
+/// Returns whether `text` means an installed connector and not a package file. `hello` is more likely an abbreviated
+/// name than a missing file without an extension.
 pub(super) fn is_installed_name(text: &str) -> bool {
     is_reference(text) || !(text.contains('.') || Path::new(text).exists())
 }
@@ -282,7 +282,7 @@ pub(super) fn resolve(host: &Host, text: &str) -> Result<ConnectorRef, HostError
     Err(HostError::new(HostErrorKind::ConnectorNotFound, message).with_hint(hint))
 }
 
-/// Where the signature of a package is, unless somebody says otherwise.
+/// Returns the default path of a package's signature.
 pub(super) fn signature_path(package: &Path) -> PathBuf {
     files::beside(package, ".dsse.json")
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::files;
 use super::layout::printable_line;
 
-/// What connectors are built for.
+/// The target of connectors.
 pub(super) const TARGET: &str = "wasm32-wasip2";
 
 /// The crate that is to become a connector.
@@ -19,7 +19,7 @@ pub(super) const TARGET: &str = "wasm32-wasip2";
 pub(super) struct ConnectorCrate {
     /// `Cargo.toml`, absolute.
     pub(super) manifest: PathBuf,
-    /// Where cargo builds.
+    /// The target directory of cargo.
     pub(super) target_directory: PathBuf,
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crate_is_the_one_of_the_manifest_and_must_make_a_component() {
+    fn the_manifests_crate_must_build_a_component() {
         let metadata = br#"{"target_directory": "/t", "packages": [
             {"manifest_path": "/w/lib/Cargo.toml", "targets": [{"crate_types": ["lib"]}]},
             {"manifest_path": "/w/slack/Cargo.toml", "targets": [{"crate_types": ["rlib", "cdylib"]}]}]}"#;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_artifact_is_the_component_of_this_crate_alone() {
+    fn only_this_crates_component_is_the_artifact() {
         let manifest = Path::new("/w/slack/Cargo.toml");
         let line = |reason: &str, path: &str, kind: &str, file: &str| {
             format!(

@@ -1,4 +1,4 @@
-//! What is printed and where: data on standard output, the rest on standard error.
+//! Printing: data on standard output, the rest on standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -27,37 +27,39 @@ impl Ui {
         Self { format: globals.format, quiet: globals.quiet, verbose: globals.verbose }
     }
 
-    /// Whether results are JSON.
+    /// Returns true if results are JSON.
     pub(super) fn json(&self) -> bool {
         self.format == OutputFormat::Json
     }
 
-    /// Whether causes are shown.
+    /// Returns true if causes are shown.
     pub(super) fn verbose(&self) -> bool {
         self.verbose > 0
     }
 
-    /// Whether progress and notes are asked for: not with `--quiet`, and not with JSON, where standard
+    /// Returns whether progress and notes are printed: not with `--quiet`, and not with JSON, where standard
     /// error is read by a program.
-    pub(super) fn talks(&self) -> bool {
+    pub(super) fn shows_notes(&self) -> bool {
         !self.quiet && !self.json()
     }
 
-    /// Whether a line of standard error can be redrawn.
-    pub(super) fn animates(&self) -> bool {
-        self.talks() && self.verbose == 0 && io::stderr().is_terminal()
+    /// Returns whether a line of standard error can be redrawn.
+    pub(super) fn is_animated(&self) -> bool {
+        self.shows_notes() && self.verbose == 0 && io::stderr().is_terminal()
     }
 
     /// Prints the result of a command: `data` as one line of JSON, or `page` for people.
     pub(super) fn result(
         &self,
         data: &impl Serialize,
-        page: impl FnOnce() -> Page,
+        page: impl FnOnce(&mut Page),
     ) -> Result<(), CommandError> {
         if self.json() {
             return self.line_of_json(data);
         }
-        print(&page().into_text())
+        let mut text = Page::default();
+        page(&mut text);
+        print(&text.into_text())
     }
 
     /// Prints `data` as one line of JSON, whatever the format.
@@ -88,20 +90,20 @@ impl Ui {
 
     /// Tells the person at the terminal what is going on.
     pub(super) fn note(&self, text: &str) {
-        if self.talks() {
+        if self.shows_notes() {
             err_line("", Style::new(), text);
         }
     }
 
     /// Tells the person at the terminal what to look at.
     pub(super) fn warn(&self, text: &str) {
-        if self.talks() {
+        if self.shows_notes() {
             err_line("warning: ", AnsiColor::Yellow.on_default().bold(), text);
         }
     }
 }
 
-/// Writes a line with a label to standard error. Where that is gone there is nobody to tell.
+/// Writes a line with a label to standard error. Ignores a closed standard error.
 pub(super) fn err_line(label: &str, style: Style, text: &str) {
     let mut err = anstream::stderr().lock();
     let text = printable_line(text, LINE_CHARS);

@@ -32,7 +32,7 @@ pub enum HostKeyError {
     Size,
     /// The file is missing, and data that depends on it exists.
     #[error(
-        "host.key is missing, under which the record there is sealed and signed: put it back from a backup; or move \
+        "host.key is missing, with which the audit log there is sealed and signed: put it back from a backup; or move \
          audit.db, those beside it, audit.checkpoint and home.state away, and a new key and a new record are made"
     )]
     Missing,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_made_once_for_its_owner_alone() {
+    fn the_key_is_created_once_and_private() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("deep/host.key");
         let key = load_or_create(&path).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_the_owners_alone_is_refused_and_left_as_it_is() {
+    fn an_exposed_key_is_refused_and_untouched() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("host.key");
         let refused = |what: &str| {

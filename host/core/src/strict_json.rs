@@ -92,7 +92,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn what_is_read_is_what_serde_reads_unless_a_name_stands_twice() {
+    fn strict_json_matches_serde_without_duplicates() {
         for text in [
             r#"{"a": [1, -2, 0.5, 1e300, 18446744073709551615, "x\u00e9", true, null], "b": {"a": {}}}"#,
             "[]",

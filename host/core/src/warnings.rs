@@ -43,7 +43,7 @@ mod tests {
     use super::WarningLog;
 
     #[test]
-    fn a_cause_is_news_once_until_it_is_over() {
+    fn a_warning_is_repeated_only_after_recovery() {
         let warnings = WarningLog::default();
         let news = |subject, cause: &str| warnings.is_new(subject, cause);
         assert_eq!([news("a", "full"), news("a", "full"), news("b", "full")], [true, false, true]);

@@ -59,7 +59,7 @@ async fn tour() -> ExitCode {
     }
 }
 
-/// Somebody wants the tour to end.
+/// The user wants the tour to end.
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).unwrap();

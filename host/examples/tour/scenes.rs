@@ -153,7 +153,8 @@ async fn misbehaves(stage: &Stage, show: &mut Show) {
         promise: limit("fuel"),
         held: "fuel",
     };
-    show.scene(scene, stage.host.run(within("spin", json!({}), Some(500_000_000), None)), nothing_else).await;
+    let call = stage.host.run(within("spin", json!({}), Some(500_000_000), None));
+    show.scene(scene, async { call.await.outcome }, nothing_else).await;
 
     let scene = Scene {
         what: "a guest that only waits",
@@ -162,12 +163,8 @@ async fn misbehaves(stage: &Stage, show: &mut Show) {
         promise: limit("wall_time"),
         held: "wall time",
     };
-    show.scene(
-        scene,
-        stage.host.run(within("sleep", json!({"ms": 60_000}), None, Some("300ms"))),
-        nothing_else,
-    )
-    .await;
+    let call = stage.host.run(within("sleep", json!({"ms": 60_000}), None, Some("300ms")));
+    show.scene(scene, async { call.await.outcome }, nothing_else).await;
 
     let probe = example("probe");
     let scene = Scene {

@@ -1,4 +1,4 @@
-//! What the tour prints: chapters, scenes with their outcome, and the table at the end.
+//! The output of the tour: chapters, scenes with their outcome, and the table at the end.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// What a scene promises: a value, or a failure of this class, from this boundary, with this code.
+/// The promise of a scene: a value, or a failure of this class, from this boundary, with this code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Promise {
     Value,
@@ -170,7 +170,7 @@ fn print_outcome(outcome: &Result<Value, Error>) -> (String, String) {
     }
 }
 
-/// How the outcome differs from the promise.
+/// The difference between the outcome and the promise.
 fn broken(promise: Promise, outcome: &Result<Value, Error>) -> Option<String> {
     match (promise, outcome) {
         (Promise::Value, Ok(_)) => None,

@@ -1,4 +1,4 @@
-//! What the tour needs before the first call: packages, a key, a home that trusts it, two servers.
+//! The requirements of the tour before the first call: packages, a key, a home that trusts it, two servers.
 
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_core::digest::Digest;
@@ -14,7 +14,7 @@ pub(crate) struct Stage {
     pub(crate) upstream: Upstream,
     /// A server that they are not granted.
     pub(crate) elsewhere: Upstream,
-    /// A port where nobody listens, and which they are granted.
+    /// A port that they are granted, and at which no server listens.
     pub(crate) closed_port: u16,
     /// The installed package of `hello`, byte for byte.
     pub(crate) hello: Vec<u8>,
@@ -79,7 +79,7 @@ impl Stage {
     }
 }
 
-/// A port that nobody listens on, as far as one can know.
+/// A port at which no server listens, as far as one can know.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a loopback interface");
     listener.local_addr().expect("an address").port()

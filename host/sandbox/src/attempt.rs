@@ -21,14 +21,14 @@ use cofferdam_model::action::ActionScope;
 use jiff::Timestamp;
 use wasmtime::Store;
 
-use super::account;
-use super::gates::call::CallFacts;
-use super::gates::guards::Guards;
-use super::gates::http::HttpGate;
-use super::gates::ledger::{AbortedRequest, AttemptLog};
-use super::gates::log::SuppressedLines;
+use super::hostcalls::attempt_log::{AbortedRequest, AttemptLog};
+use super::hostcalls::connector::CallInfo;
+use super::hostcalls::guards::AttemptGuards;
+use super::hostcalls::http::HttpGate;
+use super::hostcalls::log::SuppressedLines;
 use super::load::{ExportedOperation, LoadedConnector};
-use super::state::StoreData;
+use super::store_data;
+use super::store_data::StoreData;
 use super::values::{DecodeError, DecodedResult, EncodedArguments, ResultFormat};
 use super::yield_hook::{PollStart, YieldHook};
 use super::{outcome, traps};
@@ -56,7 +56,7 @@ pub struct Attempt<'a> {
     /// The credentials that its requests may carry; none if its manifest asks for none.
     pub credentials: Option<Arc<dyn Authorize>>,
     /// The circuits and rate limits that apply to its hosts in addition to the grants.
-    pub guards: Guards,
+    pub guards: AttemptGuards,
 }
 
 /// The time that an attempt may take: the call's remaining time or the limit of one attempt, whichever is
@@ -104,7 +104,7 @@ impl<A> AttemptEnd<A> {
 /// The way in which the guest's future stopped.
 enum AttemptStop<A> {
     Done(wasmtime::Result<Result<DecodedResult<A>, DecodeError>>),
-    Verdict,
+    Terminated,
     Deadline,
     /// A panic in a gate, with its message.
     Panicked(String),
@@ -124,9 +124,9 @@ pub async fn run<A: ResultFormat>(
     let unkeyed = Arc::clone(&guards.unkeyed);
     // Without circuits nothing is counted against hosts.
     let counted = guards.circuits.is_some().then(|| guards.clone());
-    let gate = HttpGate::new(connector.egress(), Arc::clone(&ledger), scope, credentials, guards);
-    let gate = gate.held_to(operation.read_only());
-    let facts = CallFacts { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
+    let gate = HttpGate::new(connector.egress().clone(), Arc::clone(&ledger), scope, credentials, guards);
+    let gate = gate.with_read_only(operation.read_only());
+    let facts = CallInfo { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
     let state = StoreData::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
     let mut store = Store::new(operation.engine(), state);
 
@@ -136,7 +136,7 @@ pub async fn run<A: ResultFormat>(
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             let work = instantiate_and_call(&mut store, operation, args, (&*clock, &ledger), &instantiated);
-            let at_deadline = || counted.iter().for_each(|guards| guards.saw_the_end_of_time(started));
+            let at_deadline = || counted.iter().for_each(|guards| guards.record_timeout(started));
             watch((&*clock, &poll_start), deadline, &ledger, at_deadline, work).await
         }
         Err(error) => AttemptStop::Done(Err(error)),
@@ -150,17 +150,17 @@ pub async fn run<A: ResultFormat>(
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
     let wall_time = clock.now().saturating_duration_since(started);
-    let usage = account::of(store.data(), &ledger, limits, fuel, wall_time);
+    let usage = store_data::attempt_usage(store.data(), &ledger, limits, fuel, wall_time);
     let instantiated_after =
         instantiated.get().map_or(wall_time, |at: &Instant| at.saturating_duration_since(started));
     let suppressed = store.data_mut().log.take_suppressed();
     // Every other ending of an attempt is reported as an interruption.
     let returned = matches!(stop, AttemptStop::Done(Ok(_)));
-    let aborted_on_return = if returned { ledger.under_way() } else { Vec::new() };
+    let aborted_on_return = if returned { ledger.pending_requests() } else { Vec::new() };
     let ended = |outcome: Result<A, Error>| {
         let value = outcome.as_ref().ok();
         AttemptEnd {
-            suppressed: passed_over(suppressed, value.is_some(), &ledger, clock.timestamp()),
+            suppressed: suppressed_errors(suppressed, value.is_some(), &ledger, clock.timestamp()),
             failed_items: value.filter(|_| operation.operation().lists_errors()).map(A::failed_items),
             request_sent: ledger.anything_sent(),
             unkeyed,
@@ -172,15 +172,15 @@ pub async fn run<A: ResultFormat>(
     };
     let outcome = match stop {
         // A verdict may come between the guest's last step and this line: it still outranks the guest.
-        _ if ledger.is_over() => Err(match ledger.verdict() {
-            Some(verdict) => match outcome::of_verdict(context, verdict, &ledger) {
+        _ if ledger.is_over() => Err(match ledger.termination() {
+            Some(verdict) => match outcome::from_termination(context, verdict, &ledger) {
                 Ok(failure) => failure,
                 Err(trouble) => return ended(Err(trouble.into())),
             },
             None => Failure::connector_runtime_error(context, RuntimeFault::Internal),
         }),
         AttemptStop::Done(Ok(result)) => {
-            outcome::of_result(context, result, &ledger, store.data().scanner().as_deref())
+            outcome::from_result(context, result, &ledger, store.data().scanner().as_deref())
         }
         AttemptStop::Done(Err(error)) if error.is::<wasmtime::PoolConcurrencyLimitError>() => {
             // Calls wait for room before they get here (`room`). If there is none all the same, it is the
@@ -192,7 +192,7 @@ pub async fn run<A: ResultFormat>(
             let ending = traps::classify(&error, ledger.memory(), limits, fuel);
             // From the outermost cause to the root, each as its own note.
             let causes = error.chain().map(|cause| sanitize_line(&cause.to_string(), STDERR_CHARS));
-            Err(causes.fold(outcome::of_ending(context, ending), |failure, cause| {
+            Err(causes.fold(outcome::from_call_ending(context, ending), |failure, cause| {
                 failure.with_operator_note(format!("cause: {cause}"))
             }))
         }
@@ -207,7 +207,7 @@ pub async fn run<A: ResultFormat>(
             let failure = Failure::connector_runtime_error(context, RuntimeFault::Internal);
             Err(failure.with_operator_note(format!("panic: {message}")))
         }
-        AttemptStop::Verdict => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
+        AttemptStop::Terminated => Err(Failure::connector_runtime_error(context, RuntimeFault::Internal)),
     };
     let outcome = outcome.map_err(|failure| {
         let scanner = store.data().scanner();
@@ -225,7 +225,7 @@ pub async fn run<A: ResultFormat>(
 
 /// Returns the errors that the guest reported as suppressed and, if it returned a value, the failures that
 /// the gate saw.
-fn passed_over(
+fn suppressed_errors(
     mut said: Vec<SuppressedLines>,
     value: bool,
     ledger: &AttemptLog,
@@ -233,7 +233,7 @@ fn passed_over(
 ) -> Vec<SuppressedLines> {
     if value {
         let reason = "the connector returned a value all the same";
-        let seen = ledger.troubles().into_iter().map(|cause| SuppressedLines {
+        let seen = ledger.transient_failures().into_iter().map(|cause| SuppressedLines {
             at,
             by: EventSource::Host,
             reason: reason.to_owned(),
@@ -291,7 +291,7 @@ async fn watch<A>(
     let mut timer = None;
     let stop = poll_fn(|cx| {
         if ledger.is_over() {
-            return Poll::Ready(AttemptStop::Verdict);
+            return Poll::Ready(AttemptStop::Terminated);
         }
         let now = clock.now();
         if now >= deadline {
@@ -307,7 +307,7 @@ async fn watch<A>(
             Err(panic) => return Poll::Ready(AttemptStop::Panicked(message_of(&*panic))),
         }
         if verdict.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(AttemptStop::Verdict);
+            return Poll::Ready(AttemptStop::Terminated);
         }
         let timer = timer.get_or_insert_with(|| clock.sleep_until(deadline));
         timer.as_mut().poll(cx).map(|()| AttemptStop::Deadline)

@@ -56,7 +56,7 @@ impl TrustedCode {
 const MAC_BYTES: usize = 32;
 const ENTRY: &str = "cwasm";
 /// The age after which no process is still writing a temporary file: its writer was killed.
-const LEFT_OVER: Duration = Duration::from_secs(600);
+const STALE_FILE_AGE: Duration = Duration::from_secs(600);
 
 /// The directory of compiled code.
 #[derive(Debug, Clone)]
@@ -85,34 +85,34 @@ impl CodeCache {
     pub(super) fn get(&self, component: &Digest) -> Option<TrustedCode> {
         match self.read(component) {
             Ok(code) => Some(TrustedCode(code)),
-            Err(NoEntry::Absent) => None,
-            Err(NoEntry::Wrong(what)) => {
+            Err(CacheMiss::Absent) => None,
+            Err(CacheMiss::Wrong(what)) => {
                 rejected(component, what, "");
                 None
             }
-            Err(NoEntry::Refused(fault)) => {
+            Err(CacheMiss::Refused(fault)) => {
                 rejected(component, &fault.to_string(), "");
                 None
             }
-            Err(NoEntry::Unreadable(error)) => {
+            Err(CacheMiss::Unreadable(error)) => {
                 rejected(component, "cannot be read", &error.to_string());
                 None
             }
         }
     }
 
-    fn read(&self, component: &Digest) -> Result<Vec<u8>, NoEntry> {
+    fn read(&self, component: &Digest) -> Result<Vec<u8>, CacheMiss> {
         let policy = FilePolicy::trusted(self.most);
-        let file = private_file::open(&self.path(component), &policy)?.ok_or(NoEntry::Absent)?;
+        let file = private_file::open(&self.path(component), &policy)?.ok_or(CacheMiss::Absent)?;
         let size = file.size();
         let mut file = file.into_file();
         let mut tag = [0u8; MAC_BYTES];
-        let length = size.checked_sub(MAC_BYTES as u64).ok_or(NoEntry::Wrong("is cut short"))?;
+        let length = size.checked_sub(MAC_BYTES as u64).ok_or(CacheMiss::Wrong("is cut short"))?;
         file.read_exact(&mut tag)?;
         let mut code = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         (&mut file).take(length).read_to_end(&mut code)?;
         if self.mac(component, &code).verify_slice(&tag).is_err() {
-            return Err(NoEntry::Wrong("is not what this host wrote"));
+            return Err(CacheMiss::Wrong("is not what this host wrote"));
         }
         // Marks the entry as used now, so that it is evicted last. If this fails, it is evicted sooner.
         drop(file.set_modified(SystemTime::now()));
@@ -170,7 +170,7 @@ impl CodeCache {
             let path = entry.path();
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            let old = now.duration_since(used).is_ok_and(|age| age > LEFT_OVER);
+            let old = now.duration_since(used).is_ok_and(|age| age > STALE_FILE_AGE);
             if entry.file_name().to_string_lossy().starts_with(StagedFile::PREFIX) {
                 if old {
                     drop(fs::remove_file(&path));
@@ -207,14 +207,14 @@ impl CodeCache {
 }
 
 /// The reason why an entry is not used.
-enum NoEntry {
+enum CacheMiss {
     Absent,
     Wrong(&'static str),
     Refused(FileFault),
     Unreadable(io::Error),
 }
 
-impl From<FileError> for NoEntry {
+impl From<FileError> for CacheMiss {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Refused(fault) => Self::Refused(fault),
@@ -223,7 +223,7 @@ impl From<FileError> for NoEntry {
     }
 }
 
-impl From<io::Error> for NoEntry {
+impl From<io::Error> for CacheMiss {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::NotFound { Self::Absent } else { Self::Unreadable(error) }
     }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_good_for_its_component_engine_and_key_alone() {
+    fn an_entry_is_bound_to_component_engine_and_key() {
         let home = tempfile::tempdir().unwrap();
         let ours = cache(home.path(), 1 << 20);
         ours.put(&digest("one"), &code(7, 100));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_of_an_entry_can_change_and_none_can_be_missing_or_added() {
+    fn a_changed_cache_entry_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let (cache, one) = (cache(home.path(), 1 << 20), digest("one"));
         cache.put(&one, &code(7, 100));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_neither_read_nor_waited_for_and_gives_way() {
+    fn special_files_are_replaced_without_reading() {
         let home = tempfile::tempdir().unwrap();
         let (cache, one) = (cache(home.path(), 1 << 20), digest("one"));
         cache.put(&one, &code(7, 100));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_for_their_owner_alone() {
+    fn cache_entries_are_private() {
         let home = tempfile::tempdir().unwrap();
         let cache = cache(home.path(), 1 << 20);
         cache.put(&digest("one"), &code(7, 100));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_size_and_evicts_what_was_used_longest_ago() {
+    fn the_cache_evicts_the_least_recently_used() {
         let home = tempfile::tempdir().unwrap();
         let cache = cache(home.path(), (35 * KIB) as u64);
         let age = |name: &str, seconds: u64| {
@@ -366,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_is_swept_up_and_what_another_writes_now_is_not() {
+    fn leftover_temporary_files_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let cache = cache(home.path(), 1 << 20);
         cache.put(&digest("a"), &code(1, 10));
         let (left, current) = (cache.dir.join(".cofferdam-left"), cache.dir.join(".cofferdam-current"));
         fs::write(&current, "half").unwrap();
         fs::write(&left, "half").unwrap();
-        let long_ago = SystemTime::now() - 2 * LEFT_OVER;
+        let long_ago = SystemTime::now() - 2 * STALE_FILE_AGE;
         fs::File::open(&left).unwrap().set_modified(long_ago).unwrap();
         cache.put(&digest("b"), &code(1, 10));
         assert_eq!((left.exists(), current.exists()), (false, true));

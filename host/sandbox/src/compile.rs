@@ -12,12 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_model::package::{self, ParseReply, VALIDATION_TIMEOUT};
+use cofferdam_model::package::{
+    self, OperationSignature, Package, ParseReply, VALIDATION_TIMEOUT, check_kind,
+};
+use tokio::sync::Semaphore;
 use wasmtime::Engine;
 
-use super::bridge;
+use super::adapter;
 use super::cache::TrustedCode;
-use super::compile_limits::CompileBudget;
+use super::compile_limits::{CompileBudget, CompileLimits};
 use super::values::LayoutTable;
 use super::worker::{self, COMPILE_WORKER_ARG, WorkerForm, WorkerProgram, WorkerTask};
 
@@ -71,7 +74,7 @@ impl Compiler {
     /// A missing program is reported when the host is built, and not when the first component is compiled.
     pub(super) fn ready(self) -> Result<Self, HostError> {
         let CompilerKind::Child(worker) = self.kind else { return Ok(self) };
-        let path = whole(&worker.path).map_err(|(what, cause)| {
+        let path = absolute_program(&worker.path).map_err(|(what, cause)| {
             let file =
                 worker.path.file_name().unwrap_or(worker.path.as_os_str()).to_string_lossy().into_owned();
             let message = format!(
@@ -100,7 +103,7 @@ impl Compiler {
             }
             CompilerKind::InProcess => {
                 let (engine, component) = (engine.clone(), component.to_vec());
-                let code = off_the_executor(move || code(&engine, &component, form)).await?;
+                let code = run_blocking(move || code(&engine, &component, form)).await?;
                 code.map(TrustedCode::compiled_here).map_err(|reason| worker::invalid(&reason))
             }
         }
@@ -141,10 +144,10 @@ impl Compiler {
             CompilerKind::Child(program) => {
                 let reply = worker::run(program, task, &bytes, budget).await?;
                 // It may have megabytes.
-                let read = off_the_executor(move || serde_json::from_slice(&reply)).await?;
+                let read = run_blocking(move || serde_json::from_slice(&reply)).await?;
                 read.map_err(|error| package::unreadable_reply().with_source(error))
             }
-            CompilerKind::InProcess => off_the_executor(move || here(&bytes)).await,
+            CompilerKind::InProcess => run_blocking(move || here(&bytes)).await,
         }
     }
 }
@@ -154,27 +157,27 @@ pub(super) fn code(engine: &Engine, component: &[u8], form: WorkerForm) -> Resul
     let compile = |component: &[u8]| {
         engine.precompile_component(component).map_err(|error| error.root_cause().to_string())
     };
-    let WorkerForm::Wrapped(scope) = form else { return compile(component) };
+    if form == WorkerForm::Plain {
+        return compile(component);
+    }
     // It was parsed before, so its cost is known to be bounded.
     let operations = package::parse_component(component, Duration::MAX).operations();
     let operations = operations.map_err(|error| error.to_string())?;
     let mut layouts = LayoutTable::default();
     let layouts: Vec<_> = operations.iter().map(|operation| layouts.operation(operation)).collect();
-    let wrapped = bridge::wrap(component, &operations, &layouts, scope);
+    let wrapped = adapter::wrap(component, &operations, &layouts);
     compile(&wrapped.map_err(|reason| format!("it {reason}"))?)
 }
 
 /// Runs `work` on a thread that runs no guests.
-async fn off_the_executor<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, HostError> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostError> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| HostError::new(HostErrorKind::Internal, "The compiler was lost.").with_source(error))
 }
 
 /// Returns the absolute path of an executable program, or the problem with it.
-fn whole(program: &Path) -> Result<PathBuf, (&'static str, String)> {
+fn absolute_program(program: &Path) -> Result<PathBuf, (&'static str, String)> {
     let absolute = std::path::absolute(program).map_err(|error| ("has no path", error.to_string()))?;
     let found = absolute.metadata().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => ("does not exist", error.to_string()),
@@ -186,13 +189,81 @@ fn whole(program: &Path) -> Result<PathBuf, (&'static str, String)> {
     }
 }
 
+/// Parses packages and components in the compile worker, or in this process only if the embedder chose to
+/// compile in it.
+#[derive(Debug)]
+pub struct PackageParser {
+    compiler: Compiler,
+    limits: CompileLimits,
+    /// Separate from compiles, which take longer.
+    workers: Semaphore,
+}
+
+impl PackageParser {
+    /// Makes a parser that starts at most as many workers at once as `limits` allow compiles.
+    ///
+    /// # Errors
+    /// The compiler cannot be used.
+    pub fn new(compiler: Compiler, limits: CompileLimits) -> Result<Self, HostError> {
+        let workers = Semaphore::new(limits.parallel_compiles());
+        Ok(Self { compiler: compiler.ready()?, limits, workers })
+    }
+
+    /// Opens the package `bytes`.
+    ///
+    /// # Errors
+    /// As [`Package::open`], or the reason why the worker was stopped.
+    pub async fn open(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
+        check_kind(&bytes)?;
+        let budget = self.limits.parse_budget(bytes.len());
+        let bytes = Arc::new(bytes);
+        let worker = self.workers.acquire().await;
+        let reply = self.compiler.parse(Arc::clone(&bytes), budget).await?;
+        drop(worker);
+        // Megabytes are hashed.
+        let package = move || Package::from_reply(Arc::unwrap_or_clone(bytes), reply);
+        tokio::task::spawn_blocking(package).await.map_err(lost)?
+    }
+
+    /// Returns the operations of the component `bytes`, which need not be a package.
+    ///
+    /// # Errors
+    /// As [`package::operations_of`](cofferdam_model::package::operations_of), or the reason why the worker
+    /// was stopped.
+    pub async fn operations(&self, bytes: Vec<u8>) -> Result<Vec<OperationSignature>, HostError> {
+        check_kind(&bytes)?;
+        let budget = self.limits.parse_budget(bytes.len());
+        let worker = self.workers.acquire().await;
+        let reply = self.compiler.parse_component(Arc::new(bytes), budget).await?;
+        drop(worker);
+        reply.operations()
+    }
+
+    /// Opens a package like [`open`](Self::open), from a thread that may block, inside a runtime or not.
+    pub fn open_blocking(&self, bytes: Vec<u8>) -> Result<Package, HostError> {
+        std::thread::scope(|threads| {
+            // The calling thread may belong to a runtime, and cannot block on another one.
+            let opened = threads.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.map_err(lost)?.block_on(self.open(bytes))
+            });
+            opened.join().unwrap_or_else(|_| Err(lost("the thread panicked")))
+        })
+    }
+}
+
+fn lost(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> HostError {
+    HostError::new(HostErrorKind::Internal, "The package could not be parsed.").with_source(error)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use super::*;
 
     #[test]
-    fn a_worker_that_is_not_there_or_no_program_is_found_out_at_once() {
+    fn a_missing_or_invalid_worker_is_reported_at_once() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("notes.txt");
         std::fs::write(&file, "").unwrap();

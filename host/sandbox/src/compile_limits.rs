@@ -144,10 +144,11 @@ fn within(what: &str, given: u64, least: u64, most: u64, unit: &str) -> Result<(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use super::*;
 
     #[test]
-    fn small_components_get_little_and_large_ones_what_they_need() {
+    fn compile_budgets_grow_with_the_component() {
         let limits = CompileLimits::default();
         let small = limits.budget(700).unwrap();
         assert_eq!((small.cpu_seconds, small.memory >> 20, small.output >> 20), (20, 1024, 4));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_outside_its_range_is_refused_by_name_and_never_clamped() {
+    fn an_out_of_range_bound_is_refused_not_clamped() {
         let limits = CompileLimits::default;
         let wrong = [
             (limits().parallel(0), "parallel"),

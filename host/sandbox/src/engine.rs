@@ -5,9 +5,21 @@ use std::num::NonZeroUsize;
 
 use cofferdam_core::limits;
 use cofferdam_model::package::FEATURES;
+use wasmtime::component::{HasData, Linker, ResourceTable};
 use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
+use wasmtime_wasi::WasiView;
+use wasmtime_wasi::cli::{WasiCli, WasiCliView};
+use wasmtime_wasi::clocks::{WasiClocks, WasiClocksView};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView};
+use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
+use wasmtime_wasi::random::WasiRandom;
+use wasmtime_wasi_http::p2::bindings::{LinkOptions, http};
 
-use super::room::PoolCapacity;
+use super::hostcalls;
+use super::hostcalls::http_types::HasHttp;
+use super::hostcalls::random::HasRandom;
+use super::pool_quota::PoolCapacity;
+use super::store_data::StoreData;
 
 /// Memory that a pool slot keeps after a call, so that the next one need not fault it in again. The
 /// price is memory kept after bursts: slots x this.
@@ -37,7 +49,7 @@ pub(super) fn config() -> Config {
 
 /// The allocation of instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Allocation {
+pub(super) enum AllocationStrategy {
     /// From a pool of slots: 10 us an instance.
     Pool,
     /// One by one: 40 us, if the pool's address space is not available.
@@ -45,9 +57,9 @@ pub(super) enum Allocation {
 }
 
 /// Creates the engine, with a pool of `slots` if the machine allows it.
-pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
+pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, AllocationStrategy)> {
     let mut pool = PoolingAllocationConfig::new();
-    let totals = PoolCapacity::of(slots);
+    let totals = PoolCapacity::for_slots(slots);
     pool.total_component_instances(slots)
         .total_core_instances(totals.core_instances)
         .total_memories(totals.memories)
@@ -61,21 +73,64 @@ pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, Allocation)> {
     let mut pooled = config();
     pooled.allocation_strategy(pool);
     match Engine::new(&pooled) {
-        Ok(engine) => Ok((engine, Allocation::Pool)),
+        Ok(engine) => Ok((engine, AllocationStrategy::Pool)),
         Err(error) => {
             tracing::warn!(reason = %error, "no room for a pool of instances; allocating on demand");
-            Ok((Engine::new(&config())?, Allocation::OnDemand))
+            Ok((Engine::new(&config())?, AllocationStrategy::OnDemand))
         }
     }
+}
+
+struct HostIo;
+
+impl HasData for HostIo {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<StoreData>> {
+    let mut linker = Linker::new(engine);
+    let l = &mut linker;
+    io::error::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    io::poll::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    io::streams::add_to_linker::<StoreData, HostIo>(l, |s| s.ctx().table)?;
+    clocks::wall_clock::add_to_linker::<StoreData, WasiClocks>(l, StoreData::clocks)?;
+    clocks::monotonic_clock::add_to_linker::<StoreData, WasiClocks>(l, StoreData::clocks)?;
+    random::random::add_to_linker::<StoreData, HasRandom>(l, hostcalls::random::random_budget)?;
+    random::insecure::add_to_linker::<StoreData, HasRandom>(l, hostcalls::random::random_budget)?;
+    random::insecure_seed::add_to_linker::<StoreData, WasiRandom>(l, |s| s.ctx().ctx.random())?;
+    cli::exit::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::environment::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stdin::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stdout::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::stderr::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_input::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_output::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stdin::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stdout::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    cli::terminal_stderr::add_to_linker::<StoreData, WasiCli>(l, StoreData::cli)?;
+    filesystem::types::add_to_linker::<StoreData, WasiFilesystem>(l, StoreData::filesystem)?;
+    filesystem::preopens::add_to_linker::<StoreData, WasiFilesystem>(l, StoreData::filesystem)?;
+    http::outgoing_handler::add_to_linker::<StoreData, HasHttp>(l, StoreData::http_types)?;
+    http::types::add_to_linker::<StoreData, HasHttp>(
+        l,
+        &LinkOptions::default().into(),
+        StoreData::http_types,
+    )?;
+    l.instance("cofferdam:connector/types@0.1.0")?;
+    hostcalls::connector::link_call(&mut l.instance("cofferdam:connector/call@0.1.0")?)?;
+    hostcalls::connector::link_credential(&mut l.instance("cofferdam:connector/credential@0.1.0")?)?;
+    hostcalls::log::link(&mut l.instance("cofferdam:connector/log@0.1.0")?)?;
+    Ok(linker)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use super::*;
 
     #[test]
-    fn packages_are_validated_with_the_features_of_the_engine() {
+    fn packages_are_validated_with_the_engines_features() {
         let (engine, _) = new(2).unwrap();
         let expected = FEATURES.union(wasmparser::WasmFeatures::MULTI_MEMORY);
         assert_eq!(engine.get_wasm_features(), expected);

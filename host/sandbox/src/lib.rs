@@ -1,34 +1,27 @@
 //! The sandbox: compiles verified packages, runs one attempt at a time in a fresh store, and classifies every
 //! ending. It is the only directory that names wasmtime.
 
-mod account;
+mod adapter;
 mod attempt;
-mod bridge;
 mod cache;
 mod compile;
+mod compile_cache;
 mod compile_limits;
-mod components;
 mod engine;
-mod entry;
-mod gates;
-mod limiter;
-mod link;
+mod hostcalls;
 mod load;
 mod memory;
+mod operation_fn;
 mod outcome;
-mod parser;
+mod pool_quota;
 #[cfg(test)]
-mod reference;
-mod refused;
-mod room;
-mod state;
+mod reference_tests;
 mod stdio;
+mod store_data;
 #[cfg(test)]
 mod surface_tests;
-mod trap_table;
 mod traps;
 mod values;
-mod words;
 mod worker;
 mod yield_hook;
 
@@ -44,49 +37,38 @@ use cofferdam_model::trust::Verified;
 use wasmtime::component::{Component, Linker};
 
 pub use attempt::{Attempt, AttemptEnd, AttemptTime, run};
-pub use compile::Compiler;
+pub use compile::{Compiler, PackageParser};
+pub use compile_cache::CodeStore;
 pub use compile_limits::CompileLimits;
-pub use components::CodeStore;
-pub use gates::guards::{Guards, RateDelay, RateGuard};
-pub use gates::http::EgressSettings;
-pub use gates::ledger::AbortedRequest;
-pub use gates::log::SuppressedLines;
-pub use gates::unkeyed::UnkeyedWatch;
+pub use hostcalls::attempt_log::AbortedRequest;
+pub use hostcalls::guards::{AttemptGuards, RateDelay, RateGuard};
+pub use hostcalls::http::EgressSettings;
+pub use hostcalls::log::SuppressedLines;
+pub use hostcalls::request_observer::UnkeyedWatch;
 pub use load::{ExportedOperation, LoadError, LoadedConnector};
 
 pub use values::{EncodedArguments, ResultFormat, json_fields_over, json_size_over, literal_fits};
 pub use worker::{COMPILE_WORKER_ARG, compile_worker};
 
-use bridge::WrapScope;
-use components::CompileCache;
-pub use parser::PackageParser;
-use room::{PoolCapacity, PoolQuota};
-pub use room::{PoolNeeds, PoolPermit};
+use compile_cache::CompileCache;
+use pool_quota::{PoolCapacity, PoolQuota};
+pub use pool_quota::{PoolNeeds, PoolPermit};
 use worker::WorkerForm;
 
 /// The compiler and runner of connectors.
 pub struct Sandbox {
-    linker: Linker<state::StoreData>,
+    linker: Linker<store_data::StoreData>,
     parser: Arc<PackageParser>,
     components: Arc<CompileCache>,
     egress: EgressSettings,
-    rooms: PoolQuota,
+    pool_quota: PoolQuota,
 }
 
-/// The size limit for compiling a component twice. Components up to this many bytes are compiled as they are
-/// and wrapped if they have lists, so that operations without lists avoid the bridge's 5 us. For larger ones
-/// the second compile and instantiation cost more than that saves, so all their operations go through the
-/// bridge.
-const TWICE_BYTES: usize = 1024 * 1024;
-
-/// The compiled forms of one connector.
-enum EngineVariants {
-    /// As it is.
-    Plain(Component),
-    /// Wrapped by the bridge, every operation of it.
-    Bridged(Component),
-    /// Both; the wrapped one is for the operations with lists.
-    Both { plain: Component, bridged: Component },
+/// A compiled connector, in the form in which all its operations are called.
+struct CompiledConnector {
+    component: Component,
+    /// True if it is wrapped by the adapter.
+    is_adapted: bool,
 }
 
 /// The reason why a package did not become a connector.
@@ -131,7 +113,7 @@ impl PackageOpener {
     /// then.
     fn has_code(&self, bytes: &[u8]) -> bool {
         let digest = Digest::sha256(bytes);
-        self.components.has_code(&[digest, bridge::cache_key(&digest)])
+        self.components.has_code(&[digest, adapter::cache_key(&digest)])
     }
 }
 
@@ -151,10 +133,16 @@ impl Sandbox {
                 .with_source(error.to_string())
         };
         let (engine, _) = engine::new(slots).map_err(broken)?;
-        let linker = link::linker(&engine).map_err(broken)?;
+        let linker = engine::linker(&engine).map_err(broken)?;
         let parser = Arc::new(PackageParser::new(compiler.clone(), limits.clone())?);
         let components = Arc::new(CompileCache::new(engine, compiler, limits, store, clock)?);
-        Ok(Self { linker, parser, components, egress, rooms: PoolQuota::new(PoolCapacity::of(slots)) })
+        Ok(Self {
+            linker,
+            parser,
+            components,
+            egress,
+            pool_quota: PoolQuota::new(PoolCapacity::for_slots(slots)),
+        })
     }
 
     /// Makes a verified package runnable: from cached code if there is some, else by compiling it. `proof`
@@ -171,9 +159,9 @@ impl Sandbox {
         let mut layouts = values::LayoutTable::default();
         let layouts: Vec<_> =
             package.operations().iter().map(|operation| layouts.operation(operation)).collect();
-        let variants = self.variants(package, &layouts).await.map_err(SandboxError::Compile)?;
-        let egress = self.egress.for_connector(package.manifest());
-        let connector = LoadedConnector::new(&self.linker, &variants, package, layouts, egress)
+        let compiled = self.compiled(package, &layouts).await.map_err(SandboxError::Compile)?;
+        let egress = self.egress.client(package.manifest());
+        let connector = LoadedConnector::new(&self.linker, &compiled, package, layouts, egress)
             .map_err(SandboxError::Load)?;
         Ok(Arc::new(connector))
     }
@@ -188,40 +176,27 @@ impl Sandbox {
         self.egress.client(manifest)
     }
 
-    /// Returns the component as it is and, if its operations have lists, wrapped; a large one only wrapped.
-    async fn variants(
+    /// Compiles a connector: wrapped by the adapter if one of its operations has lists in its types, else as it is.
+    async fn compiled(
         &self,
         package: &Package,
         layouts: &[values::OperationLayout],
-    ) -> Result<EngineVariants, HostError> {
-        let plain = || self.components.get(package.digest(), WorkerForm::Plain, package.bytes());
-        if !layouts.iter().any(values::OperationLayout::has_lists) {
-            return Ok(EngineVariants::Plain(plain().await?));
-        }
-        let key = bridge::cache_key(package.digest());
-        let wrapped = |scope| self.components.get(&key, WorkerForm::Wrapped(scope), package.bytes());
-        let slow = |error: &HostError| {
-            let reason = std::error::Error::source(error).map_or(error.to_string(), ToString::to_string);
-            tracing::warn!(component = %package.digest(), reason, "lists are passed slowly: no bridge");
-        };
-        if package.bytes().len() > TWICE_BYTES {
-            return match wrapped(WrapScope::All).await {
-                Ok(bridged) => Ok(EngineVariants::Bridged(bridged)),
-                Err(error) => {
-                    slow(&error);
-                    Ok(EngineVariants::Plain(plain().await?))
+    ) -> Result<CompiledConnector, HostError> {
+        if layouts.iter().any(values::OperationLayout::has_lists) {
+            let key = adapter::cache_key(package.digest());
+            match self.components.get(&key, WorkerForm::Adapted, package.bytes()).await {
+                Ok(component) => return Ok(CompiledConnector { component, is_adapted: true }),
+                // It cannot be wrapped, and without the adapter its calls are only slower.
+                Err(error) if error.kind() == HostErrorKind::Validation => {
+                    let reason =
+                        std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+                    tracing::warn!(component = %package.digest(), reason, "lists are passed slowly: no adapter");
                 }
-            };
-        }
-        let plain = plain().await?;
-        match wrapped(WrapScope::Lists).await {
-            Ok(bridged) => Ok(EngineVariants::Both { plain, bridged }),
-            // A missing wrapper only makes calls slower.
-            Err(error) => {
-                slow(&error);
-                Ok(EngineVariants::Plain(plain))
+                Err(error) => return Err(error),
             }
         }
+        let component = self.components.get(package.digest(), WorkerForm::Plain, package.bytes()).await?;
+        Ok(CompiledConnector { component, is_adapted: false })
     }
 
     /// Opens the package `bytes`, parsed by the compile worker unless it has compiled the same bytes before.
@@ -241,18 +216,18 @@ impl Sandbox {
     }
 
     /// Returns room for an instance with these needs, if there is some now.
-    pub fn try_room(&self, needs: PoolNeeds) -> Option<PoolPermit<'_>> {
-        self.rooms.try_take(needs)
+    pub fn try_pool_permit(&self, needs: PoolNeeds) -> Option<PoolPermit<'_>> {
+        self.pool_quota.try_take(needs)
     }
 
     /// Waits in turn for room for an instance with these needs; returns none only if the host is gone.
-    pub async fn room(&self, needs: PoolNeeds) -> Option<PoolPermit<'_>> {
-        self.rooms.take(needs).await
+    pub async fn pool_permit(&self, needs: PoolNeeds) -> Option<PoolPermit<'_>> {
+        self.pool_quota.take(needs).await
     }
 
     /// Removes the cached data of a package that was removed.
     pub fn forget(&self, digest: &Digest) {
         self.components.forget(digest);
-        self.components.forget(&bridge::cache_key(digest));
+        self.components.forget(&adapter::cache_key(digest));
     }
 }

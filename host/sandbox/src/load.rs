@@ -6,26 +6,25 @@ use std::sync::Arc;
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
 use cofferdam_core::limits;
-use cofferdam_egress::egress::ReadOnly;
+use cofferdam_egress::egress::{EgressClient, ReadOnly};
 use cofferdam_model::package::{OperationSignature, Package};
 use serde_json::Value;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
-use super::EngineVariants;
-use super::bridge::{self, WrapScope};
-use super::entry::OperationFn;
-use super::gates::http::EgressGate;
-use super::gates::sockets;
-use super::limiter::GrowthRefusal;
-use super::room::PoolNeeds;
-use super::state::StoreData;
+use super::CompiledConnector;
+use super::adapter;
+use super::hostcalls::sockets;
+use super::memory::GrowthRefusal;
+use super::operation_fn::OperationFn;
+use super::pool_quota::PoolNeeds;
+use super::store_data::StoreData;
 use super::values::{ArgumentError, EncodedArguments, OperationLayout};
 
 /// A verified connector, compiled, linked and resolved: immutable, shared by all its calls.
 pub struct LoadedConnector {
-    operations: HashMap<String, ExportedOperation>,
-    egress: EgressGate,
+    operations: HashMap<String, Arc<ExportedOperation>>,
+    egress: EgressClient,
     excess: Option<LimitHit>,
 }
 
@@ -49,47 +48,37 @@ pub struct LoadError(String);
 impl LoadedConnector {
     pub(super) fn new(
         linker: &Linker<StoreData>,
-        variants: &EngineVariants,
+        compiled: &CompiledConnector,
         package: &Package,
         layouts: Vec<OperationLayout>,
-        egress: EgressGate,
+        egress: EgressClient,
     ) -> Result<Self, LoadError> {
         let text = |error: &dyn fmt::Display| {
             LoadError(cofferdam_core::failure::sanitize_line(&error.to_string(), 500))
         };
-        let pre = |component: &Component| {
-            linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))
-        };
-        let (plain, bridged, scope) = match variants {
-            EngineVariants::Plain(plain) => (Some(pre(plain)?), None, WrapScope::Lists),
-            EngineVariants::Bridged(bridged) => (None, Some(pre(bridged)?), WrapScope::All),
-            EngineVariants::Both { plain, bridged } => {
-                (Some(pre(plain)?), Some(pre(bridged)?), WrapScope::Lists)
-            }
-        };
-        let excess = excess(variants, package)?;
+        let CompiledConnector { component, is_adapted } = compiled;
+        let pre = linked(linker, component).map_err(|error| text(&format_args!("{error:#}")))?;
+        let excess = excess(compiled, package)?;
+        let needs = PoolNeeds::for_component(component);
         let manifest = Arc::new(package.manifest().clone());
         let mut operations = HashMap::with_capacity(layouts.len());
         for (at, (operation, layout)) in package.operations().iter().zip(layouts).enumerate() {
-            let through_bridge = bridged.as_ref().filter(|_| scope.includes(&layout));
-            let (pre, entry) = match (through_bridge, &plain) {
-                (Some(pre), _) => (pre, OperationFn::bridged(pre.component(), at, layout)),
-                (None, Some(pre)) => (pre, OperationFn::plain(pre.component(), operation, layout)),
-                (None, None) => return Err(missing(operation)),
+            let entry = match is_adapted {
+                true => OperationFn::adapted(component, at, layout),
+                false => OperationFn::plain(component, operation, layout),
             };
             let entry = entry.ok_or_else(|| missing(operation))?;
-            let needs = PoolNeeds::of(pre.component());
             let (operation, name) = (operation.clone(), operation.name().json());
-            let read_only = ReadOnly::of(&manifest, name).map(Arc::new);
+            let read_only = ReadOnly::for_operation(&manifest, name).map(Arc::new);
             let exported =
                 ExportedOperation { operation, name: name.into(), pre: pre.clone(), needs, entry, read_only };
-            operations.insert(name.to_owned(), exported);
+            operations.insert(name.to_owned(), Arc::new(exported));
         }
         Ok(Self { operations, egress, excess })
     }
 
     /// Returns the operation with this name, as callers write it.
-    pub fn operation(&self, name: &str) -> Option<&ExportedOperation> {
+    pub fn operation(&self, name: &str) -> Option<&Arc<ExportedOperation>> {
         self.operations.get(name)
     }
 
@@ -103,7 +92,7 @@ impl LoadedConnector {
         self.excess.map_or(Ok(()), |hit| Err(GrowthRefusal(hit)))
     }
 
-    pub(super) fn egress(&self) -> &EgressGate {
+    pub(super) fn egress(&self) -> &EgressClient {
         &self.egress
     }
 }
@@ -170,11 +159,9 @@ fn linked(linker: &Linker<StoreData>, component: &Component) -> wasmtime::Result
 
 /// Returns the first number of parts that is above its limit. It is known before the component is
 /// instantiated.
-fn excess(variants: &EngineVariants, package: &Package) -> Result<Option<LimitHit>, LoadError> {
-    let (component, bridges) = match variants {
-        EngineVariants::Plain(plain) | EngineVariants::Both { plain, .. } => (plain, 0),
-        EngineVariants::Bridged(bridged) => (bridged, bridge::MEMORIES),
-    };
+fn excess(compiled: &CompiledConnector, package: &Package) -> Result<Option<LimitHit>, LoadError> {
+    let CompiledConnector { component, is_adapted } = compiled;
+    let added = if *is_adapted { adapter::MEMORIES } else { 0 };
     let required = component
         .resources_required()
         .ok_or_else(|| LoadError("the component leaves open which modules it is made of".into()))?;
@@ -183,7 +170,7 @@ fn excess(variants: &EngineVariants, package: &Package) -> Result<Option<LimitHi
         (
             LimitKind::Memories,
             limits::MEMORIES,
-            u64::from(required.num_memories).saturating_sub(bridges as u64),
+            u64::from(required.num_memories).saturating_sub(added as u64),
         ),
         (LimitKind::Tables, limits::TABLES, u64::from(required.num_tables)),
     ];

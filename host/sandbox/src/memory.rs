@@ -2,16 +2,19 @@
 //!
 //! A guest can fill more than linear memories and tables: methods, paths, header fields, bodies in transit,
 //! output and handles are kept by the host. Each is charged to the attempt before it is stored, and released
-//! with it. Prices are upper bounds of the allocator's cost, found by measuring (`tests/hoards.rs` checks
+//! with it. Prices are upper bounds of the allocator's cost, found by measuring (`tests/host_memory.rs` checks
 //! them).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cofferdam_core::failure::{LimitHit, LimitKind};
+use cofferdam_core::limits;
+use wasmtime::ResourceLimiter;
 
-use super::gates::ledger::{AttemptLog, Termination};
-use super::limiter::GrowthRefusal;
+use super::adapter;
+use super::hostcalls::attempt_log::{AttemptLog, Termination};
 
 /// Bytes that a handle on a host resource costs: its entry in the tables, and the object behind it without the data
 /// that is charged by length.
@@ -121,7 +124,7 @@ impl MemoryCharge {
     ///
     /// # Errors
     /// The attempt has less left, which ends it.
-    pub(super) fn of(ledger: &Arc<AttemptLog>, bytes: u64) -> Result<Self, GrowthRefusal> {
+    pub(super) fn try_new(ledger: &Arc<AttemptLog>, bytes: u64) -> Result<Self, GrowthRefusal> {
         let charge = Self::empty(ledger);
         charge.add(bytes)?;
         Ok(charge)
@@ -173,16 +176,103 @@ impl AttemptLog {
     }
 }
 
+/// The charges of one store's objects, by the number of the object's handle in the host's table. Numbers are
+/// reused for other objects.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryCharges(BTreeMap<u32, Arc<MemoryCharge>>);
+
+impl MemoryCharges {
+    /// Returns the charge of an object; an empty one if it had none.
+    pub(crate) fn get_or_empty(&mut self, rep: u32, ledger: &Arc<AttemptLog>) -> &MemoryCharge {
+        self.0.entry(rep).or_insert_with(|| Arc::new(MemoryCharge::empty(ledger)))
+    }
+
+    /// Removes the charge of an object that was dropped or became part of another one.
+    pub(crate) fn take(&mut self, rep: u32) -> Option<Arc<MemoryCharge>> {
+        self.0.remove(&rep)
+    }
+
+    /// Sets the charge of a new object.
+    pub(crate) fn put(&mut self, rep: u32, charge: Option<Arc<MemoryCharge>>) {
+        match charge {
+            Some(charge) => drop(self.0.insert(rep, charge)),
+            None => drop(self.0.remove(&rep)),
+        }
+    }
+}
+
+/// The bytes that a table element counts as.
+const ELEMENT_BYTES: u64 = 8;
+
+/// The marker error of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the {} limit was hit", .0.limit.name())]
+pub(super) struct GrowthRefusal(pub(super) LimitHit);
+
+/// Charges all memories and tables to the attempt's memory.
+#[derive(Debug)]
+pub(super) struct StoreLimiter {
+    ledger: Arc<AttemptLog>,
+    grows: u64,
+}
+
+impl StoreLimiter {
+    pub(super) fn new(ledger: Arc<AttemptLog>) -> Self {
+        Self { ledger, grows: 0 }
+    }
+
+    /// Returns the number of growths of existing memories. A memory that starts empty counts from its second
+    /// growth.
+    pub(super) fn grows(&self) -> u64 {
+        self.grows
+    }
+
+    fn grow(&self, current: u64, desired: u64) -> wasmtime::Result<bool> {
+        self.ledger.memory().grow(desired.saturating_sub(current))?;
+        Ok(true)
+    }
+}
+
+impl ResourceLimiter for StoreLimiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let may = self.grow(current as u64, desired as u64)?;
+        self.grows = self.grows.saturating_add(u64::from(current > 0));
+        Ok(may)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        self.grow(
+            (current as u64).saturating_mul(ELEMENT_BYTES),
+            (desired as u64).saturating_mul(ELEMENT_BYTES),
+        )
+    }
+
+    fn instances(&self) -> usize {
+        limits::INSTANCES + adapter::INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        limits::TABLES
+    }
+
+    fn memories(&self) -> usize {
+        limits::MEMORIES + adapter::MEMORIES
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use cofferdam_core::failure::LimitKind;
+
     use super::*;
 
     #[test]
     fn charges_and_growth_share_one_budget() {
         let ledger = Arc::new(AttemptLog::new(1_000));
         ledger.memory().grow(400).unwrap();
-        let charge = MemoryCharge::of(&ledger, 300).unwrap();
+        let charge = MemoryCharge::try_new(&ledger, 300).unwrap();
         charge.add(200).unwrap();
         assert_eq!((ledger.memory().room(), charge.bytes()), (100, 500));
         charge.set(50).unwrap();
@@ -195,12 +285,28 @@ mod tests {
     #[test]
     fn a_charge_above_the_budget_ends_the_attempt() {
         let ledger = Arc::new(AttemptLog::new(1_000));
-        let charge = MemoryCharge::of(&ledger, 600).unwrap();
+        let charge = MemoryCharge::try_new(&ledger, 600).unwrap();
         let GrowthRefusal(hit) = charge.add(401).unwrap_err();
         assert_eq!((hit.limit, hit.configured, hit.used), (LimitKind::Memory, 1_000, 1_001));
         assert_eq!((charge.bytes(), ledger.memory().room()), (600, 400), "a refused charge takes nothing");
-        assert_eq!(ledger.verdict(), Some(Termination::Limit(hit)));
+        assert_eq!(ledger.termination(), Some(Termination::Limit(hit)));
         assert!(charge.add(u64::MAX).is_err(), "no sum overflows");
         assert_eq!(ledger.memory().hit(), Some(hit), "the first refusal is the one that is reported");
+    }
+    #[test]
+    fn many_memories_and_tables_share_one_budget() {
+        let ledger = Arc::new(AttemptLog::new(1_000));
+        let mut limiter = StoreLimiter::new(Arc::clone(&ledger));
+        assert!(limiter.memory_growing(0, 400, None).unwrap());
+        assert!(limiter.memory_growing(0, 300, None).unwrap());
+        assert!(limiter.table_growing(0, 30, None).unwrap());
+        assert_eq!(ledger.memory().peaks(), (940, 0));
+        assert_eq!(limiter.grows(), 0);
+        assert!(limiter.memory_growing(400, 450, None).unwrap());
+        assert_eq!(limiter.grows(), 1);
+        assert!(limiter.memory_growing(450, 550, None).is_err());
+        assert_eq!(limiter.grows(), 1, "what is refused is no growth");
+        let hit = ledger.memory().hit().unwrap();
+        assert_eq!((hit.limit, hit.configured, hit.used), (LimitKind::Memory, 1_000, 1_090));
     }
 }

@@ -15,8 +15,8 @@ use cofferdam_core::secret::{Scanner, SecretMatch};
 use cofferdam_egress::egress::remedy;
 use serde_json::Value;
 
-use super::gates::ledger::{AttemptLog, Termination};
-use super::limiter::GrowthRefusal;
+use super::hostcalls::attempt_log::{AttemptLog, Termination};
+use super::memory::GrowthRefusal;
 use super::traps::CallEnding;
 use super::values::{DecodeError, DecodedResult, ResultFormat};
 
@@ -24,7 +24,7 @@ use super::values::{DecodeError, DecodedResult, ResultFormat};
 const DETAIL_CHARS: usize = 2_000;
 
 /// Returns the failure for a gate's verdict, or the host's own error if that is the verdict.
-pub(super) fn of_verdict(
+pub(super) fn from_termination(
     context: &FailureContext,
     verdict: Termination,
     ledger: &AttemptLog,
@@ -45,7 +45,7 @@ pub(super) fn of_verdict(
 }
 
 /// The failure for a guest that was ended by an error.
-pub(super) fn of_ending(context: &FailureContext, ending: CallEnding) -> Failure {
+pub(super) fn from_call_ending(context: &FailureContext, ending: CallEnding) -> Failure {
     match ending {
         CallEnding::Limit(hit) => Failure::resource_limit_exceeded(context, hit),
         CallEnding::Fault(fault) => Failure::connector_runtime_error(context, fault),
@@ -54,7 +54,7 @@ pub(super) fn of_ending(context: &FailureContext, ending: CallEnding) -> Failure
 
 /// Returns the guest's value, or the failure that it reports. Neither passes with a secret in it: a guest
 /// holds none, but a service may have given it one in a form that the gate's search does not know.
-pub(super) fn of_result<A: ResultFormat>(
+pub(super) fn from_result<A: ResultFormat>(
     context: &FailureContext,
     result: Result<DecodedResult<A>, DecodeError>,
     ledger: &AttemptLog,
@@ -73,7 +73,7 @@ pub(super) fn of_result<A: ResultFormat>(
     };
     match result {
         Ok(DecodedResult::Value(value)) => Ok(value),
-        Ok(DecodedResult::Failure(failure)) => Err(of_guest_failure(context, &failure, ledger, scanner)),
+        Ok(DecodedResult::Failure(failure)) => Err(guest_failure(context, &failure, ledger, scanner)),
         Err(DecodeError::TooLong(used)) => over(LimitKind::Payload, limits::PAYLOAD_BYTES, used),
         Err(DecodeError::TooLarge) => {
             over(LimitKind::HostTransfer, limits::RESULT_BYTES, limits::RESULT_BYTES as u64 + 1)
@@ -106,7 +106,7 @@ fn secret_in<A: ResultFormat>(
 }
 
 /// Returns the failure that the guest reports, from the contract's variant as JSON.
-fn of_guest_failure(
+fn guest_failure(
     context: &FailureContext,
     failure: &Value,
     ledger: &AttemptLog,
@@ -119,10 +119,10 @@ fn of_guest_failure(
     let record = FailureFields(record);
     let failure = match case.as_str() {
         "upstream" => match record.number("status") {
-            Some(status) => of_upstream(context, status, record, ledger),
+            Some(status) => upstream_failure(context, status, record, ledger),
             None => return malformed(),
         },
-        "network" => of_network(context, record, ledger),
+        "network" => network_failure(context, record, ledger),
         "invalid_input" => {
             let fault = RuntimeFault::InputInvalid {
                 field: record.text("field"),
@@ -150,7 +150,7 @@ fn of_guest_failure(
     }
 }
 
-fn of_upstream(
+fn upstream_failure(
     context: &FailureContext,
     status: u16,
     record: FailureFields<'_>,
@@ -168,7 +168,7 @@ fn of_upstream(
     Failure::external_api_error(context, fault)
 }
 
-fn of_network(context: &FailureContext, record: FailureFields<'_>, ledger: &AttemptLog) -> Failure {
+fn network_failure(context: &FailureContext, record: FailureFields<'_>, ledger: &AttemptLog) -> Failure {
     let claimed = record.0.get("phase").and_then(Value::as_str);
     let claimed = PHASES.into_iter().find(|phase| Some(phase.name()) == claimed);
     let fault = match ledger.fault(claimed) {

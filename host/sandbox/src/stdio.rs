@@ -17,8 +17,8 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use super::gates::ledger::AttemptLog;
-use super::limiter::GrowthRefusal;
+use super::hostcalls::attempt_log::AttemptLog;
+use super::memory::GrowthRefusal;
 
 /// One captured stream; clones share it.
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_are_kept_and_the_others_counted() {
+    fn the_last_bytes_are_kept_and_the_rest_counted() {
         let ledger = Arc::new(AttemptLog::new(1024 * 1024));
         let capture = StdioCapture::new(&ledger);
         assert_eq!(capture.tail(100, None), None);

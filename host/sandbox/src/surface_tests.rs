@@ -15,11 +15,11 @@ use cofferdam_model::package::{ConnectorDocs, ImportDeclaration, ImportStatus, e
 use wasmtime::component::Component;
 use wit_parser::{InterfaceId, Resolve};
 
-#[path = "../../model/src/package/fixture.rs"]
+#[path = "../../model/src/package/fixture_tests.rs"]
 #[allow(dead_code, reason = "the package's own tests use the rest")]
 mod fixture;
 
-use super::{engine, link};
+use super::engine;
 
 const COMMITTED: &str = "../../tests/surface.txt";
 
@@ -37,7 +37,7 @@ struct Probed {
 }
 
 #[test]
-fn the_surface_is_what_is_committed_and_not_one_function_more() {
+fn the_guest_surface_matches_the_committed_list() {
     let probed = probe_everything();
     let reachable: BTreeSet<String> = probed
         .iter()
@@ -60,7 +60,7 @@ fn the_surface_is_what_is_committed_and_not_one_function_more() {
 }
 
 #[test]
-fn what_is_not_for_guests_does_not_link_and_is_refused_before_it_could() {
+fn forbidden_interfaces_neither_link_nor_import() {
     let probed = probe_everything();
     let of = |start: &str| probed.iter().filter(|it| it.interface.starts_with(start)).collect::<Vec<_>>();
     for never in [
@@ -107,7 +107,7 @@ fn standing(interface: &str) -> ImportStatus {
 
 fn probe_everything() -> Vec<Probed> {
     let (engine, _) = engine::new(4).unwrap();
-    let linker = link::linker(&engine).unwrap();
+    let linker = engine::linker(&engine).unwrap();
     let mut probed = Vec::new();
     for wit in [runtime_wit(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit")] {
         let mut resolve = Resolve { all_features: true, ..Resolve::default() };

@@ -20,7 +20,6 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
 
-use super::bridge::WrapScope;
 use super::compile_limits::CompileBudget;
 use super::{compile, engine};
 
@@ -38,7 +37,7 @@ pub(super) struct WorkerProgram {
 
 /// The start of a request. It changes with the request's format, so that a worker of another version reports
 /// the mismatch.
-const MARK: [u8; 8] = *b"coffcmp4";
+const MAGIC: [u8; 8] = *b"coffcmp4";
 
 /// The longest reason that is read from a worker, in bytes.
 const REASON_BYTES: u64 = 4 * 1024;
@@ -71,17 +70,16 @@ pub(super) enum WorkerTask {
 pub(super) enum WorkerForm {
     /// As it is.
     Plain,
-    /// Wrapped by the bridge.
-    Wrapped(WrapScope),
+    /// Wrapped by the adapter.
+    Adapted,
 }
 
 impl WorkerTask {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 4] = [
         Self::ParsePackage,
         Self::ParseComponent,
         Self::Compile(WorkerForm::Plain),
-        Self::Compile(WorkerForm::Wrapped(WrapScope::Lists)),
-        Self::Compile(WorkerForm::Wrapped(WrapScope::All)),
+        Self::Compile(WorkerForm::Adapted),
     ];
 
     /// Returns its number in a request.
@@ -170,7 +168,7 @@ pub(crate) async fn run(
     if status.success() {
         return Ok(code);
     }
-    Err(why(status, &sanitize_line(&String::from_utf8_lossy(&reason), 500), task, &budget))
+    Err(exit_error(status, &sanitize_line(&String::from_utf8_lossy(&reason), 500), task, &budget))
 }
 
 fn unread(error: std::io::Error) -> HostError {
@@ -178,7 +176,7 @@ fn unread(error: std::io::Error) -> HostError {
 }
 
 /// Returns the reason why a worker ended without code.
-fn why(status: ExitStatus, reason: &str, task: WorkerTask, budget: &CompileBudget) -> HostError {
+fn exit_error(status: ExitStatus, reason: &str, task: WorkerTask, budget: &CompileBudget) -> HostError {
     let signal = status.signal();
     let refused = |bound: &str, asked: String| refused(task, budget, bound, asked);
     let memory = || refused("memory", format!("more than {} of memory", mib(budget.memory)));
@@ -241,7 +239,7 @@ fn header(task: WorkerTask, budget: &CompileBudget, confined: bool) -> [u8; HEAD
     let mut header = [0u8; HEADER_BYTES];
     let numbers =
         [budget.memory, budget.cpu_seconds, task.number(), u64::from(confined)].map(u64::to_le_bytes);
-    let bytes = std::iter::once(MARK).chain(numbers).flatten();
+    let bytes = std::iter::once(MAGIC).chain(numbers).flatten();
     header.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     header
 }
@@ -249,7 +247,7 @@ fn header(task: WorkerTask, budget: &CompileBudget, confined: bool) -> [u8; HEAD
 /// Returns the bounds, the task and whether the worker confines itself, from a request's header; none if it
 /// is of another version.
 fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, WorkerTask, bool)> {
-    let rest = header.strip_prefix(&MARK)?;
+    let rest = header.strip_prefix(&MAGIC)?;
     let (memory, rest) = rest.split_first_chunk::<8>()?;
     let (cpu_seconds, rest) = rest.split_first_chunk::<8>()?;
     let (task, rest) = rest.split_first_chunk::<8>()?;
@@ -318,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_its_bounds_and_task_and_other_bytes_none() {
+    fn a_request_header_carries_its_bounds_and_task() {
         let budget = CompileBudget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
         for task in WorkerTask::ALL {
             for confined in [true, false] {
@@ -329,10 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn every_way_a_worker_ends_is_told_apart() {
+    fn every_worker_exit_is_distinguished() {
         let budget = CompileBudget { memory: 1 << 30, cpu_seconds: 20, wall: Duration::ZERO, output: 0 };
         let task = WorkerTask::Compile(WorkerForm::Plain);
-        let ended = |raw: i32| why(ExitStatus::from_raw(raw), "because", task, &budget);
+        let ended = |raw: i32| exit_error(ExitStatus::from_raw(raw), "because", task, &budget);
         let exit = |code: i32| ended(code << 8);
         assert_eq!(exit(INVALID).kind(), HostErrorKind::Validation);
         for code in [1, 127, OTHER_VERSION, FAILED] {

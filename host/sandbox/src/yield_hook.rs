@@ -15,7 +15,7 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::limits;
 use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
 
-use super::state::StoreData;
+use super::store_data::StoreData;
 
 /// The longest time that a guest holds its thread with host calls.
 const YIELD_INTERVAL: Duration = Duration::from_millis(1);
@@ -82,7 +82,7 @@ mod tests {
     use cofferdam_core::clock::SystemClock;
 
     #[test]
-    fn time_that_the_guest_waited_is_not_counted() {
+    fn time_outside_a_poll_is_not_counted() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let long_ago = clock.now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
         let poll_start = PollStart::new(long_ago);

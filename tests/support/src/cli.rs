@@ -1,4 +1,4 @@
-//! The command line as a test runs it: an environment of its own, and output that must be looked at.
+//! The command line in tests: a separate environment, and output that must be checked.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// How to run the binary.
+/// The settings for running the binary.
 #[derive(Debug, Clone)]
 pub struct Cli {
     program: PathBuf,
@@ -47,10 +47,10 @@ impl Cli {
     ///
     /// # Panics
     /// It cannot be started.
-    pub fn run(&self, args: &[impl AsRef<OsStr>]) -> Ran {
+    pub fn run(&self, args: &[impl AsRef<OsStr>]) -> CommandResult {
         let output = self.command(args).output().expect("the binary starts");
         let line = args.iter().map(|arg| arg.as_ref().to_string_lossy().into_owned()).collect::<Vec<_>>();
-        Ran {
+        CommandResult {
             line: line.join(" "),
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -59,10 +59,10 @@ impl Cli {
     }
 }
 
-/// What a command did. It has to be looked at.
+/// The result of a command, which must be checked.
 #[must_use]
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct CommandResult {
     /// The arguments.
     pub line: String,
     /// The exit code; none where a signal ended it.
@@ -73,7 +73,7 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Ran {
+impl CommandResult {
     /// It succeeded; its data.
     ///
     /// # Panics
@@ -107,7 +107,7 @@ impl Ran {
         self
     }
 
-    /// It said `words` on standard error.
+    /// Asserts that standard error contains `words`.
     ///
     /// # Panics
     /// It did not.

@@ -10,9 +10,9 @@ use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-use crate::hasty::Hasty;
+use crate::fast_clock::FastClock;
+use crate::manual_clock::ManualClock;
 use crate::signer::Signer;
-use crate::skipping::Skipping;
 use crate::snapshot::Snapshot;
 
 /// A directory that is removed with the value.
@@ -26,7 +26,7 @@ enum Dir {
     Shared(PathBuf),
 }
 
-/// How the names of shared homes start.
+/// The prefix of the names of shared homes.
 const SHARED: &str = "home-of-";
 
 impl Home {
@@ -50,8 +50,8 @@ impl Home {
         Self { dir: Dir::Own(dir), compiler }
     }
 
-    /// An empty home for a value that lives as long as the process, and that nothing drops: below `base`,
-    /// under the process's number. Homes of processes that are gone are removed first.
+    /// An empty home for a value that lives as long as the process, and that is never dropped: below `base`,
+    /// under the process's number. Homes of ended processes are removed first.
     ///
     /// # Panics
     /// `base` cannot be written.
@@ -69,7 +69,7 @@ impl Home {
         Self { dir: Dir::Shared(dir), compiler: Compiler::child(cofferdam) }
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         match &self.dir {
@@ -81,17 +81,17 @@ impl Home {
     /// A host over it, to be configured further. It does not wait between attempts.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        self.builder_alone().clock(Arc::new(Hasty)).listener(Arc::new(Hasty))
+        self.builder_alone().clock(Arc::new(FastClock)).listener(Arc::new(FastClock))
     }
 
-    /// A host over it whose time is `clock`, and whose steps that keeps: for one call at a time.
+    /// A host over it with the time of `clock`, which records its steps: for one call at a time.
     #[must_use]
-    pub fn builder_at(&self, clock: &Arc<Skipping>) -> HostBuilder {
+    pub fn builder_at(&self, clock: &Arc<ManualClock>) -> HostBuilder {
         let (time, listener) = (Arc::clone(clock), Arc::clone(clock));
         self.builder_alone().clock(time).listener(listener)
     }
 
-    /// A host over it at the machine's own time, to which nobody listens: what benchmarks measure.
+    /// A host over it at the machine's own time, without a listener: for benchmarks.
     #[must_use]
     pub fn builder_alone(&self) -> HostBuilder {
         Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
@@ -137,7 +137,7 @@ impl Home {
         self.keyring().update(change).expect("a keyring that can be written");
     }
 
-    /// Installs `package`, signed by `signer`, with a host of its own.
+    /// Installs `package`, signed by `signer`, with a separate host.
     ///
     /// # Errors
     /// What the install ends with.
@@ -152,7 +152,7 @@ impl Home {
         self.path().join("packages/sha256").join(Digest::sha256(package).to_string()).join("connector.wasm")
     }
 
-    /// What it holds now, without the record: that grows with every call, whatever comes of it.
+    /// Its present contents without the audit log, which grows with every call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let record =

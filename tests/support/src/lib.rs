@@ -1,35 +1,35 @@
-//! What the tests and the tour share: guests built from source, local servers, a hermetic home.
+//! Shared by the tests and the tour: guests built from source, local servers, a hermetic home.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "what a test stands on either holds or ends the test"
+    reason = "a failed assumption ends the test"
 )]
 
 pub mod cli;
-pub mod committed;
-pub mod faulty;
+pub mod fast_clock;
+pub mod faulty_proxy;
+pub mod golden;
 pub mod guests;
-pub mod hasty;
 pub mod home;
+pub mod log_capture;
+pub mod manual_clock;
 pub mod package;
 pub mod process;
-pub mod records;
 pub mod services;
 pub mod signer;
-pub mod skipping;
 pub mod snapshot;
 pub mod traffic;
 pub mod upstream;
 pub mod vault;
 
-pub use cli::{Cli, Ran};
-pub use faulty::{Fault, Faulty};
-pub use hasty::Hasty;
+pub use cli::{Cli, CommandResult};
+pub use fast_clock::FastClock;
+pub use faulty_proxy::{Fault, FaultyProxy};
 pub use home::{Home, connector};
+pub use manual_clock::{ManualClock, RecordedStep};
 pub use signer::Signer;
-pub use skipping::{Kept, Skipping};
 pub use snapshot::Snapshot;
-pub use upstream::{Seen, Turn, Upstream};
+pub use upstream::{ReceivedRequest, ScriptedReply, Upstream};
 pub use vault::MemoryVault;

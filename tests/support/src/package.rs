@@ -32,7 +32,7 @@ pub fn guest_manifest(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The manifest with other hosts, everywhere: what an author would edit to reach another server.
+/// The manifest with other hosts everywhere, like an author's edit to reach another server.
 #[must_use]
 pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
     let line = format!("hosts = {hosts:?}");
@@ -53,8 +53,8 @@ pub fn with_hosts(manifest: &str, hosts: &[String]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The example guest `name` as a package: its component, its manifest with `hosts` instead of its own
-/// where there are any, and the documentation in its WIT.
+/// The example guest `name` as a package: its component, its manifest with `hosts` instead of its own if there
+/// are any, and the documentation in its WIT.
 ///
 /// # Panics
 /// It cannot be built or packed.
@@ -90,7 +90,7 @@ pub fn pack(component: &[u8], manifest: &str) -> Vec<u8> {
     embed(component, manifest, &ConnectorDocs::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The same, unchecked: some bombs cannot even be packed by us, and what a stranger made looks like this.
+/// The same, unchecked: our tool cannot pack some bombs, and a foreign package looks like this.
 #[must_use]
 pub fn pack_unchecked(component: &[u8], manifest: &str) -> Vec<u8> {
     use wasm_encoder::ComponentSection;
@@ -140,7 +140,7 @@ const FAILURE: &str = r#"
   (export $failure "failure" (type $failure-def))
 "#;
 
-/// What makes the core module `$m` a connector with one operation, `run() -> result<_, failure>`.
+/// The adapter that makes the core module `$m` a connector with one operation, `run() -> result<_, failure>`.
 const RUN: &str = r#"
   (core instance $i (instantiate $m))
   (alias core export $i "memory" (core memory $memory))
@@ -148,8 +148,8 @@ const RUN: &str = r#"
     (canon lift (core func $i "run") (memory $memory)))
 "#;
 
-/// A component from the text of its body, which may use the type `$failure`. A body that lifts nothing
-/// itself defines a core module `$m`, whose export `run` becomes the one operation.
+/// A component from the text of its body, which may use the type `$failure`. A body that lifts nothing itself
+/// defines a core module `$m`, whose export `run` becomes the only operation.
 ///
 /// # Panics
 /// The text is not a component's.
@@ -160,7 +160,7 @@ pub fn component(body: &str) -> Vec<u8> {
     wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A component whose one operation, `run`, does nothing, successfully.
+/// A component whose only operation, `run`, does nothing, successfully.
 #[must_use]
 pub fn quiet() -> Vec<u8> {
     component(

@@ -1,4 +1,4 @@
-//! What a process uses: resident memory, threads, open files.
+//! The resources of a process: resident memory, threads, open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

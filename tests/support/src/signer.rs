@@ -40,7 +40,7 @@ impl Signer {
         self.key.to_text().to_string()
     }
 
-    /// A signature file for `package`, saying what its manifest says.
+    /// A signature file for `package` with the data of its manifest.
     ///
     /// # Panics
     /// The bytes are not a package.
@@ -51,7 +51,7 @@ impl Signer {
         self.state(manifest.name(), manifest.version(), package.digest())
     }
 
-    /// A signature file for whatever statement a test wants to make.
+    /// A signature file for any statement that a test makes.
     #[must_use]
     pub fn state(&self, name: &ConnectorName, version: &Version, digest: &Digest) -> Vec<u8> {
         let statement = ReleaseStatement::new(name.clone(), version.clone(), *digest, Timestamp::now());

@@ -1,4 +1,4 @@
-//! What a directory holds, so that a test can say that nothing changed.
+//! The contents of a directory, so that a test can assert that nothing changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use cofferdam_core::digest::Digest;
 pub struct Snapshot(BTreeMap<String, (u32, Option<String>)>);
 
 impl Snapshot {
-    /// What is below `dir` now; a place that does not exist holds nothing.
+    /// The present contents of `dir`; a missing directory is empty.
     ///
     /// # Panics
     /// Something in it cannot be read.

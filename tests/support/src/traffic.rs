@@ -1,4 +1,4 @@
-//! A record of calls that nobody made: many connectors, few failures, some never ended; the same each time.
+//! A generated audit log: many connectors, few failures, some calls without an end; the same each time.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -12,7 +12,7 @@ use cofferdam_audit::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-/// The ends that are no value, the most frequent first; the last is so rare that few calls have it.
+/// The ends without a value, the most frequent first; the last is so rare that few calls have it.
 const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
     (CallStatus::Failure, Some("network_error"), "connection_refused"),
     (CallStatus::Failure, Some("external_api_error"), "status_503"),

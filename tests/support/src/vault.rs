@@ -1,4 +1,4 @@
-//! A vault in memory, and bindings for tests: what a file would hold, without one.
+//! A vault in memory, and bindings for tests, without a file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use cofferdam_egress::vault::{
 use cofferdam_model::manifest::HostGrant;
 use jiff::Timestamp;
 
-/// Bindings in memory. It can be told to refuse writes, or everything.
+/// Bindings in memory. It can refuse writes, or everything.
 #[derive(Default)]
 pub struct MemoryVault {
     now: Mutex<State>,
@@ -45,7 +45,7 @@ impl MemoryVault {
         now.bindings = Arc::new(bindings);
     }
 
-    /// What is bound under a name.
+    /// The binding of a name.
     ///
     /// # Panics
     /// Nothing is.
@@ -65,7 +65,7 @@ impl MemoryVault {
         self.state().locked = locked;
     }
 
-    /// How often it was written.
+    /// The number of writes.
     #[must_use]
     pub fn writes(&self) -> u32 {
         self.state().writes
@@ -127,7 +127,7 @@ pub fn binding(name: &str, material: SecretMaterial, connectors: &[&str], hosts:
     }
 }
 
-/// What stands behind an OAuth binding with a refresh token, and perhaps an access token.
+/// The material of an OAuth binding with a refresh token, and perhaps an access token.
 #[must_use]
 pub fn oauth(token_url: &str, refresh: &str, access: Option<(&str, Option<Timestamp>)>) -> SecretMaterial {
     SecretMaterial::Oauth2 {

@@ -1,4 +1,4 @@
-//! A panic of the writer is an error of what it was doing, and not the end of the record.
+//! A panic of the writer is an error of what it was doing, and not the end of the audit log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! The record in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
+//! The audit log in a SQLite file: one writer thread a host, many commits in one, several hosts at once.
 
 mod at_rest;
 mod caught;
@@ -40,13 +40,13 @@ use super::log::{AuditLog, AuditReader};
 use super::note::NoteSigner;
 use super::order::Order;
 
-/// What a record survives.
+/// The events that an audit log survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// The end of the process, at any instant and however hard. After a power cut the last moments may be missing.
     #[default]
     Process,
-    /// A power cut: every commit is on the disk before anybody hears of it.
+    /// A power cut: every commit is on the disk before it is reported.
     Power,
 }
 
@@ -87,7 +87,7 @@ impl Default for SealedQuota {
 /// The settings of an audit log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// What it survives. Default: [`Durability::Process`].
+    /// The durability. Default: [`Durability::Process`].
     pub durability: Durability,
     /// The maximum wait for another process that holds the file, before an error is returned. Default: 2
     /// seconds.
@@ -117,11 +117,11 @@ impl Default for LogSettings {
 /// The file's name in the home directory.
 const FILE: &str = "audit.db";
 
-/// The record of a host in `audit.db` of its home directory.
+/// The audit log of a host in `audit.db` of its home directory.
 pub struct SqliteLog {
     path: PathBuf,
     lives: PathBuf,
-    // None once the writer is told to end.
+    // None once the writer is stopping.
     orders: Option<Sender<Order>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     // Held here as well: a writer that fails does not make its calls look as if their host were gone.
@@ -129,8 +129,8 @@ pub struct SqliteLog {
 }
 
 impl SqliteLog {
-    /// A record in this directory. Nothing is opened or made before the first order: what is wrong with the file, the
-    /// first call is told.
+    /// An audit log in this directory. Nothing is opened or created before the first command; the first call
+    /// gets the errors of the file.
     ///
     /// # Errors
     /// No thread can be started.

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_missing_is_a_death_only_after_a_while() {
+    fn a_missing_lock_file_means_death_only_later() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("running");
         let mut life = Life::begin(&dir).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_dead_are_swept_unless_they_are_needed() {
+    fn unneeded_files_of_dead_hosts_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let [living, needed, dead, ended] = [(); 4].map(|()| Life::begin(dir.path()).unwrap());
         let names = [&living, &needed, &dead].map(|life| life.name().to_owned());

@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// That the record is another than the one that was opened.
+/// That the audit log is another than the one that was opened.
 pub(super) fn replaced(what: impl std::fmt::Display) -> AuditError {
     AuditError::new(AuditTrouble::Replaced, what)
 }

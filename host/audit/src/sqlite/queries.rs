@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_filter_finds_what_a_look_at_each_call_finds(filter in filters(), limit in 1usize..60) {
+    fn every_filter_matches_a_scan_of_all_calls(filter in filters(), limit in 1usize..60) {
         let mut reader = reader();
         let wanted: Vec<_> = all().iter().filter(|row| fits(&filter, row)).cloned().collect();
         let first: Vec<_> = wanted.iter().take(limit).cloned().collect();
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn statistics_are_those_of_the_calls(filter in filters()) {
+    fn statistics_match_the_calls(filter in filters()) {
         let stats = reader().stats(&filter).unwrap();
         prop_assert_eq!(stats, counted(&filter, all()));
     }
@@ -183,7 +183,7 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
 }
 
 #[test]
-fn no_query_goes_through_a_whole_table() {
+fn no_query_scans_a_whole_table() {
     let connection = schema::open_to_read(&home().join("audit.db")).unwrap();
     let scans =
         [Scan::All, Scan::Open, Scan::Route(1), Scan::Verdict(2), Scan::Pair { verdict: 2, route: 1 }];
@@ -207,7 +207,7 @@ fn no_query_goes_through_a_whole_table() {
 }
 
 #[test]
-fn what_was_counted_once_is_what_is_counted_anew() {
+fn rollups_match_a_recount() {
     let dir = tempfile::tempdir().unwrap();
     traffic::fill(dir.path(), 6_000, 2, until());
     let path = dir.path().join("audit.db");
@@ -254,7 +254,7 @@ fn what_was_counted_once_is_what_is_counted_anew() {
 }
 
 #[test]
-fn the_table_of_all_calls_is_what_it_counts() {
+fn the_calls_table_has_every_call() {
     let connection: Connection = schema::open_to_read(&home().join("audit.db")).unwrap();
     let count: usize = connection.query_row("SELECT count(*) FROM calls", [], |row| row.get(0)).unwrap();
     assert_eq!((count, all().len()), (CALLS, CALLS));

@@ -1,4 +1,4 @@
-//! Reads the record with a connection of its own, which sees all that is committed and holds up no writer.
+//! Reads the audit log with a connection of its own, which sees all that is committed and holds up no writer.
 
 use std::path::{Path, PathBuf};
 

@@ -150,7 +150,7 @@ fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusql
     Ok(())
 }
 
-/// These calls are removed within this transaction, by what prunes the record: they are counted no more.
+/// These calls are removed within this transaction, by what prunes the audit log: they are counted no more.
 pub(super) fn removed(
     connection: &Connection,
     calls: impl IntoIterator<Item = Ended>,
@@ -322,7 +322,7 @@ mod tests {
     use super::{DAY, HOUR, spans};
 
     #[test]
-    fn whole_days_are_days_and_what_is_around_them_hours() {
+    fn spans_are_split_into_days_and_hours() {
         let (h, d) = (HOUR, DAY);
         assert_eq!(spans(i64::MIN, i64::MAX).iter().map(|(span, ..)| *span).collect::<Vec<_>>(), [h, d, h]);
         assert_eq!(spans(d + h, 4 * d + h), [(h, d + h, 2 * d), (d, 2 * d, 4 * d), (h, 4 * d, 4 * d + h)]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::{LogSettings, at_rest};
 use crate::error::{AuditError, AuditTrouble};
@@ -27,7 +27,7 @@ const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 /// The maximum wait of a reader for another process.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// Opens the record for writing; makes it, or brings it to the newest version.
+/// Opens the audit log for writing; makes it, or brings it to the newest version.
 pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, AuditError> {
     make(path)?;
     plain(path)?;
@@ -42,8 +42,7 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     connection.busy_timeout(settings.busy_timeout)?;
     // Before anything is changed in it.
     ours(&connection)?;
-    // Written once into the file, and then only looked at.
-    connection.pragma_update(None, "journal_mode", "wal")?;
+    use_write_ahead_log(&connection, settings.busy_timeout)?;
     // Of this connection alone.
     connection.pragma_update(None, "synchronous", settings.durability.synchronous())?;
     // So that no copy of a text stays behind where a page is split, which pruning would not find.
@@ -68,14 +67,34 @@ pub(super) fn open(path: &Path, settings: &LogSettings) -> Result<Connection, Au
     Ok(connection)
 }
 
-/// Opens the record for reading.
+/// The pause before the database is asked again for write-ahead logging.
+const SWITCH_PAUSE: Duration = Duration::from_millis(5);
+
+/// Switches the database to write-ahead logging, which is written into its file once. While another process does the
+/// same, SQLite reports a busy database at once and does not wait, so the wait is here.
+fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Result<(), AuditError> {
+    let mut left = busy_timeout;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && left >= SWITCH_PAUSE =>
+            {
+                std::thread::sleep(SWITCH_PAUSE);
+                left = left.saturating_sub(SWITCH_PAUSE);
+            }
+            switched => return Ok(switched?),
+        }
+    }
+}
+
+/// Opens the audit log for reading.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     let absent = || AuditError::new(AuditTrouble::Absent, "nothing was recorded yet");
     if !path.try_exists().map_err(AuditError::from_io)? {
         return Err(absent());
     }
     plain(path)?;
-    // Reading takes part in the locks of the file, for which it has to write beside it.
+    // Reading uses the locks of the file, and has to write next to it for that.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .or_else(|_| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY));
@@ -99,8 +118,8 @@ fn for_reading(connection: Connection) -> Result<(Connection, usize), AuditError
     Ok((connection, version))
 }
 
-/// Refuses the file, and those beside it, unless they are this user's alone: SQLite opens them by their names, and
-/// follows links.
+/// Refuses the file, and its companions, unless they are private: SQLite opens them by their names, and follows
+/// links.
 fn plain(path: &Path) -> Result<(), AuditError> {
     check(path)?;
     COMPANIONS.iter().try_for_each(|ending| {
@@ -215,8 +234,8 @@ fn known(version: i64) -> Result<usize, AuditError> {
     }
 }
 
-/// Works off what is in the log beside the file, and empties it: what was overwritten in the file is still there. Not
-/// while somebody reads.
+/// Merges the write-ahead log into the file, and empties it: overwritten data is still in it. Not while a
+/// reader is active.
 pub(super) fn empty_log(connection: &Connection, busy_timeout: Duration) {
     let emptied = connection
         .busy_timeout(Duration::ZERO)

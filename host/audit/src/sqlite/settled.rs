@@ -55,7 +55,7 @@ impl At<'_> {
     }
 
     /// Decides about the key of a call that was cancelled, or whose end was not recorded in time: the call has an end,
-    /// so that what is decided is an entry of the record itself.
+    /// so that what is decided is an entry of the audit log itself.
     fn settle_key(
         &mut self,
         connection: &Connection,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_done_again_by_one_other_call() {
+    fn a_call_is_resumed_by_one_other_call() {
         let home = tempfile::tempdir().unwrap();
         let before = call(None, None);
         left_behind(home.path(), &[&before]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_the_key_of_a_call_that_was_cut_short_does_it_again() {
+    fn the_key_of_an_interrupted_call_resumes_it() {
         let home = tempfile::tempdir().unwrap();
         let before = call(Some("k"), None);
         left_behind(home.path(), &[&before]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_does_nothing_leaves_open_what_it_was_to_do_again() {
+    fn a_call_without_effect_leaves_its_original_open() {
         // By its id, and by its key.
         for key in [None, Some("k")] {
             let home = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_call_that_was_cancelled_is_decided_about_once() {
+    fn a_cancelled_calls_key_is_resolved_once() {
         for frees_key in [false, true] {
             let home = tempfile::tempdir().unwrap();
             let log = log(home.path());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_keeps_its_key_unless_it_is_freed() {
+    fn a_skipped_call_keeps_its_key_unless_freed() {
         for frees_key in [false, true] {
             let home = tempfile::tempdir().unwrap();
             let before = call(Some("k"), None);

@@ -1,4 +1,4 @@
-//! The signed statements of the record: in the table `checkpoints`, and the newest in the file beside it.
+//! The signed statements of the audit log: in the table `checkpoints`, and the newest in the file beside it.
 
 use std::fs::File;
 use std::io;
@@ -180,7 +180,7 @@ impl Signing {
         Err(AuditError::new(AuditTrouble::Corrupt, what))
     }
 
-    /// Puts the newest statement into the file. One that knows more than the record is evidence, and stays; so is that
+    /// Puts the newest statement into the file. One that knows more than the audit log is evidence, and stays; so is that
     /// there is none, since there was one before the first entry.
     fn anchor(&self, connection: &Connection, head: &Head, note: &str) -> Result<(), AuditError> {
         let Some(there) = self.anchor.read()? else {
@@ -265,7 +265,7 @@ fn sync(connection: &Connection) -> Result<(), AuditError> {
     }
 }
 
-/// Adds an entry of the record itself.
+/// Adds an entry of the audit log itself.
 pub(super) fn say(
     connection: &Connection,
     head: &Head,

@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Steps of a pruning that a host makes that ends.
 const STEPS_AT_THE_END: usize = 4;
 
-/// Writes the record of one host, on a thread of its own.
+/// Writes the audit log of one host, on a thread of its own.
 pub(super) struct Writer {
     home: PathBuf,
     pub(super) lives: PathBuf,
@@ -239,7 +239,7 @@ impl Writer {
         }
     }
 
-    /// Carries out what is of the record itself, and has transactions of its own.
+    /// Carries out what is of the audit log itself, and has transactions of its own.
     fn do_own(&mut self, order: Order) {
         let order =
             match order {

@@ -27,7 +27,7 @@ pub(super) struct EventOf {
     pub(super) payload: Facts,
 }
 
-/// The facts of an event that other places of the record repeat. Facts of other kinds are passed over.
+/// The facts of an event that other places of the audit log repeat. Facts of other kinds are passed over.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Facts {

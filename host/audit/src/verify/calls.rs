@@ -20,14 +20,14 @@ pub struct CallFacts {
     pub(crate) connector: Option<String>,
     /// The operation.
     pub(crate) op: Option<String>,
-    /// Who asked.
+    /// The actor.
     pub(crate) actor: Option<String>,
     /// The action and the step of it.
     pub(crate) action: Option<String>,
     pub(crate) step: Option<String>,
     /// True if the call may be repeated, as declared when it first ran.
     pub(crate) idempotent: Option<bool>,
-    /// How it ended.
+    /// Its outcome.
     pub(crate) status: Option<String>,
     /// The failure's class.
     pub(crate) class: Option<String>,

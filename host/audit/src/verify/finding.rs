@@ -5,7 +5,7 @@ use serde::Serialize;
 
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// What is wrong.
+        /// The problem.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Flaw {
@@ -107,7 +107,7 @@ pub struct Finding {
     pub audit_id: Option<AuditId>,
     /// The number of the event within that call.
     pub seq: Option<u32>,
-    /// What is wrong.
+    /// The problem.
     pub flaw: Flaw,
     /// The same in a sentence.
     pub what: String,
@@ -123,7 +123,7 @@ pub struct Finding {
 pub struct Accepted {
     /// The number of the entry where it shows.
     pub n: u64,
-    /// What is wrong.
+    /// The problem.
     pub flaw: Flaw,
     /// The SHA-256 of what it is found in. Older statements have none: by those, whatever shows there is accepted.
     pub of: Option<[u8; 32]>,

@@ -51,7 +51,7 @@ pub struct Verifier<'k> {
     tally: Tally,
 }
 
-/// What was looked at.
+/// The checked data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub entries: u64,
@@ -66,7 +66,7 @@ pub struct Tally {
 /// A call that is over, and what the chain says of it.
 pub(crate) type Over = (AuditId, Box<CallFacts>);
 
-/// What came of it.
+/// The outcome.
 pub struct Outcome {
     /// The number of the first entry.
     pub from: u64,

@@ -51,7 +51,7 @@ pub(crate) struct ResetArgs {
     #[arg(long, value_name = "HOST:PORT", value_parser = HostPort::parse)]
     host: Option<HostPort>,
 
-    /// All of them, and those whose files are damaged.
+    /// All of them.
     #[arg(long, conflicts_with_all = ["connector", "host"])]
     all: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
 
 fn status(session: &Session<'_>) -> Result<(), CommandError> {
     let circuits = session.host()?.circuits()?;
-    session.ui.result(&circuits, || page(&circuits))?;
+    session.ui.result(&circuits, |it| page(&circuits, it))?;
     if circuits.is_empty() {
         session.ui.note("Every circuit is closed.");
     }
@@ -75,8 +75,7 @@ fn status(session: &Session<'_>) -> Result<(), CommandError> {
 
 fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let reset = session.host()?.reset_circuits(args.connector.as_ref(), args.host.as_ref())?;
-    session.ui.result(&reset, || {
-        let mut page = Page::default();
+    session.ui.result(&reset, |page| {
         for circuit in &reset.closed {
             page.styled_field(
                 "closed",
@@ -84,14 +83,13 @@ fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), CommandError> {
                 &format!("{} at {}", circuit.connector, circuit.host),
             );
         }
-        let files = match reset.damaged_removed {
-            1 => "one file that was damaged, and counted as closed".to_owned(),
-            some => format!("{some} files that were damaged, and counted as closed"),
+        let entries = match reset.damaged_removed {
+            1 => "one entry that was damaged, and counted as closed".to_owned(),
+            some => format!("{some} entries that were damaged, and counted as closed"),
         };
         if reset.damaged_removed > 0 {
-            page.field("removed", &files);
+            page.field("removed", &entries);
         }
-        page
     })?;
     if reset.closed.is_empty() && reset.damaged_removed == 0 {
         session.ui.note("Nothing was open there. `cofferdam breaker status` shows what is.");
@@ -99,8 +97,7 @@ fn reset(args: &ResetArgs, session: &Session<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn page(circuits: &[CircuitView]) -> Page {
-    let mut page = Page::default();
+fn page(circuits: &[CircuitView], page: &mut Page) {
     for circuit in circuits {
         page.heading(&format!("{} at {}", circuit.connector, circuit.host));
         let tone = match circuit.state {
@@ -133,7 +130,6 @@ fn page(circuits: &[CircuitView]) -> Page {
             page.field("because of", &because(&shut.cause));
         }
     }
-    page
 }
 
 fn because(cause: &CauseView) -> String {

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 
-    /// Where to write the package [default: <target directory>/cofferdam/<name>-<version>.wasm].
+    /// The file for the package [default: <target directory>/cofferdam/<name>-<version>.wasm].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 /// Builds, packs, checks, writes.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { dir, output, cargo_args } = args;
-    // What can be wrong at once is found before minutes of compiling.
+    // Find simple faults before minutes of compiling.
     let found = toolchain::find_crate(&dir)?;
     let manifest = packaging::read_manifest(&dir.join("connector.toml"))?;
     toolchain::check_target(&dir)?;
@@ -75,7 +75,7 @@ async fn cargo_build(
     command.env_remove(passphrase::VARIABLE);
     command.args(["build", "--release", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
-    if !session.ui.talks() {
+    if !session.ui.shows_notes() {
         command.arg("--quiet");
     }
     let command = command.args(args).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped());

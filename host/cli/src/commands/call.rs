@@ -9,18 +9,19 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
 use cofferdam_core::strict_json;
-use cofferdam_runtime::call::{Call, Cancellation, OnKeyConflict, Report};
+use cofferdam_runtime::call::{Call, CallResult, Cancellation, OnKeyConflict, Report};
 use serde_json::{Map, Value};
 
 use crate::allow_private::AllowPrivate;
+use crate::answer::{OutcomeFields, ToolResult};
 use crate::commands::batch;
 use crate::commands::fallback::{self, FallbackPlan};
-use crate::report::{CommandError, exit_code, with_signal};
+use crate::exit_codes::exit_code;
+use crate::report::{CommandError, with_signal};
 use crate::session::{Session, resolve};
-use crate::tool_result::ToolResult;
-use crate::{debug, files, progress, retries, runtime};
+use crate::{answer, files, progress, retries, runtime};
 
-/// Longest text of arguments that is read, in bytes. What a call takes is less, and the call says so.
+/// Longest text of arguments that is read, in bytes. A call accepts less, and reports it.
 const ARGS_BYTES: u64 = 16 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     )]
     each: Option<PathBuf>,
 
-    /// How many lines of `--each` are called at once, 1 to 256.
+    /// The number of lines of `--each` that are called at once, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256), requires = "each")]
     concurrency: u32,
 
@@ -78,13 +79,13 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "timeout", value_name = "TIME", value_parser = wall_time, allow_hyphen_values = true)]
     wall_time: Option<String>,
 
-    /// What is done when it fails in a way that may pass: a retry profile's name (standard, patient, failover,
+    /// The retries after a temporary failure: a retry profile's name (standard, patient, failover,
     /// failover-windowed, deterministic, none, or one in `config.toml`), or `@FILE` with one [default: the
     /// connector's in `config.toml`, or `standard`].
     #[arg(long, value_name = "PROFILE", value_parser = retries::ProfileName, hide_possible_values = true)]
     retry: Option<String>,
 
-    /// The longest that one attempt may take; the call's time stands above it [default: the profile's, or all the
+    /// The longest that one attempt may take; the call's own limit takes precedence [default: the profile's, or all the
     /// time that is left].
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     attempt_timeout: Option<Duration>,
@@ -102,12 +103,12 @@ pub(crate) struct Args {
     memory: Option<String>,
 
     /// The key by which this call is known: given again with the same call, nothing is run and the recorded outcome is
-    /// printed (docs/guides/idempotency.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
+    /// printed (docs/guides/recovery.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
     /// `~` [default: a new one].
     #[arg(long, visible_alias = "key", value_name = "KEY")]
     idempotency_key: Option<String>,
 
-    /// What becomes of the call where one with its key is still running.
+    /// The reaction if a call with the same key is still running.
     #[arg(long, value_name = "WHAT", default_value = "wait", requires = "idempotency_key")]
     if_running: KeyConflictArg,
 
@@ -119,7 +120,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     private: AllowPrivate,
 
-    /// Who is asked instead where this call cannot be answered: a file of candidates (docs/guides/fallback.md).
+    /// The fallbacks if this call cannot be answered: a file of candidates (docs/guides/fallback.md).
     #[arg(long, value_name = "FILE")]
     fallback: Option<PathBuf>,
 
@@ -128,22 +129,22 @@ pub(crate) struct Args {
     allow_unsigned: bool,
 
     /// Says what each attempt used of its limits: on standard error, or with `--format json` as `usage` (the last
-    /// attempt's) and `report` (all attempts) beside `value` or `error`.
+    /// attempt's) and `report` (all attempts) next to `value` or `error`.
     #[arg(long)]
     usage: bool,
 
-    /// Says all that the record has of a failure: causes, what the connector wrote before it ended, what the host
-    /// noted; on standard error, or with `--format json` as `debug` beside `error`. For operators: not to be shown to
+    /// Prints everything that the audit log has about a failure: causes, what the connector wrote before it ended, what the host
+    /// noted; on standard error, or with `--format json` as `debug` next to `error`. For operators: not to be shown to
     /// an agent.
     #[arg(long)]
     debug: bool,
 
-    /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
+    /// Prints the text for an agent, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
     #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["usage", "debug"])]
     as_tool_result: Option<String>,
 }
 
-/// What becomes of a call where one with its idempotency key is still running.
+/// The reaction if a call with the same idempotency key is still running.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum KeyConflictArg {
     /// It waits for the other's outcome, for its own time at most.
@@ -156,18 +157,7 @@ enum KeyConflictArg {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.op));
     let outcome = call(args, session, tool.as_ref());
-    if let Some(tool) = tool {
-        return tool.ended(session.ui, outcome);
-    }
-    match outcome {
-        // The envelope is the answer, as the value would have been.
-        Err(stop) if session.ui.json() => {
-            let error = stop.into_error()?;
-            session.ui.line_of_json(&error)?;
-            Err(CommandError::Shown(exit_code(&error)))
-        }
-        outcome => outcome,
-    }
+    answer::finish(session.ui, tool.as_ref(), outcome)
 }
 
 fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), CommandError> {
@@ -214,8 +204,8 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
     let connector = call.connector().to_string();
-    let running = progress::during(session.ui, &what, host.run_reported(call));
-    let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
+    let running = progress::during(session.ui, &what, host.run(call));
+    let (CallResult { outcome, report }, stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| with_signal(stop, with_quotes(error, &not_texts)));
     let ended =
         |outcome: Result<Value, Error>| outcome.map_err(|error| CommandError::from_call(error, &host));
@@ -236,19 +226,12 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     if let Some(by) = report.answered_instead() {
         session.ui.note(&fallback::note(by));
     }
-    if let Some(of) = &report.replayed {
-        session
-            .ui
-            .note(&format!("replayed: the outcome of {of}, with the same idempotency key; nothing was run"));
-    }
+    answer::note_replayed(session.ui, report.replayed.as_ref());
     if session.ui.json() && (args.usage || args.debug) {
         return with_report(session, outcome, &report, args.usage, args.debug);
     }
     if let Some(view) = report.operator_view().filter(|_| tool.is_none()) {
-        debug::tell_stderr(session.ui, view);
-        if args.debug {
-            debug::tell(session.ui, view);
-        }
+        answer::print_operator_view(session.ui, view, args.debug);
     }
     if !args.usage {
         return session.ui.value(&ended(outcome)?);
@@ -263,7 +246,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     session.ui.value(&ended(outcome)?)
 }
 
-/// Prints the outcome as one line of JSON, and how the call came to it beside it, as far as that is asked for.
+/// Prints the outcome as one line of JSON, with the attempts if they are asked for.
 fn with_report(
     session: &Session<'_>,
     outcome: Result<Value, Error>,
@@ -273,10 +256,8 @@ fn with_report(
 ) -> Result<(), CommandError> {
     #[derive(serde::Serialize)]
     struct CallAnswer<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        value: Option<&'a Value>,
         #[serde(flatten)]
-        error: Option<&'a Error>,
+        outcome: OutcomeFields<'a, Value>,
         #[serde(flatten)]
         how: Option<CallCost<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,10 +272,8 @@ fn with_report(
         usage: Option<Usage>,
         report: &'a Report,
     }
-    let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
     session.ui.line_of_json(&CallAnswer {
-        value,
-        error,
+        outcome: (&outcome).into(),
         how: usage.then(|| CallCost { usage: report.last_usage(), report }),
         answered_by: report.answered_instead().map(fallback::answered_by),
         replayed: report.replayed.as_ref().map(cofferdam_core::failure::AuditId::as_str),
@@ -323,7 +302,7 @@ fn with_quotes(error: Error, not_texts: &[(String, String)]) -> Error {
     }
 }
 
-/// The arguments of the call: those of `whole`, and `single` ones beside them.
+/// The arguments of the call: those of `whole`, and the `single` ones.
 fn arguments(
     session: &Session<'_>,
     whole: Option<&str>,
@@ -391,7 +370,7 @@ fn key_and_value(text: &str) -> Result<(String, Value), String> {
     }
     let value = match strict_json::parse(value.as_bytes()) {
         Ok(value) => value,
-        // JSON but for a name that stands twice: no text either.
+        // JSON with a duplicate name is not taken as text either.
         Err(error) if error.is_data() => return Err(error.to_string()),
         Err(_) => Value::from(value),
     };
@@ -462,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn single_arguments_stand_beside_the_others_and_never_replace_them() {
+    fn single_arguments_are_merged_and_never_replace() {
         let single = |key: &str| vec![(key.to_owned(), json!(1))];
         assert_eq!(merge(json!({"a": 0}), single("b")).unwrap(), json!({"a": 0, "b": 1}));
         assert!(merge(json!({"a": 0}), single("a")).unwrap_err().message().contains("`a`"));
@@ -471,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused_with_its_place() {
+    fn malformed_json_is_refused_with_its_place() {
         let error = parse(b"{name: 1}", "args.json").unwrap_err();
         assert!(
             error.message().contains("args.json: ") && error.message().contains("line 1 column 2"),

@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 use crate::files;
 use crate::session::resolve;
 
-/// Who is asked instead, and when.
+/// The fallbacks of a call, and the condition for them.
 #[derive(Debug)]
 pub(super) struct FallbackPlan {
     rotate_on_permanent: bool,
-    alternates: Vec<Fallback>,
+    fallbacks: Vec<Fallback>,
 }
 
 /// The file as it is written.
@@ -46,19 +46,19 @@ impl FallbackPlan {
         let text = files::read_text("The file of candidates", path)?;
         let written = parse(&files::shown(path), &text, |name| installed(host, name));
         let written = written.map_err(files::document_error)?;
-        let alternate = |candidate: FallbackEntry| {
+        let fallback = |candidate: FallbackEntry| {
             let connector = candidate.connector.unwrap_or_else(|| connector.clone());
-            let alternate = Fallback::new(connector, candidate.op.as_deref().unwrap_or(op));
-            let choose = |alternate: Fallback, (service, identity)| alternate.identity(service, identity);
-            candidate.identities.into_iter().fold(alternate.with_args(candidate.args), choose)
+            let fallback = Fallback::new(connector, candidate.op.as_deref().unwrap_or(op));
+            let choose = |fallback: Fallback, (service, identity)| fallback.identity(service, identity);
+            candidate.identities.into_iter().fold(fallback.with_args(candidate.args), choose)
         };
-        let alternates = written.candidates.into_iter().map(alternate).collect();
-        Ok(Self { rotate_on_permanent: written.rotate_on_permanent, alternates })
+        let fallbacks = written.candidates.into_iter().map(fallback).collect();
+        Ok(Self { rotate_on_permanent: written.rotate_on_permanent, fallbacks })
     }
 
     /// The call, with these candidates.
     pub(super) fn apply_to(self, call: Call) -> Call {
-        let call = self.alternates.into_iter().fold(call, Call::or_else);
+        let call = self.fallbacks.into_iter().fold(call, Call::or_else);
         if self.rotate_on_permanent { call.rotate_on_permanent() } else { call }
     }
 }
@@ -112,9 +112,9 @@ fn candidate(
     }
 }
 
-/// The note that it was not the first who answered.
+/// Returns the note that a fallback answered.
 pub(super) fn note(by: &AttemptReport) -> String {
-    format!("answered by alternate {}: `{}` of {}", by.candidate, by.op, by.connector)
+    format!("answered by fallback {}: `{}` of {}", by.candidate, by.op, by.connector)
 }
 
 /// The same as JSON.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_names_candidates_in_order_with_what_differs() {
+    fn a_file_lists_candidates_in_order() {
         let text = "\
             rotate_on_permanent = true\n\
             [[candidate]]\n\
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_not_json_is_refused_with_its_place() {
+    fn unknown_or_malformed_entries_are_refused() {
         for (text, place) in [
             ("", "chain.toml:1:1: candidate: "),
             (

@@ -22,7 +22,7 @@ Examples:
   cofferdam inspect slack-1.2.0.wasm --format json
   cofferdam inspect --host";
 
-/// Shows what a connector is, who signed it, what it asks for and what it would get.
+/// Shows a connector's identity and signer, the access that it asks for and the access that it would get.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -56,17 +56,16 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         };
         host.inspect_package(bytes, signature.as_deref())?
     };
-    session.ui.result(&inspection, || page(&inspection))
+    session.ui.result(&inspection, |it| page(&inspection, it))
 }
 
-fn page(inspection: &PackageInspection) -> Page {
-    let mut page = Page::default();
+fn page(inspection: &PackageInspection, page: &mut Page) {
     page.heading(&format!("{}@{}", inspection.name, inspection.version));
     if let Some(description) = &inspection.description {
         page.line(description);
     }
-    identity(&mut page, inspection);
-    reach(&mut page, inspection);
+    identity(page, inspection);
+    reach(page, inspection);
     page.heading("IMPORTS");
     page.table(["IMPORT", "STANDING", "MEANS"], inspection.imports.iter().map(import).collect());
     for unused in &inspection.unused_imports {
@@ -83,9 +82,8 @@ fn page(inspection: &PackageInspection) -> Page {
     page.table(["LIMIT", "A CALL GETS", "MANIFEST ASKS", "CEILING"], limits.collect());
     page.heading("OPERATIONS");
     for operation in &inspection.operations {
-        describe(&mut page, operation, !inspection.network.is_empty());
+        describe(page, operation, !inspection.network.is_empty());
     }
-    page
 }
 
 fn identity(page: &mut Page, inspection: &PackageInspection) {
@@ -213,7 +211,7 @@ fn describe(page: &mut Page, operation: &OperationView, reaches: bool) {
     }
 }
 
-/// What the manifest says of repeating it, and what the host does about that.
+/// Returns the manifest's rule for repeating it, and its effect.
 fn idempotency(operation: &OperationView) -> &'static str {
     match (operation.idempotency, operation.repeat) {
         (DeclaredIdempotency::Declared, _) => "Declared idempotent: repeated by the host, whatever it sends.",

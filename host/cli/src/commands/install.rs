@@ -59,7 +59,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         None => files::read_if_there("The signature file", &signature_path(&package))?,
     };
     let host = session.host()?;
-    if session.ui.talks() {
+    if session.ui.shows_notes() {
         let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
         let there = host.list()?.into_iter().rfind(|entry| entry.name.as_str() == inspection.name);
         announce(session, &inspection, there.map(|entry| entry.version.to_string()));
@@ -84,10 +84,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     if installed.signer.is_none() {
         session.ui.warn("it is unsigned: every call of it needs --allow-unsigned");
     }
-    session.ui.result(&installed, || page(&installed))
+    session.ui.result(&installed, |it| page(&installed, it))
 }
 
-/// What is about to be trusted, before it is.
+/// Prints the package that is about to be trusted.
 fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option<String>) {
     let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
         (Some(signer), status) => format!("{status}, by the key {signer}"),
@@ -112,8 +112,7 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
     }
 }
 
-fn page(installed: &Installed) -> Page {
-    let mut page = Page::default();
+fn page(installed: &Installed, page: &mut Page) {
     let did = if installed.already_installed { "was there" } else { "installed" };
     page.styled_field(did, TextStyle::Good, &format!("{}@{}", installed.name, installed.version));
     let previous = installed.previous.as_ref().filter(|previous| **previous != installed.version);
@@ -122,5 +121,4 @@ fn page(installed: &Installed) -> Page {
     }
     page.field("hash", &installed.hash);
     page.field("signer", installed.signer.as_deref().unwrap_or("none"));
-    page
 }

@@ -8,7 +8,6 @@ use cofferdam_model::trust::{KeyId, PublicKey, SecretKey};
 use serde::Serialize;
 
 use crate::files;
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -20,7 +19,7 @@ pub(crate) enum Command {
 }
 
 const GENERATE_EXAMPLES: &str = "\
-Keep the file out of version control and back it up: whoever has it can release connectors in your name.
+Keep the file out of version control and back it up: anyone who has it can release connectors in your name.
 
 Examples:
   cofferdam key generate
@@ -30,7 +29,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = GENERATE_EXAMPLES)]
 pub(crate) struct GenerateArgs {
-    /// Where to write it; an existing file is never overwritten.
+    /// The new file; an existing file is never overwritten.
     #[arg(short, long, value_name = "FILE", default_value = "cofferdam.key")]
     out: PathBuf,
 }
@@ -69,12 +68,10 @@ fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
     let key = SecretKey::generate().map_err(|refused| refusal(&refused, HostErrorKind::Internal))?;
     files::write_new_secret(&file, &key.to_text())?;
     let shown = PublicKeyView { public_key: key.public(), key_id: key.public().id(), file };
-    session.ui.result(&shown, || {
-        let mut page = Page::default();
+    session.ui.result(&shown, |page| {
         page.field("key file", &files::shown(&shown.file));
         page.field("public key", &shown.public_key.to_string());
         page.field("key id", &shown.key_id.to_string());
-        page
     })?;
     session
         .ui
@@ -86,10 +83,8 @@ fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
 fn public(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
     let public_key = read(&file)?.public();
     let shown = PublicKeyView { key_id: public_key.id(), public_key, file };
-    session.ui.result(&shown, || {
-        let mut page = Page::default();
+    session.ui.result(&shown, |page| {
         page.line(&shown.public_key.to_string());
-        page
     })
 }
 
@@ -103,7 +98,7 @@ pub(super) fn read(path: &Path) -> Result<SecretKey, HostError> {
     })
 }
 
-/// What a value was refused for, as an error.
+/// Returns the error for an invalid value.
 pub(super) fn refusal(refused: &InvalidValue, kind: HostErrorKind) -> HostError {
     HostError::new(kind, format!("{}.", files::capitalised(refused.message())))
         .with_hint(format!("{}.", files::capitalised(refused.fix())))

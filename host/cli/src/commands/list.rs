@@ -1,9 +1,8 @@
 //! `list`: the connectors that are installed.
 
-use cofferdam_runtime::call::REBUILD;
+use cofferdam_runtime::call::REBUILD_INDEX_HINT;
 use serde::Serialize;
 
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -36,16 +35,14 @@ pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), CommandErr
         hash: format!("sha256:{}", entry.digest),
     });
     let lines: Vec<_> = lines.collect();
-    session.ui.result(&lines, || {
-        let mut page = Page::default();
+    session.ui.result(&lines, |page| {
         let row = |line: &ConnectorLine| [format!("{}@{}", line.name, line.version), line.hash.clone()];
         if !lines.is_empty() {
             page.table(["CONNECTOR", "HASH"], lines.iter().map(row).collect());
         }
-        page
     })?;
     if host.has_lost_its_index() {
-        session.ui.warn(REBUILD);
+        session.ui.warn(REBUILD_INDEX_HINT);
     } else if lines.is_empty() {
         session.ui.note("No connector is installed. `cofferdam install PACKAGE` installs one.");
     }

@@ -6,7 +6,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::key::refusal;
-use crate::layout::{Page, TextStyle};
+use crate::layout::TextStyle;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -43,7 +43,7 @@ struct MinimumVersion {
     version: Option<String>,
 }
 
-/// What was changed.
+/// The change.
 #[derive(Debug, Serialize)]
 struct MinimumVersionChange {
     change: &'static str,
@@ -84,14 +84,12 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let text = |version: Option<Version>| version.map(|version| version.to_string());
     let floor = MinimumVersion { name: name.to_string(), version: text(version) };
     let changed = MinimumVersionChange { change, floor, previous: text(previous) };
-    session.ui.result(&changed, || {
-        let mut page = Page::default();
+    session.ui.result(&changed, |page| {
         page.styled_field(changed.change, TextStyle::Good, &changed.floor.name);
         page.field("floor", changed.floor.version.as_deref().unwrap_or("none"));
         if let Some(previous) = &changed.previous {
             page.field("before", previous);
         }
-        page
     })
 }
 
@@ -102,13 +100,11 @@ fn list(session: &Session<'_>) -> Result<(), CommandError> {
         version: Some(version.to_string()),
     };
     let floors: Vec<_> = keyring.floors().map(floor).collect();
-    session.ui.result(&floors, || {
-        let mut page = Page::default();
+    session.ui.result(&floors, |page| {
         let row = |floor: &MinimumVersion| [floor.name.clone(), floor.version.clone().unwrap_or_default()];
         if !floors.is_empty() {
             page.table(["CONNECTOR", "FLOOR"], floors.iter().map(row).collect());
         }
-        page
     })?;
     if floors.is_empty() {
         session.ui.note("No connector has a floor. `cofferdam trust floor NAME VERSION` sets one.");

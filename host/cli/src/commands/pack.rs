@@ -18,7 +18,7 @@ Examples:
 
 /// Makes a package of a component that another toolchain built.
 ///
-/// Whatever makes components will do: componentize-py, componentize-js, TinyGo, C.
+/// The component may come from any tool: componentize-py, componentize-js, TinyGo, C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     wit: Vec<PathBuf>,
 
-    /// Where to write the package [default: <name>-<version>.wasm in this directory].
+    /// The file for the package [default: <name>-<version>.wasm in this directory].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! What `build` and `pack` have in common: from a component, a manifest and WIT to a package on disk.
+//! The common part of `build` and `pack`: makes a package from a component, a manifest and WIT.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::report::CommandError;
 use crate::session::{Session, signature_path};
 use crate::{files, progress};
 
-/// What there is to copy where there is no manifest yet.
+/// The manifest that the hint shows if there is none yet.
 const MINIMAL: &str = "\
 [connector]
 name = \"github://OWNER/REPOSITORY\"
@@ -27,7 +27,7 @@ version = \"0.1.0\"
 # [capabilities.runtime]
 # imports = [\"wasi:http/outgoing-handler\"]";
 
-/// What was made.
+/// The result.
 #[derive(Debug, Serialize)]
 struct PackageSummary {
     path: PathBuf,
@@ -36,7 +36,7 @@ struct PackageSummary {
     hash: String,
     size: u64,
     operations: Vec<OperationSummary>,
-    /// What the manifest names and the component does not import.
+    /// The names in the manifest that the component does not import.
     unused_imports: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
     format!("{last}-{version}.wasm")
 }
 
-/// Where the documentation of the operations comes from.
+/// The source of the documentation of operations.
 pub(super) enum DocsSource {
     /// WIT files, each with the name that messages call it by.
     Wit(Vec<(String, String)>),
@@ -124,7 +124,7 @@ pub(super) async fn finish(
         operations: package.operations().iter().map(|it| operation(it, package.docs())).collect(),
         unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
     };
-    session.ui.result(&made, || made.page())?;
+    session.ui.result(&made, |it| made.page(it))?;
     advise(session, &made, &package);
     Ok(())
 }
@@ -135,7 +135,7 @@ fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> O
     OperationSummary { name: name.to_owned(), signature: operation.to_string(), documented }
 }
 
-/// What to do next, and what could be better.
+/// Prints the next steps and possible improvements.
 fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
     let unused = &made.unused_imports;
     if !unused.is_empty() {
@@ -177,15 +177,13 @@ fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
 }
 
 impl PackageSummary {
-    fn page(&self) -> Page {
-        let mut page = Page::default();
+    fn page(&self, page: &mut Page) {
         page.field("package", &format!("{} ({})", files::shown(&self.path), layout::bytes(self.size)));
         page.field("connector", &format!("{}@{}", self.name, self.version));
         page.field("hash", &self.hash);
         for (at, operation) in self.operations.iter().enumerate() {
             page.field(if at == 0 { "operations" } else { "" }, &operation.signature);
         }
-        page
     }
 }
 
@@ -195,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifest_to_copy_is_one_once_its_name_is_filled_in() {
+    fn the_sample_manifest_is_valid_once_named() {
         let text = MINIMAL.replace("OWNER/REPOSITORY", "acme/slack");
         assert!(Manifest::parse("connector.toml", &text).is_ok());
         assert!(Manifest::parse("connector.toml", &text.replace("# ", "").replace("Only", "# Only")).is_ok());
@@ -203,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_after_the_connector_and_its_version() {
+    fn packages_are_named_by_connector_and_version() {
         let name = ConnectorName::parse("github://acme/tools/slack").unwrap();
         assert_eq!(file_name(&name, &"1.2.0-rc.1".parse().unwrap()), "slack-1.2.0-rc.1.wasm");
     }
 
     #[test]
-    fn a_missing_manifest_is_answered_with_one_to_copy() {
+    fn a_missing_manifest_suggests_one_to_copy() {
         let error = read_manifest(Path::new("/no/such/connector.toml")).unwrap_err();
         assert!(error.hint().unwrap().contains("[connector]\nname = "), "{error}");
     }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::{Session, resolve};
 
@@ -29,9 +28,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let connector = resolve(&host, &args.connector)?;
     host.remove(&connector)?;
     let removed = RemovedConnector { removed: connector.to_string() };
-    session.ui.result(&removed, || {
-        let mut page = Page::default();
+    session.ui.result(&removed, |page| {
         page.field("removed", &removed.removed);
-        page
     })
 }

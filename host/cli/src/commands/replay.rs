@@ -1,9 +1,8 @@
 //! `replay`: the recorded outcome of a call, given again.
 
-use cofferdam_core::error::Error;
-
+use crate::answer;
 use crate::commands::audit;
-use crate::report::{CommandError, exit_code};
+use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -18,7 +17,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The call, as `cofferdam audit list` shows it; it may be cut short where no other call begins the same.
+    /// The call, as `cofferdam audit list` shows it; it may be abbreviated if no other call begins the same.
     #[arg(value_name = "ID")]
     id: String,
 }
@@ -26,21 +25,12 @@ pub(crate) struct Args {
 /// Prints it.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    match host.replay(&audit::resolve_id(&host, &args.id)?)? {
+    match host.replay(&audit::resolve_id(&host, &args.id)?)?.outcome {
         Ok(value) if session.ui.json() => session.ui.text_of_json(&value),
         Ok(value) => match serde_json::from_str(&value) {
             Ok(value) => session.ui.value(&value),
             Err(_) => session.ui.text_of_json(&value),
         },
-        Err(error) => ended(session, error),
+        Err(error) => answer::finish(session.ui, None, Err(CommandError::Recorded(error))),
     }
-}
-
-/// As `call` shows it.
-fn ended(session: &Session<'_>, error: Error) -> Result<(), CommandError> {
-    if session.ui.json() {
-        session.ui.line_of_json(&error)?;
-        return Err(CommandError::Shown(exit_code(&error)));
-    }
-    Err(CommandError::Recorded(error))
 }

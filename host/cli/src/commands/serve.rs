@@ -7,7 +7,6 @@ use cofferdam_server::server::{BoundServer, Shutdown};
 use serde::Serialize;
 
 use crate::allow_private::AllowPrivate;
-use crate::layout::Page;
 use crate::listen::{ListenArgs, ServerLimits, note_who_can_ask};
 use crate::report::CommandError;
 use crate::runtime;
@@ -17,7 +16,7 @@ use crate::session::Session;
 const TOKEN: &str = "COFFERDAM_SERVE_TOKEN";
 
 const EXAMPLES: &str = "\
-POST /v1/calls makes one call, POST /v1/actions/NAME/run runs an action, GET /v1/audit/ID says what is on record of \
+POST /v1/calls makes one call, POST /v1/actions/NAME/run runs an action, GET /v1/audit/ID shows the audit log of \
 either, GET /openapi.json describes all of it, and GET /healthz says whether the process lives. Ctrl-C or SIGTERM ends it: nothing new is taken, what runs may come to its \
 end for a while (--grace), and is cancelled then; a second one cancels at once. docs/guides/http-api.md has more.
 
@@ -32,7 +31,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to listen; with port 0 the system chooses one that is free. Beyond loopback it wants a token and a
+    /// The address to listen on; with port 0 the system chooses a free one. Beyond loopback it needs a token and a
     /// certificate. COFFERDAM_SERVE_TOKEN may hold the token itself.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4100")]
     listen: SocketAddr,
@@ -53,7 +52,7 @@ struct ReadyNotice<'a> {
     listening: &'a str,
 }
 
-/// Serves until it is told to end.
+/// Serves until it is stopped.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let settings = args.over.settings(args.listen, TOKEN, &args.limits)?;
     let has_token = settings.has_token();
@@ -64,10 +63,8 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         let listening = BoundServer::bind(settings).await?;
         let url = listening.url();
         note_who_can_ask(session.ui, has_token);
-        session.ui.result(&ReadyNotice { listening: &url }, || {
-            let mut page = Page::default();
+        session.ui.result(&ReadyNotice { listening: &url }, |page| {
             page.field("listening", &url);
-            page
         })?;
         let api = HttpApi::new(host.clone(), shutdown.clone()).described_with_token(has_token);
         listening.serve(api.router(), shutdown.clone()).await;

@@ -1,4 +1,4 @@
-//! `sign`: puts a signature beside a package.
+//! `sign`: writes the signature of a package.
 
 use std::path::PathBuf;
 
@@ -30,11 +30,11 @@ pub(crate) struct Args {
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
 
-    /// The key file, which nobody but its owner may be able to read.
+    /// The key file, which only its owner may be able to read.
     #[arg(short, long, value_name = "FILE")]
     key: PathBuf,
 
-    /// Where to write the signature [default: <PACKAGE>.dsse.json].
+    /// The file for the signature [default: <PACKAGE>.dsse.json].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     replace: bool,
 }
 
-/// What was signed.
+/// The signed package.
 #[derive(Debug, Serialize)]
 struct SignedPackage {
     signature: PathBuf,
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         signatures: envelope.signature_count(),
         signature: path,
     };
-    session.ui.result(&signed, || signed.page())
+    session.ui.result(&signed, |it| signed.page(it))
 }
 
 /// Adds the key's signature to an envelope that is about the same package.
@@ -98,12 +98,11 @@ fn add(bytes: &[u8], key: &SecretKey, statement: &ReleaseStatement) -> Result<En
 fn conflict(path: &std::path::Path, reason: &str) -> HostError {
     let message = format!("No signature can be added to {}: {reason}.", files::shown(path));
     HostError::new(HostErrorKind::Conflict, message)
-        .with_hint("Pass --replace to sign anew, or name another file with --output.")
+        .with_hint("Pass --replace to sign again, or name another file with --output.")
 }
 
 impl SignedPackage {
-    fn page(&self) -> Page {
-        let mut page = Page::default();
+    fn page(&self, page: &mut Page) {
         page.field("signature", &files::shown(&self.signature));
         page.field("connector", &self.connector);
         page.field("hash", &self.hash);
@@ -111,7 +110,6 @@ impl SignedPackage {
         if self.signatures > 1 {
             page.field("signatures", &self.signatures.to_string());
         }
-        page
     }
 }
 
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_added_only_where_the_envelope_is_about_the_same_bytes() {
+    fn a_signature_is_added_only_for_the_same_bytes() {
         let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let mine = statement("github://acme/slack", "1.0.0", b"a");
         let there = trust::sign(&old, &mine).to_json();

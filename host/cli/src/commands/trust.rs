@@ -7,7 +7,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 
 use super::key::refusal;
-use crate::layout::{Page, TextStyle};
+use crate::layout::TextStyle;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -36,7 +36,7 @@ pub(crate) struct AddArgs {
     #[arg(value_name = "KEY")]
     key: String,
 
-    /// What it is trusted for: a connector's name, or all of one owner's; may be given several times.
+    /// The scope of the trust: a connector's name, or all of one owner's; may be given several times.
     #[arg(long = "for", value_name = "SCOPE", required = true, value_parser = scope)]
     scopes: Vec<SigningScope>,
 
@@ -75,7 +75,7 @@ pub(crate) struct RemoveArgs {
 }
 
 const REVOKE_EXAMPLES: &str = "\
-A key that was never trusted is revoked by the whole public key, so that nobody trusts it later.
+A key that was never trusted is revoked by the whole public key, so that it is not trusted later.
 
 Examples:
   cofferdam trust revoke 3f9a1c0b77e2 --reason \"laptop stolen in May\"
@@ -89,7 +89,7 @@ pub(crate) struct RevokeArgs {
     #[arg(value_name = "ID")]
     id: String,
 
-    /// The reason, for people. It is shown to anyone who tries to trust the key.
+    /// The reason, for people. Later attempts to trust the key show it.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -141,13 +141,11 @@ fn list(session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let keyring = session.keyring()?.load()?;
     let keys: Vec<_> = keyring.entries().iter().map(|entry| KeyView::new(entry, now)).collect();
-    session.ui.result(&keys, || {
-        let mut page = Page::default();
+    session.ui.result(&keys, |page| {
         let rows = keys.iter().map(KeyView::row).collect();
         if !keys.is_empty() {
             page.table(["KEY ID", "STATUS", "TRUSTED FOR", "NOT AFTER", "COMMENT"], rows);
         }
-        page
     })?;
     if keys.is_empty() {
         session.ui.note("No key is trusted. `cofferdam trust add KEY --for 'github://OWNER/*'` trusts one.");
@@ -190,9 +188,8 @@ fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(),
         key: KeyView,
     }
     let changed = KeyringChange { change: did, key };
-    session.ui.result(&changed, || {
+    session.ui.result(&changed, |page| {
         let key = &changed.key;
-        let mut page = Page::default();
         page.styled_field(changed.change, key.tone, &key.id);
         page.field("key", &key.key);
         page.field("status", key.status);
@@ -206,7 +203,6 @@ fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(),
                 page.field(label, value);
             }
         }
-        page
     })
 }
 

@@ -5,8 +5,9 @@ use cofferdam_runtime::call::ConnectorRef;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
-use crate::report::{CommandError, unlogged};
+use crate::report::{CommandError, without_audit_id};
 use crate::session::{Session, resolve};
 use crate::{progress, runtime};
 
@@ -27,16 +28,16 @@ pub(crate) struct Args {
     #[arg(value_name = "CONNECTOR")]
     connectors: Vec<String>,
 
-    /// First makes the index of installed connectors anew, from the packages that are there.
+    /// First rebuilds the index of installed connectors from the packages on disk.
     #[arg(long)]
     rebuild_index: bool,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default, Serialize)]
 struct VerifyReport {
     connectors: Vec<CheckedConnector>,
-    /// What lies among the packages and is none, or is there twice; only with `--rebuild-index`.
+    /// The directories that are not a package, or a duplicate; only with `--rebuild-index`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<SkippedDirectory>,
 }
@@ -53,7 +54,7 @@ struct SkippedDirectory {
 struct CheckedConnector {
     connector: String,
     ok: bool,
-    /// What stands under `error` in the envelope.
+    /// The content of `error` in the envelope.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
     #[serde(skip)]
@@ -66,7 +67,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let mut report = VerifyReport::default();
     if args.rebuild_index {
         let rebuilt = host.rebuild_index()?;
-        session.ui.note(&format!("the index is made anew; packages in it: {}", rebuilt.entries.len()));
+        session.ui.note(&format!("the index was rebuilt; packages in it: {}", rebuilt.entries.len()));
         let skipped = rebuilt.skipped.into_iter();
         report.skipped =
             skipped.map(|it| SkippedDirectory { directory: it.directory, reason: it.reason }).collect();
@@ -83,13 +84,13 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             let what = format!("verifying {connector}");
             let outcome = progress::during(session.ui, &what, host.verify(connector)).await;
             if let Err(error) = &outcome {
-                first_failure.get_or_insert(error.exit_code());
+                first_failure.get_or_insert(exit_code(error));
             }
             checked.push(CheckedConnector::new(connector, outcome.err().as_ref()));
         }
         Ok(checked)
     })?;
-    session.ui.result(&report, || page(&report))?;
+    session.ui.result(&report, |it| page(&report, it))?;
     if report.connectors.is_empty() {
         session.ui.note("No connector is installed.");
     }
@@ -101,14 +102,13 @@ impl CheckedConnector {
         Self {
             connector: connector.to_string(),
             ok: error.is_none(),
-            error: error.map(unlogged),
+            error: error.map(without_audit_id),
             message: error.map(ToString::to_string).unwrap_or_default(),
         }
     }
 }
 
-fn page(report: &VerifyReport) -> Page {
-    let mut page = Page::default();
+fn page(report: &VerifyReport, page: &mut Page) {
     for SkippedDirectory { directory, reason } in &report.skipped {
         page.styled_field("skipped", TextStyle::Doubtful, directory).field("", reason);
     }
@@ -118,5 +118,4 @@ fn page(report: &VerifyReport) -> Page {
             false => page.styled_field("NOT OK", TextStyle::Bad, connector).field("", message),
         };
     }
-    page
 }

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use cofferdam_core::failure::{Allowed, Denial, FailureBoundary, FailureClass, GrantLine};
-use cofferdam_runtime::host::AccessQuery;
+use cofferdam_runtime::host::{AccessDecision, AccessQuery};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::allow_private::AllowPrivate;
+use crate::exit_codes::class_exit_code;
 use crate::files;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
@@ -72,16 +73,16 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         host.why_package(files::read_package(Path::new(&args.what))?, &access, None)?
     };
     match decision {
-        Ok(permit) => {
-            session
-                .ui
-                .result(&AccessAnswer::Allowed { allowed: true, permit: &permit }, || allowed(&permit))?;
+        AccessDecision::Allowed(permit) => {
+            session.ui.result(&AccessAnswer::Allowed { allowed: true, permit: &permit }, |it| {
+                allowed(&permit, it)
+            })?;
             match permit.missing_binding() {
                 None => Ok(()),
-                Some(missing) => Err(CommandError::Shown(missing.class().exit_code())),
+                Some(missing) => Err(CommandError::Shown(class_exit_code(missing.class()))),
             }
         }
-        Err(denial) => {
+        AccessDecision::Denied(denial) => {
             let class = FailureClass::CapabilityDenied;
             let answer = AccessAnswer::Denied {
                 allowed: false,
@@ -90,17 +91,16 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
                 message: denial.message(),
                 details: denial.details(),
             };
-            session.ui.result(&answer, || denied(&denial))?;
-            Err(CommandError::Shown(class.exit_code()))
+            session.ui.result(&answer, |it| denied(&denial, it))?;
+            Err(CommandError::Shown(class_exit_code(class)))
         }
     }
 }
 
-fn allowed(permit: &Allowed) -> Page {
-    let mut page = Page::default();
+fn allowed(permit: &Allowed, page: &mut Page) {
     page.styled_field("allowed", TextStyle::Good, permit.requested());
     for line in permit.granted_by() {
-        written(&mut page, "granted by", line);
+        written(page, "granted by", line);
     }
     for note in permit.notes() {
         page.field("note", note);
@@ -111,21 +111,18 @@ fn allowed(permit: &Allowed) -> Page {
             TextStyle::Bad,
             &format!("a call would end with {}", missing.class().name()),
         );
-        page.field("to mend it", missing.suggestion());
+        page.field("to fix it", missing.suggestion());
     }
-    page
 }
 
-fn denied(denial: &Denial) -> Page {
-    let mut page = Page::default();
+fn denied(denial: &Denial, page: &mut Page) {
     page.styled_field("DENIED", TextStyle::Bad, denial.requested());
     page.field("why", &denial.message());
     page.field("code", denial.code().name());
     page.field("boundary", FailureBoundary::from(denial.boundary()).name());
     if let Some(line) = denial.line() {
-        written(&mut page, "to allow it", line);
+        written(page, "to allow it", line);
     }
-    page
 }
 
 /// The line with its place, to be copied.

@@ -1,130 +1,151 @@
-//! The words of other documents about failure: what each is here, or why there is nothing of the kind here.
+//! The words of other documents about failures, from `external_terms.toml`: the equivalent of each here, or the reason
+//! that there is none.
 
-use cofferdam_core::error::HostErrorKind;
-use cofferdam_core::failure::FailureClass;
-use serde::{Serialize, Serializer};
+use std::sync::LazyLock;
 
-use SourceDocument::{ErrorModel, Failover, FailureModel, Handling, Recovery};
-use TermMapping::{AsLast, Cancelled, Failure, Host, Later, Never, Reserved};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// A document that others wrote about failure, and that this host follows. `docs/reference/failures.md` says more of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SourceDocument {
-    /// The one that the nine classes, the envelope and the default retries are from.
-    Recovery,
-    /// Eight classes with codes, a retry policy for each, and partial results.
-    ErrorModel,
-    /// Categories, breakers and chains of providers.
-    Failover,
-    /// Fourteen codes, and rules for who may see what.
-    Handling,
-    /// Fourteen codes in six categories, records and replay.
-    FailureModel,
-}
-
-impl SourceDocument {
-    /// Every document.
-    pub const ALL: [Self; 5] = [Recovery, ErrorModel, Failover, Handling, FailureModel];
-
+/// A document about failures by other authors, with its words.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceDocument {
     /// Its short name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Recovery => "error recovery record (000)",
-            ErrorModel => "error model (001)",
-            Failover => "provider failover record (002)",
-            Handling => "error handling standard (003)",
-            FailureModel => "failure model (004)",
-        }
-    }
+    pub name: String,
+    /// The retry profile that follows it, as Markdown.
+    pub profile: String,
+    /// Its words.
+    pub terms: Vec<ExternalTerm>,
 }
 
-impl Serialize for SourceDocument {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-/// Whether a document itself says that the failure may be tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A document's own statement on retrying a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExternalRetry {
-    /// It does.
+    /// It may be retried.
     Yes,
-    /// It says the opposite.
+    /// It must not be retried.
     No,
-    /// It says that it depends.
+    /// It depends.
     Maybe,
-    /// It does not say.
+    /// The document does not say.
     Silent,
 }
 
-/// What a foreign word is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The equivalent of an external word.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TermMapping {
     /// A failure of this class, with one of these codes.
-    Failure(FailureClass, &'static [&'static str]),
-    /// The host's own error.
-    Host(HostErrorKind),
+    Failure {
+        /// The name of the class.
+        class: String,
+        /// The codes; empty: any.
+        #[serde(default)]
+        codes: Vec<String>,
+    },
+    /// The host's own error with this code.
+    Host(String),
     /// The third outcome: neither a value nor a failure.
     Cancelled,
-    /// The failure of the last candidate that was asked, with `details.chain`.
+    /// The failure of the last candidate that was called, with `details.chain`.
     AsLast,
-    /// A name that is kept and that nothing produces.
+    /// A reserved name that nothing produces.
     Reserved,
-    /// Nothing yet, and what it will be.
-    Later(&'static str),
-    /// Nothing, and why there is nothing of the kind.
-    Never(&'static str),
+    /// Nothing yet, and the plan.
+    Later(String),
+    /// Nothing, and the reason.
+    Never(String),
 }
 
 impl TermMapping {
-    /// What it is, in a few words.
+    /// Returns the equivalent in a few words.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Failure(class, []) => class.name().to_owned(),
-            Failure(class, codes) => format!("{}, code {}", class.name(), codes.join(" or ")),
-            Host(kind) => format!("the host's own error {}", kind.code()),
-            Cancelled => "the outcome cancelled, which is no failure".to_owned(),
-            AsLast => "the failure of the last candidate, with details.chain".to_owned(),
-            Reserved => "a reserved name that nothing produces".to_owned(),
-            Later(what) => format!("not yet there: {what}"),
-            Never(why) => format!("nothing of the kind: {why}"),
+            Self::Failure { class, codes } if codes.is_empty() => class.clone(),
+            Self::Failure { class, codes } => format!("{class}, code {}", codes.join(" or ")),
+            Self::Host(code) => format!("the host's own error {code}"),
+            Self::Cancelled => "the outcome cancelled, which is no failure".to_owned(),
+            Self::AsLast => "the failure of the last candidate, with details.chain".to_owned(),
+            Self::Reserved => "a reserved name that nothing produces".to_owned(),
+            Self::Later(what) => format!("not yet there: {what}"),
+            Self::Never(why) => format!("nothing of the kind: {why}"),
         }
     }
 
-    /// Our words for it.
-    pub fn words(&self) -> impl Iterator<Item = &'static str> {
-        let (first, codes): (Option<&'static str>, &'static [&'static str]) = match self {
-            Failure(class, codes) => (Some(class.name()), codes),
-            Host(kind) => (Some(kind.code()), &[]),
-            Cancelled => (Some(HostErrorKind::Cancelled.code()), &[]),
-            AsLast | Reserved | Later(_) | Never(_) => (None, &[]),
+    /// Returns the words of the host for it.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        let (first, codes): (Option<&str>, &[String]) = match self {
+            Self::Failure { class, codes } => (Some(class), codes),
+            Self::Host(code) => (Some(code), &[]),
+            Self::Cancelled => (Some("cancelled"), &[]),
+            Self::AsLast | Self::Reserved | Self::Later(_) | Self::Never(_) => (None, &[]),
         };
-        first.into_iter().chain(codes.iter().copied())
+        first.into_iter().chain(codes.iter().map(String::as_str))
     }
 }
 
-/// One foreign word.
-#[derive(Debug, Clone, Copy, Serialize)]
+/// One external word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalTerm {
-    /// Who says it.
-    pub document: SourceDocument,
+    /// The name of its document.
+    #[serde(skip_deserializing)]
+    pub document: String,
     /// The word, as it is written there.
-    pub word: &'static str,
-    /// The class, category or list that it is in there.
-    pub group: &'static str,
-    /// Whether the document says to try again.
+    pub word: String,
+    /// Its class, category or list there.
+    pub group: String,
+    /// The document's own statement on retrying it.
     pub theirs: ExternalRetry,
-    /// What it is here.
-    #[serde(serialize_with = "in_words")]
+    /// Its equivalent here.
+    #[serde(serialize_with = "as_text")]
     pub becomes: TermMapping,
-    /// What is different here, or must be known; empty where nothing.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub note: &'static str,
+    /// The differences; empty if there are none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub note: String,
 }
 
-fn in_words<S: Serializer>(becomes: &TermMapping, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(becomes: &TermMapping, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&becomes.text())
+}
+
+fn parse() -> Result<Vec<SourceDocument>, toml::de::Error> {
+    #[derive(Deserialize)]
+    struct TermFile {
+        document: Vec<SourceDocument>,
+    }
+    let mut file: TermFile = toml::from_str(include_str!("external_terms.toml"))?;
+    for document in &mut file.document {
+        for term in &mut document.terms {
+            term.document.clone_from(&document.name);
+        }
+    }
+    Ok(file.document)
+}
+
+/// Returns the documents with their words.
+pub fn documents() -> &'static [SourceDocument] {
+    // A test holds that the file parses.
+    static ALL: LazyLock<Vec<SourceDocument>> = LazyLock::new(|| parse().unwrap_or_default());
+    &ALL
+}
+
+/// Returns every external word, document by document.
+pub fn external_terms() -> impl Iterator<Item = &'static ExternalTerm> {
+    documents().iter().flat_map(|document| &document.terms)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_file_parses_and_no_term_stands_twice() {
+        let documents = parse().unwrap_or_else(|error| panic!("external_terms.toml: {error}"));
+        let all: Vec<_> = documents.iter().flat_map(|document| &document.terms).collect();
+        for (at, term) in all.iter().enumerate() {
+            assert!(all.iter().skip(at + 1).all(|other| other != term), "{}", term.word);
+        }
+    }
 }

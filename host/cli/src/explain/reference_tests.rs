@@ -3,21 +3,29 @@
 
 use std::fmt::Write as _;
 
+use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
-use cofferdam_test_support::committed::assert_committed;
+use cofferdam_test_support::golden::assert_committed;
 
-use super::{CodeInfo, ExternalRetry, SourceDocument, TermKind, code_infos, external_terms};
+use super::{CodeInfo, TermKind, code_infos, documents};
+use crate::exit_codes::{class_exit_code, kind_exit_code};
 
 #[test]
-fn the_manual_of_failures_is_the_tables() {
+fn the_failure_reference_is_up_to_date() {
     let mut page = include_str!("reference.md").to_owned();
     classes(&mut page);
-    let title = "Errors of the host, and the third outcome";
-    rows(&mut page, title, |row| row.kind == TermKind::HostError || row.kind == TermKind::Outcome);
-    rows(&mut page, "Why a failure was not repeated", |row| row.kind == TermKind::RetryStopped);
-    let title = "Why an outcome is not given again, or a call not done again";
-    rows(&mut page, title, |row| row.kind == TermKind::Recovery);
-    documents(&mut page);
+    page.push_str(
+        "\n## Errors of the host, and the third outcome\n\n\
+         Nothing ran, except for `cancelled`: `details.attempts` has the number of attempts that had begun, of which \
+         the last may have had effects. For an action this concerns the step that could not begin, or `[output]`; \
+         `details.done` names the steps that are done. The exit code is in parentheses.\n",
+    );
+    rows(&mut page, |row| row.kind == TermKind::HostError || row.kind == TermKind::Outcome);
+    page.push_str("\n## Why a failure was not retried\n");
+    rows(&mut page, |row| row.kind == TermKind::RetryStopped);
+    page.push_str("\n## Why an outcome is not replayed, or a call not resumed\n");
+    rows(&mut page, |row| row.kind == TermKind::Recovery);
+    external(&mut page);
     page.push_str(include_str!("judgements.md"));
     assert_committed("docs/reference/failures.md", &page);
 }
@@ -29,64 +37,55 @@ fn classes(page: &mut String) {
         let from: Vec<_> = row.boundary.iter().map(|boundary| format!("`{}`", boundary.name())).collect();
         writeln!(
             page,
-            "\n### `{}`\n\n{} From: {}. {}",
+            "\n### `{}`\n\n{} Exit code {}, boundary {}.",
             class.name(),
             row.meaning,
+            class_exit_code(*class),
             from.join(", "),
-            row.remedy
         )
         .unwrap();
-        table(page, |code| code.class == Some(*class));
+        rows(page, |code| code.class == Some(*class));
     }
 }
 
-fn rows(page: &mut String, title: &str, wanted: impl Fn(&CodeInfo) -> bool) {
-    writeln!(page, "\n## {title}").unwrap();
-    table(page, wanted);
-}
-
-fn table(page: &mut String, wanted: impl Fn(&CodeInfo) -> bool) {
-    page.push_str("\n| code | meaning | again | mended by | what to do |\n|---|---|---|---|---|\n");
+/// Lists the codes; those with the same advice are listed together, below it.
+fn rows(page: &mut String, wanted: impl Fn(&CodeInfo) -> bool) {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for row in code_infos().iter().filter(|row| wanted(row)) {
-        let CodeInfo { word, meaning, again, mended_by, remedy, .. } = row;
-        let (again, who) = (again.word(), mended_by.text());
-        writeln!(page, "| `{word}` | {meaning} | {again} | {who} | {remedy} |").unwrap();
+        let by = row.fixed_by.text();
+        let by = by.split_once(';').map_or(by, |(role, _)| role).trim_end_matches(" of the host");
+        let by = by.trim_start_matches("the ").trim_start_matches("connector's ");
+        let again = match row.again.word() {
+            "no" => String::new(),
+            again => format!("{again}; "),
+        };
+        let advice = format!("*{again}{by}.* {}", row.remedy);
+        let host_error = HostErrorKind::ALL.iter().find(|it| it.code() == row.word);
+        let exit = host_error.filter(|_| row.kind == TermKind::HostError).map(|it| kind_exit_code(*it));
+        let exit = exit.map(|code| format!(" ({code})")).unwrap_or_default();
+        let code = format!("`{}`{exit}: {}", row.word, row.meaning);
+        match groups.iter_mut().find(|(known, _)| *known == advice) {
+            Some((_, codes)) => codes.push(code),
+            None => groups.push((advice, vec![code])),
+        }
+    }
+    page.push('\n');
+    for (advice, codes) in groups {
+        match codes.as_slice() {
+            [code] => writeln!(page, "- {code} {advice}").unwrap(),
+            codes => writeln!(page, "- {advice}\n  - {}", codes.join("\n  - ")).unwrap(),
+        }
     }
 }
 
-fn documents(page: &mut String) {
+fn external(page: &mut String) {
     page.push_str(
-        "\n## What others call it\n\n\
-         Five documents about failure were followed here; their words lead to ours. The first gave the classes, the \
-         envelope and the default retries; the others have profiles of their own (`cofferdam explain patient`).\n\n\
-         | document | its retry profile |\n|---|---|\n",
+        "\n## Words of other documents\n\n\
+         The host follows five documents about failures. `cofferdam explain WORD` finds their words too, with the \
+         equivalent here.\n\n\
+         | document | its retry profile | words |\n|---|---|---|\n",
     );
-    let profiles = [
-        "`standard`, the default",
-        "`patient`",
-        "`failover`, `failover-windowed`",
-        "`deterministic`",
-        "`none`",
-    ];
-    for (document, profile) in SourceDocument::ALL.into_iter().zip(profiles) {
-        writeln!(page, "| {} | {profile} |", document.name()).unwrap();
-    }
-    for document in SourceDocument::ALL {
-        writeln!(
-            page,
-            "\n### The {}\n\n| word | among | again, there | here | |\n|---|---|---|---|---|",
-            document.name()
-        )
-        .unwrap();
-        for row in external_terms().filter(|row| row.document == document) {
-            let theirs = match row.theirs {
-                ExternalRetry::Yes => "yes",
-                ExternalRetry::No => "no",
-                ExternalRetry::Maybe => "maybe",
-                ExternalRetry::Silent => "-",
-            };
-            let (word, group, here, note) = (row.word, row.group, row.becomes.text(), row.note);
-            writeln!(page, "| `{word}` | {group} | {theirs} | {here} | {note} |").unwrap();
-        }
+    for document in documents() {
+        writeln!(page, "| {} | {} | {} |", document.name, document.profile, document.terms.len()).unwrap();
     }
 }

@@ -1,61 +1,61 @@
-//! The way to a collector: one HTTP/1.1 request for each batch of spans, within its time.
-//!
-//! The SDK exports on a thread of its own, which has no runtime: this brings one, and what it waits for holds up
-//! nobody else. No redirect is followed and no proxy asked, as for connectors.
+//! The HTTP client of the span exporter: reqwest, with one warning for all lost spans.
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::rt::{Read, Write};
-use hyper_util::rt::TokioIo;
+use http::{Request, Response};
 use opentelemetry_http::{HttpClient, HttpError};
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
-use tokio_rustls::TlsConnector;
+use reqwest::blocking::Client;
+use reqwest::redirect::Policy;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 
-use super::tls;
+use super::environment::OtlpVariables;
 
-/// The most that a collector may answer, in bytes.
-const ANSWER_BYTES: usize = 64 * 1024;
-
-/// A collector, and what was said of it.
+/// The client for one collector. Like connectors, it follows no redirect and uses no proxy.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
-    runtime: Runtime,
+    client: Client,
     timeout: Duration,
-    certificate: Option<PathBuf>,
+    /// Host and port alone: the rest of the address may contain a credential.
+    address: String,
     warned: AtomicBool,
 }
 
 impl CollectorClient {
-    pub(super) fn new(timeout: Duration, certificate: Option<PathBuf>) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, timeout, certificate, warned: AtomicBool::new(false) })
+    /// # Errors
+    /// The reason for the operator why there is no client.
+    pub(super) fn new(variables: &OtlpVariables) -> Result<Self, String> {
+        let roots = match variables.secure {
+            true => trusted_roots(variables.certificate.as_deref())?,
+            false => RootCertStore::empty(),
+        };
+        // A provider of its own: rustls has no default one here, and takes TLS 1.2 and 1.3 with it.
+        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(Policy::none())
+            .no_proxy()
+            .timeout(variables.timeout)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let address = variables.address.clone();
+        Ok(Self { client, timeout: variables.timeout, address, warned: AtomicBool::new(false) })
     }
 
-    async fn exchange(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (host, port, secure) = target(request.uri()).ok_or("it has no address")?;
-        let stream = TcpStream::connect((host.as_str(), port)).await?;
-        stream.set_nodelay(true)?;
-        if !secure {
-            return send(TokioIo::new(stream), request).await;
-        }
-        let config = tls::config(self.certificate.as_deref())?;
-        let stream = TlsConnector::from(config).connect(ServerName::try_from(host)?, stream).await?;
-        send(TokioIo::new(stream), request).await
-    }
-
-    /// Says once that spans were lost, and why.
-    fn lost(&self, at: &str, why: &str) {
+    /// Warns, once in a process, that spans were lost.
+    fn warn(&self, reason: &str) {
         if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(target: "cofferdam::telemetry", collector = at, "spans could not be sent: {why}");
+            tracing::warn!(target: "cofferdam::telemetry", collector = self.address, "spans could not be sent: {reason}");
         }
     }
 }
@@ -63,54 +63,36 @@ impl CollectorClient {
 #[async_trait::async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        // Host and port alone: before them, or in the path, there may be a credential.
-        let at = target(request.uri()).map(|(host, port, _)| format!("{host}:{port}")).unwrap_or_default();
-        let within = async { tokio::time::timeout(self.timeout, self.exchange(request)).await };
-        match self.runtime.block_on(within) {
-            Ok(Ok(response)) => {
-                if !response.status().is_success() {
-                    self.lost(&at, &format!("it answered with status {}", response.status().as_u16()));
-                }
-                Ok(response)
+        let result = self.client.send_bytes(request).await;
+        match &result {
+            Ok(response) if response.status().is_success() => {}
+            Ok(response) => self.warn(&format!("it answered with status {}", response.status().as_u16())),
+            Err(error) if error.downcast_ref().is_some_and(reqwest::Error::is_timeout) => {
+                self.warn(&format!("no answer within {} ms", self.timeout.as_millis()));
             }
-            Ok(Err(error)) => {
-                self.lost(&at, &error.to_string());
-                Err(error)
-            }
-            Err(late) => {
-                self.lost(&at, &format!("no answer within {} ms", self.timeout.as_millis()));
-                Err(late.into())
-            }
+            // The outer errors quote the whole address.
+            Err(error) => self.warn(&root_cause(error.as_ref()).to_string()),
         }
+        result
     }
 }
 
-/// Host, port, and whether TLS is wanted.
-fn target(uri: &Uri) -> Option<(String, u16, bool)> {
-    let secure = uri.scheme_str() == Some("https");
-    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Some((host, uri.port_u16().unwrap_or(if secure { 443 } else { 80 }), secure))
+fn root_cause<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
 }
 
-/// The request in origin form over a connection of its own, and the answer in whole.
-async fn send(
-    stream: impl Read + Write + Unpin + Send + 'static,
-    mut request: Request<Bytes>,
-) -> Result<Response<Bytes>, HttpError> {
-    let uri = request.uri().clone();
-    if let Some(authority) = uri.authority() {
-        // What stands before an `@` is no part of the host.
-        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-        request.headers_mut().insert(HOST, HeaderValue::from_str(host)?);
-    }
-    let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    *request.uri_mut() = path.into();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request.map(Full::new)).await?;
-    let (head, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
-    drop(sender);
-    connection.abort();
-    Ok(Response::from_parts(head, body))
+/// Returns the certificate authorities in this PEM file, or the platform's if there is none.
+fn trusted_roots(certificate: Option<&Path>) -> Result<RootCertStore, String> {
+    let found: Vec<CertificateDer<'static>> = match certificate {
+        None => rustls_native_certs::load_native_certs().certs,
+        Some(path) => CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect)
+            .map_err(|_| "OTEL_EXPORTER_OTLP_CERTIFICATE names no PEM file that can be read".to_owned())?,
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found);
+    Ok(roots)
 }

@@ -7,25 +7,29 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
+use url::Url;
 
-/// How long one export may take, and so how long the command may wait at its end, where nobody says.
+/// The default timeout of one export, and so the longest wait of a command at its end.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the environment asks for.
+/// The export that the environment asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OtlpVariables {
-    /// How long one export may take.
+    /// The collector's host and port.
+    pub(super) address: String,
+    /// True if the collector is reached over TLS.
+    pub(super) secure: bool,
+    /// The timeout of one export.
     pub(super) timeout: Duration,
-    /// The certificate authorities to believe, in place of the platform's.
+    /// The file of certificate authorities to trust instead of the platform's.
     pub(super) certificate: Option<PathBuf>,
 }
 
 impl OtlpVariables {
-    /// What the environment asks for: nothing, unless it names a collector.
+    /// Reads the environment; none unless it names a collector.
     ///
     /// # Errors
-    /// What is wrong with it, in words for the operator.
+    /// The fault in it, for the operator.
     pub(super) fn read() -> Result<Option<Self>, String> {
         Self::of(|name| std::env::var(name).ok())
     }
@@ -33,7 +37,7 @@ impl OtlpVariables {
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let get =
             |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        // The variable of traces alone stands above the one of all signals.
+        // The variable of traces takes precedence over the one of all signals.
         let either = |name: &str| {
             let traces = format!("OTEL_EXPORTER_OTLP_TRACES_{name}");
             let all = format!("OTEL_EXPORTER_OTLP_{name}");
@@ -46,13 +50,11 @@ impl OtlpVariables {
             Some("none") => return Ok(None),
             Some(_) => return Err("OTEL_TRACES_EXPORTER is neither `otlp` nor `none`".into()),
         }
-        let address = endpoint
-            .parse::<Uri>()
-            .ok()
-            .filter(|uri| uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https")));
-        if address.is_none() {
+        let url = Url::parse(&endpoint).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let address = url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+        let Some((host, port)) = address else {
             return Err(format!("{name} is not an address like http://localhost:4318"));
-        }
+        };
         if let Some((name, protocol)) = either("PROTOCOL")
             && protocol != "http/protobuf"
         {
@@ -68,7 +70,8 @@ impl OtlpVariables {
             },
         };
         let certificate = either("CERTIFICATE").map(|(_, path)| path.into());
-        Ok(Some(Self { timeout, certificate }))
+        let secure = url.as_ref().is_some_and(|url| url.scheme() == "https");
+        Ok(Some(Self { address: format!("{host}:{port}"), secure, timeout, certificate }))
     }
 }
 
@@ -86,8 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_turns_it_on_and_others_turn_it_off_again() {
-        let on = OtlpVariables { timeout: TIMEOUT, certificate: None };
+    fn only_an_endpoint_enables_export() {
+        let address = "localhost:4318".to_owned();
+        let on = OtlpVariables { address, secure: false, timeout: TIMEOUT, certificate: None };
         assert_eq!(of(&[]), Ok(None));
         assert_eq!(of(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]), Ok(None));
         assert_eq!(of(&[ENDPOINT]), Ok(Some(on)));
@@ -100,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_traces_alone_stands_above_what_is_of_all() {
+    fn trace_variables_override_general_ones() {
         let timeouts = [("OTEL_EXPORTER_OTLP_TIMEOUT", "9"), ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "700")];
         let read = of(&[ENDPOINT, timeouts[0], timeouts[1]]).unwrap().unwrap();
         assert_eq!(read.timeout, Duration::from_millis(700));
     }
 
     #[test]
-    fn what_cannot_be_meant_is_said_without_its_value() {
+    fn invalid_variables_are_reported_without_values() {
         for (name, value) in [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "token:hunter2"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://hunter2"),

@@ -1,4 +1,4 @@
-//! The export of spans: from the log's subscriber, through the SDK's batches, to the collector.
+//! The export of spans from the log's subscriber, in the SDK's batches, to the collector.
 
 use std::time::Duration;
 
@@ -15,29 +15,28 @@ use super::SpanLayer;
 use super::collector::CollectorClient;
 use super::environment::OtlpVariables;
 
-/// How much longer than one export the command waits at its end, so that the export itself says what went wrong.
+/// The time that the command waits at its end beyond one export's timeout, so that the export reports its own error.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What sends spans.
+/// The running export of spans.
 pub(super) struct SpanExport {
     provider: SdkTracerProvider,
     wait: Duration,
 }
 
 impl SpanExport {
-    /// Begins, and gives the layer that hears of spans: of those of calls, and of nothing else that is traced or logged.
+    /// Starts the export, and returns the layer for it, which receives the spans of calls and nothing else.
     ///
     /// # Errors
-    /// What is wrong with the environment, in words for the operator.
+    /// The fault in the environment, for the operator.
     pub(super) fn begin(asked: OtlpVariables) -> Result<(Self, SpanLayer), String> {
         let wait = asked.timeout + GRACE;
-        let collector =
-            CollectorClient::new(asked.timeout, asked.certificate).map_err(|error| error.to_string())?;
+        let collector = CollectorClient::new(&asked)?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(asked.timeout)
-            // A command does not outlive its work to try again.
+            // A command does not wait after its work to retry.
             .with_retry_policy(RetryPolicy::disabled())
             .with_http_client(collector)
             .build()
@@ -46,7 +45,7 @@ impl SpanExport {
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         let layer = tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("cofferdam"))
-            // Places in the sources and threads are nobody's business, and cost a field each.
+            // Source locations and threads are of no use to a reader, and cost a field each.
             .with_location(false)
             .with_threads(false)
             .with_target(false)
@@ -58,15 +57,15 @@ impl SpanExport {
         Ok((Self { provider, wait }, layer))
     }
 
-    /// Sends what is left, within its time; what could not be sent has been said by then.
+    /// Sends the remaining spans within the timeout. A failure was warned about by then.
     pub(super) fn end(self) {
         if let Err(error) = self.provider.shutdown_with_timeout(self.wait) {
-            tracing::debug!(target: "cofferdam::telemetry", %error, "the last spans");
+            tracing::debug!(target: "cofferdam::telemetry", %error, "the last spans were not sent");
         }
     }
 }
 
-/// Who sends: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, and this program where they are silent.
+/// Returns the sender from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, by default this program.
 fn resource() -> Resource {
     let named = |resource: &Resource| {
         let name = resource.get(&Key::from_static_str("service.name"));

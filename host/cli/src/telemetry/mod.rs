@@ -1,7 +1,7 @@
-//! Spans for an OpenTelemetry collector, where the environment names one and the feature `otlp` is built in.
+//! Spans for an OpenTelemetry collector, if the environment names one and the feature `otlp` is built in.
 //!
-//! Telemetry never decides anything: what is wrong with it is a warning, and the command goes on. The one wait that it
-//! may cost is at the very end, after everything was printed, and it is bounded.
+//! A fault of telemetry is a warning and never changes the command's result. Its only wait is bounded and at the very
+//! end, after the output.
 
 #[cfg(feature = "otlp")]
 mod collector;
@@ -9,32 +9,30 @@ mod collector;
 mod environment;
 #[cfg(feature = "otlp")]
 mod export;
-#[cfg(feature = "otlp")]
-mod tls;
 
 use tracing_subscriber::{Layer, Registry};
 
-/// What spans are told to, as a layer of the log's subscriber.
+/// A layer of the log's subscriber that receives spans.
 pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// What the command sends to a collector; nothing, unless the environment asks for it.
+/// The export of spans to a collector. Does nothing unless the environment configures it.
 #[derive(Default)]
 pub(super) struct Telemetry {
     #[cfg(feature = "otlp")]
     export: Option<export::SpanExport>,
 }
 
-/// What begins with the log.
+/// The result of starting telemetry together with the log.
 #[derive(Default)]
 pub(super) struct TelemetryStart {
     pub(super) telemetry: Telemetry,
     pub(super) spans: Option<SpanLayer>,
-    /// Why no spans are sent, although they were asked for.
+    /// The reason why no spans are sent although the environment configures it.
     pub(super) warning: Option<String>,
 }
 
 impl Telemetry {
-    /// What the environment asks for.
+    /// Starts the export that the environment configures.
     #[cfg(feature = "otlp")]
     pub(super) fn from_environment() -> TelemetryStart {
         let begun = environment::OtlpVariables::read()
@@ -49,13 +47,13 @@ impl Telemetry {
         }
     }
 
-    /// Nothing: this program was built without the feature `otlp`.
+    /// Starts nothing: this program was built without the feature `otlp`.
     #[cfg(not(feature = "otlp"))]
     pub(super) fn from_environment() -> TelemetryStart {
         TelemetryStart::default()
     }
 
-    /// Sends what is left, and waits for it no longer than the time that the environment allows.
+    /// Sends the remaining spans, and waits at most for the timeout that the environment sets.
     #[cfg(feature = "otlp")]
     pub(super) fn end(self) {
         if let Some(export) = self.export {
@@ -63,7 +61,7 @@ impl Telemetry {
         }
     }
 
-    /// Nothing is left.
+    /// Does nothing.
     #[cfg(not(feature = "otlp"))]
     pub(super) fn end(self) {}
 }

@@ -32,7 +32,7 @@ fn refused<T: std::fmt::Debug>(outcome: &std::io::Result<T>) -> bool {
 }
 
 #[test]
-fn a_server_leaves_nothing_but_its_home() {
+fn a_server_writes_only_in_its_home() {
     let home = tempfile::tempdir().unwrap();
     let (walls, tried) = attempts(server(home.path())).unwrap();
     assert_ne!(walls.files, ProtectionLevel::Missing);
@@ -40,14 +40,14 @@ fn a_server_leaves_nothing_but_its_home() {
 }
 
 #[test]
-fn the_attempts_succeed_without_walls() {
+fn the_attempts_succeed_without_confinement() {
     let outside = tempfile::NamedTempFile::new().unwrap();
     assert!(File::open(outside.path()).is_ok());
     assert!(Command::new("/bin/sh").args(["-c", ":"]).status().is_ok());
 }
 
 #[test]
-fn a_server_keeps_its_home_its_compiler_and_what_is_configured() {
+fn a_server_keeps_its_home_and_configured_files() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let key = elsewhere.path().join("vault.key");
     fs::write(&key, "key").unwrap();
@@ -69,7 +69,7 @@ fn a_server_keeps_its_home_its_compiler_and_what_is_configured() {
 }
 
 #[test]
-fn what_lies_in_the_home_cannot_be_run() {
+fn files_in_the_home_cannot_be_executed() {
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("program");
     fs::copy("/bin/true", &program).unwrap();
@@ -79,7 +79,7 @@ fn what_lies_in_the_home_cannot_be_run() {
 }
 
 #[test]
-fn a_link_in_the_home_leads_nowhere() {
+fn a_link_in_the_home_cannot_escape() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
     let link = home.path().join("link");
     std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
@@ -88,7 +88,7 @@ fn a_link_in_the_home_leads_nowhere() {
 }
 
 #[test]
-fn no_process_is_traced_and_no_namespace_made() {
+fn tracing_and_namespaces_are_refused() {
     use nix::sched::{CloneFlags, unshare};
     let home = tempfile::tempdir().unwrap();
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -106,7 +106,7 @@ fn no_process_is_traced_and_no_namespace_made() {
 }
 
 #[test]
-fn a_worker_has_no_file_socket_or_process() {
+fn a_worker_can_open_no_file_socket_or_process() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     fs::write(&file, "text").unwrap();

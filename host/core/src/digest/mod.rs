@@ -80,7 +80,7 @@ mod tests {
     use super::Digest;
 
     #[test]
-    fn text_form_is_that_of_sha256sum_and_round_trips() {
+    fn the_text_form_matches_sha256sum() {
         let digest = Digest::sha256(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), text);

@@ -4,14 +4,10 @@
 //! [`read`] passes the root table to a function that reads its values, reports the problems and continues, so
 //! that one run shows all the problems and not only the first.
 
-mod as_json;
-mod diagnostics;
 mod error;
 mod reader;
 mod value;
 
-pub use diagnostics::{Diagnostics, PathSegment};
-pub use error::{Diagnostic, DocumentError, InvalidValue};
-pub use error::{quoted, quoted_ascii};
+pub use error::{Diagnostic, Diagnostics, DocumentError, InvalidValue, PathSegment, quoted, quoted_ascii};
 pub use reader::{DocumentTable, SpannedItem, line_of, read, read_part};
 pub use value::SpannedValue;

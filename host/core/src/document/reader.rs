@@ -9,8 +9,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml_parser::lexer::TokenKind;
 
-use super::as_json;
 use super::error::{Diagnostic, DocumentError, InvalidValue, quoted};
+use super::value;
 use crate::failure::sanitize_line;
 
 /// Longest document, in bytes.
@@ -369,7 +369,7 @@ impl<'a> DocumentTable<'a> {
         example: &str,
     ) -> Option<serde_json::Map<String, serde_json::Value>> {
         let table = self.table_like(key, example)?;
-        as_json::object(table.entries).map_err(|refused| table.location().refuse(refused)).ok()
+        value::object(table.entries).map_err(|refused| table.location().refuse(refused)).ok()
     }
 
     /// Returns the tables in the array under `key`; none if it is missing.

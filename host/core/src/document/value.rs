@@ -1,11 +1,11 @@
 //! A value of a document as a tree in which every part has its place, for values with reading rules of their
 //! own.
 
-use serde_json::Value;
+use serde_json::{Map, Number, Value};
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
-use super::as_json;
+use super::error::InvalidValue;
 use super::reader::{DiagnosticSink, DocumentTable, SpannedItem, path_part};
 
 /// A value, with its place.
@@ -79,7 +79,7 @@ fn node<'a>(
                 .collect();
             Some(SpannedValue::Table(place(path), fields.into_iter().collect::<Option<_>>()?))
         }
-        plain => match as_json::value(plain) {
+        plain => match json_value(plain) {
             Ok(json) => {
                 Some(SpannedValue::Plain(SpannedItem { sink, path, span: value.span(), value: json }))
             }
@@ -89,4 +89,41 @@ fn node<'a>(
             }
         },
     }
+}
+
+/// Converts the table to an object. A value without a JSON form is rejected, with a description of how to
+/// write it.
+pub(super) fn object(table: &DeTable<'_>) -> Result<Map<String, Value>, InvalidValue> {
+    let fields =
+        table.iter().map(|(key, field)| Ok((key.get_ref().to_string(), json_value(field.get_ref())?)));
+    fields.collect()
+}
+
+pub(super) fn json_value(toml: &DeValue<'_>) -> Result<Value, InvalidValue> {
+    Ok(match toml {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Integer(value) => integer(value.as_str(), value.radix())?,
+        DeValue::Float(float) => fraction(float.as_str())?,
+        DeValue::Array(items) => {
+            items.iter().map(|item| json_value(item.get_ref())).collect::<Result<Vec<_>, _>>()?.into()
+        }
+        DeValue::Table(table) => object(table)?.into(),
+        DeValue::Datetime(_) => {
+            return Err(InvalidValue::new("JSON has no dates", "put it in double quotes"));
+        }
+    })
+}
+
+fn integer(digits: &str, radix: u32) -> Result<Value, InvalidValue> {
+    let digits = digits.replace('_', "");
+    let number = u64::from_str_radix(&digits, radix).map(Value::from);
+    let number = number.or_else(|_| i64::from_str_radix(&digits, radix).map(Value::from));
+    number.map_err(|_| InvalidValue::new("a number of more than 64 bits", "put it in double quotes"))
+}
+
+fn fraction(text: &str) -> Result<Value, InvalidValue> {
+    let number = text.replace('_', "").parse::<f64>().ok().and_then(Number::from_f64);
+    let fix = "write \"NaN\", \"Infinity\" or \"-Infinity\"";
+    number.map(Value::Number).ok_or_else(|| InvalidValue::new("JSON has no such number", fix))
 }

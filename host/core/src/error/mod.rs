@@ -17,8 +17,8 @@ use crate::failure::{AuditId, Failure, RecoveryPrompt};
 pub use sealed::HostErrorSnapshot;
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, exit $exit:literal;)+) => {
-        /// The kind of an error, which decides the code on the wire and the exit code.
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
+        /// The kind of an error, which decides the code on the wire.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum HostErrorKind {
             $($(#[doc = $doc])+ $variant,)+
@@ -38,12 +38,6 @@ macro_rules! kinds {
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self { $(HostErrorKind::$variant => concat!($($doc),+).trim_ascii_start(),)+ }
-            }
-
-            /// Returns the exit code of the command line.
-            #[must_use]
-            pub const fn exit_code(self) -> u8 {
-                match self { $(HostErrorKind::$variant => $exit,)+ }
             }
 
             /// Returns whether such an error of a call is about the request, so that its message is for the
@@ -73,62 +67,62 @@ macro_rules! kinds {
 
 kinds! {
     /// A document, a component or an argument is not acceptable as it is.
-    Validation = "validation", exit 65;
+    Validation = "validation";
     /// The component was made for another version of the connector contract.
-    ContractVersion = "contract_version", exit 65;
+    ContractVersion = "contract_version";
     /// No such connector is installed.
-    ConnectorNotFound = "connector_not_found", exit 66;
+    ConnectorNotFound = "connector_not_found";
     /// There is no such action.
-    ActionNotFound = "action_not_found", exit 66;
+    ActionNotFound = "action_not_found";
     /// The connector has no such operation.
-    OpNotFound = "op_not_found", exit 66;
+    OpNotFound = "op_not_found";
     /// A named file does not exist or cannot be read.
-    InputUnreadable = "input_unreadable", exit 66;
+    InputUnreadable = "input_unreadable";
     /// Something else already has this name.
-    Conflict = "conflict", exit 67;
+    Conflict = "conflict";
     /// A version older than one that was installed before, without leave to go back.
-    Downgrade = "downgrade", exit 67;
+    Downgrade = "downgrade";
     /// The component asks for more compile time or memory than the host gives.
-    CompileRefused = "compile_refused", exit 68;
+    CompileRefused = "compile_refused";
     /// The keyring cannot be read or is not safe to trust.
-    KeyringInvalid = "keyring_invalid", exit 72;
+    KeyringInvalid = "keyring_invalid";
     /// Nothing is bound under this name.
-    BindingNotFound = "binding_not_found", exit 66;
+    BindingNotFound = "binding_not_found";
     /// The vault is locked, and what would open it is missing or wrong.
-    VaultLocked = "vault_locked", exit 82;
+    VaultLocked = "vault_locked";
     /// The vault cannot be read or written, is damaged, or is not safe to use.
-    VaultUnusable = "vault_unusable", exit 83;
+    VaultUnusable = "vault_unusable";
     /// The package directory or its index cannot be read or written.
-    RegistryUnavailable = "registry_unavailable", exit 74;
+    RegistryUnavailable = "registry_unavailable";
     /// The state of circuits cannot be read or written.
-    CircuitsUnavailable = "circuits_unavailable", exit 74;
-    /// The record cannot be written or read. Nothing runs that is not on record.
-    AuditUnavailable = "audit_unavailable", exit 84;
+    CircuitsUnavailable = "circuits_unavailable";
+    /// The audit log cannot be written or read. No unrecorded call runs.
+    AuditUnavailable = "audit_unavailable";
     /// A call was run and what came of it is not known here: its end could not be recorded, it never had one, or its
     /// outcome is not kept.
-    OutcomeUnknown = "outcome_unknown", exit 85;
-    /// The record has no such call.
-    AuditNotFound = "audit_not_found", exit 66;
+    OutcomeUnknown = "outcome_unknown";
+    /// The audit log has no such call.
+    AuditNotFound = "audit_not_found";
     /// The call has no outcome, or no request, that is kept: it cannot be given, or done, again.
-    NotReplayable = "not_replayable", exit 87;
+    NotReplayable = "not_replayable";
     /// The idempotency key was given before, with another call.
-    IdempotencyConflict = "idempotency_conflict", exit 67;
+    IdempotencyConflict = "idempotency_conflict";
     /// The call with this idempotency key is still running.
-    InProgress = "in_progress", exit 75;
-    /// The record was changed by somebody: it does not hold together.
-    AuditTampered = "audit_tampered", exit 86;
+    InProgress = "in_progress";
+    /// The audit log was changed: it does not verify.
+    AuditTampered = "audit_tampered";
     /// A file that the command was to make cannot be written.
-    OutputUnwritable = "output_unwritable", exit 74;
+    OutputUnwritable = "output_unwritable";
     /// More is asked at once than the host takes; try again.
-    Busy = "busy", exit 75;
-    /// The call was cancelled by whoever asked for it, before it had an outcome.
-    Cancelled = "cancelled", exit 130;
+    Busy = "busy";
+    /// The call was cancelled by its caller before it had an outcome.
+    Cancelled = "cancelled";
     /// A tool that the command needs is missing, or failed.
-    Tool = "tool", exit 71;
+    Tool = "tool";
     /// The host is configured in a way that cannot work.
-    Configuration = "configuration", exit 64;
+    Configuration = "configuration";
     /// A fault of the host.
-    Internal = "internal", exit 1;
+    Internal = "internal";
 }
 
 /// An error of the host itself.
@@ -294,15 +288,6 @@ impl Error {
                 }
                 _ => None,
             },
-        }
-    }
-
-    /// Returns the exit code of the command line.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Error::Failure(failure) => failure.class().exit_code(),
-            Error::Host(error) => error.kind().exit_code(),
         }
     }
 }

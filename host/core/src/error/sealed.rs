@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_comes_back_in_the_same_bytes() {
+    fn sealed_host_errors_round_trip() {
         let error = HostError::new(HostErrorKind::Validation, "It does not fit.")
             .with_hint("Give another.")
             .detail("candidate", 1)

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn who_panics_keeps_nobody_from_hearing_and_is_noticed() {
+    fn a_panicking_listener_stops_no_other() {
         let heard = Arc::default();
         let hears = |name| Arc::new(RecordingListener(name, Arc::clone(&heard))) as Arc<dyn Listener>;
         let all = fanout(["first", "panics", "last"].map(hears).into()).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_armed_with_a_count_and_an_action() {
+    fn a_failpoint_is_armed_with_count_and_action() {
         for (text, name, left, action) in [
             ("open.committed:3=kill", "open.committed", 3, FailpointAction::Kill),
             ("settle=pause", "settle", 1, FailpointAction::Pause),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happens_where_nothing_is_armed() {
+    fn an_unarmed_failpoint_does_nothing() {
         assert!(!pass("received"));
     }
 }

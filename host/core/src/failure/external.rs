@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::cause::FailureCause;
+use super::class::FailureCause;
 use super::class::{FailureBoundary, FailureClass};
 use super::context::FailureContext;
 use super::envelope::Failure;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a18_status_decides_retriable() {
+    fn the_status_decides_retriability() {
         let context = FailureContext::new(AuditId::mint()).with_op("x", true);
         let expected =
             [(500, true), (503, true), (529, true), (429, true), (400, false), (401, false), (404, false)];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a51_not_idempotent_is_never_retriable_and_says_so() {
+    fn a_non_idempotent_failure_is_never_retriable() {
         let context = FailureContext::new(AuditId::mint()).with_op("charge", false);
         let fault = NetworkFault {
             phase: Some(RequestPhase::Tls),

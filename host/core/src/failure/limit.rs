@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cause::FailureCause;
+use super::class::FailureCause;
 use super::class::{FailureBoundary, FailureClass};
 use super::context::FailureContext;
 use super::envelope::Failure;
@@ -290,7 +290,7 @@ mod tests {
     use crate::failure::{AuditId, Failure, FailureContext};
 
     #[test]
-    fn every_limit_says_who_can_raise_it_and_where() {
+    fn every_limit_names_its_owner() {
         for limit in LimitKind::ALL {
             for of in [DeadlineScope::Call, DeadlineScope::Attempt, DeadlineScope::Action] {
                 let owner = limit.owner(of);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_read_well() {
+    fn amounts_are_formatted_readably() {
         let shown = [
             (64 << 20, "bytes"),
             (512 << 10, "bytes"),

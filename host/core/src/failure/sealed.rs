@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::cause::FailureCause;
+use super::class::FailureCause;
 use super::class::{FailureBoundary, FailureClass};
 use super::context::{AuditId, FailureContext};
 use super::envelope::Failure;
@@ -68,7 +68,7 @@ mod tests {
     use crate::failure::UpstreamFault;
 
     #[test]
-    fn what_is_sealed_comes_back_whole_and_in_the_same_bytes() {
+    fn sealed_failures_round_trip() {
         let fault = UpstreamFault {
             status: 503,
             upstream_code: Some("böse\u{1}".into()),

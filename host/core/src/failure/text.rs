@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::class::FailureClass;
+use super::envelope::Failure;
+
 /// Keeps the printable characters of the first `max` characters of `text`, as one line.
 ///
 /// Control characters, line breaks, and the invisible characters that reorder or hide text
@@ -116,13 +119,67 @@ fn is_invisible(c: char) -> bool {
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// A question that a program could ask its user. The host asks no question itself: the audit log and the
+/// listeners get the prompt, and a program with a user shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RecoveryPrompt {
+    /// "Do it again?": the failure may be transient, or it is unknown whether the call took effect. A call
+    /// that must not be repeated needs the user's approval.
+    Approve,
+    /// "With what instead?": the input is wrong.
+    Ask,
+    /// "Authenticate again?": a credential is missing, or was rejected.
+    Authenticate,
+}
+
+impl RecoveryPrompt {
+    /// Returns the stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Ask => "ask",
+            Self::Authenticate => "authenticate",
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the prompt for a person; `None` if no answer would help, as with a denial.
+    #[must_use]
+    pub fn prompt(&self) -> Option<RecoveryPrompt> {
+        match self.class() {
+            FailureClass::BindingRequired | FailureClass::BindingFailed => Some(RecoveryPrompt::Authenticate),
+            FailureClass::ConnectorRuntimeError if self.code() == "input_invalid" => {
+                Some(RecoveryPrompt::Ask)
+            }
+            // The service says that the request itself is what is wrong.
+            FailureClass::ExternalApiError if self.status() == Some(401) => {
+                Some(RecoveryPrompt::Authenticate)
+            }
+            FailureClass::ExternalApiError if matches!(self.status(), Some(400 | 404 | 410 | 413 | 422)) => {
+                Some(RecoveryPrompt::Ask)
+            }
+            // The retries are exhausted, or it may not be repeated without approval.
+            _ if self.retriable() || self.cause().is_retriable() => Some(RecoveryPrompt::Approve),
+            _ => None,
+        }
+    }
+
+    /// Returns the status of the service's response.
+    fn status(&self) -> Option<u64> {
+        self.details().get("status").and_then(serde_json::Value::as_u64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use super::{printable_json, sanitize_line, sanitize_lines, visible_json};
 
     #[test]
-    fn hidden_characters_are_spelled_out_in_the_value() {
+    fn hidden_characters_are_escaped_in_the_value() {
         let value = serde_json::json!({"a\u{202e}": "x\u{200b}\u{e0041}\u{9b}\u{7f}\u{1b}\u{8}\n\t\\u202e\"ä→\u{2028}"});
         let visible: serde_json::Value = serde_json::from_str(&visible_json(&value.to_string())).unwrap();
         let spelled = r"x\u200b\u{e0041}\u009b\u007f\u001b\u0008";
@@ -136,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn control_and_invisible_characters_do_not_survive() {
+    fn control_and_invisible_characters_are_removed() {
         assert_eq!(sanitize_line("\u{1b}[31mEVIL\u{7}\n FAKE", 80), "[31mEVIL   FAKE");
         assert_eq!(sanitize_line("a\u{202e}b\u{200b}c\u{e0041}d", 80), "abcd");
         assert_eq!(sanitize_line("abcdef", 3), "abc…");
@@ -145,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_only_look_like_others_are_shown_by_their_numbers() {
+    fn lookalike_letters_are_shown_as_escapes() {
         assert_eq!(super::ascii_line("github://\u{430}cme/w", 80), "github://\\u{430}cme/w");
     }
 

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_read_as_it_was_written() {
+    fn progress_round_trips() {
         let log = Some(LogProgress { n: 7, hash: [0xab; 32], highest: 9 });
         let vault = Some(VaultProgress { least: Some(3), highest: 4 });
         let gone = Some(VaultProgress { least: None, highest: 4 });

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counters_only_go_forward() {
+    fn counters_only_increase() {
         let (_home, state) = state();
         state.advance_log(5, [5; 32]).unwrap();
         state.advance_log(3, [3; 32]).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_or_foreign_state_is_not_written_over() {
+    fn a_foreign_state_is_not_overwritten() {
         let (home, state) = state();
         let path = home.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();

@@ -6,14 +6,11 @@
 //! rejected by name, with its source.
 
 mod amount;
-mod source;
 mod usage;
 
 use std::time::Duration;
 
-pub use amount::parse_time;
-pub use amount::{LimitError, LimitRequest};
-pub use source::{LimitSource, RefusedLimit};
+pub use amount::{LimitError, LimitRequest, LimitSource, RefusedLimit, parse_time};
 pub use usage::Usage;
 
 const MIB: u64 = 1024 * 1024;
@@ -229,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_the_highest_ranks_that_names_it() {
+    fn each_limit_comes_from_the_highest_source() {
         let ceilings = LimitCeilings::default();
         let none = LimitRequest::default();
         let caller = request(Some(1), Some("1s"), Some("1MiB"));
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_lie_within_ceilings_that_were_lowered() {
+    fn defaults_are_lowered_with_the_ceilings() {
         let none = LimitRequest::default();
         let ceilings = LimitCeilings::default().lowered(&request(Some(5), Some("2s"), Some("1MiB"))).unwrap();
         let limits = Limits::resolve(&ceilings, &none, &none, &none, &ProfileTimes::default()).unwrap();
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn above_a_ceiling_is_refused_by_name_and_source_and_never_clamped() {
+    fn values_above_a_ceiling_are_refused_not_clamped() {
         let ceilings = LimitCeilings::default();
         let (none, fine) = (LimitRequest::default(), request(Some(1), Some("1s"), Some("1MiB")));
         for (fuel, wall, memory, name) in [

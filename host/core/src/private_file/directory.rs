@@ -15,9 +15,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::error::{FileError, FileFault};
 use super::parent;
-use super::policy::{FileLocation, FilePolicy, is_own};
+use super::policy::{FileError, FileFault, FileLocation, FilePolicy, is_own};
 
 /// The maximum number of links that are followed on one path, as in Linux.
 const MAX_LINKS: u32 = 40;

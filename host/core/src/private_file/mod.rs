@@ -7,11 +7,9 @@
 //! the mode and the owner that they had, and are on the disk, with their names, before a write is reported as
 //! done.
 
+mod change;
 mod directory;
-mod error;
-mod lock;
 mod policy;
-mod staged;
 #[cfg(test)]
 mod tests;
 
@@ -24,10 +22,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-pub use error::{FileError, FileFault};
-pub use lock::FileLock;
-pub use policy::FilePolicy;
-pub use staged::StagedFile;
+pub use change::{FileLock, StagedFile};
+pub use policy::{FileError, FileFault, FilePolicy};
 
 use crate::file_fingerprint::FileFingerprint;
 

@@ -169,7 +169,7 @@ fn a_link_or_directory_of_another_user_is_refused() {
 }
 
 #[test]
-fn links_on_the_way_are_followed_to_an_end() {
+fn parent_links_are_followed_with_a_bound() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("one");
     fs::create_dir_all(dir.join("two")).unwrap();
@@ -218,7 +218,7 @@ fn replacing_does_not_follow_a_link() {
 }
 
 #[test]
-fn a_new_file_never_replaces_one() {
+fn a_new_file_never_overwrites() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("deep/a.key");
     create_new(&path, b"one", &SECRET).unwrap();
@@ -230,7 +230,7 @@ fn a_new_file_never_replaces_one() {
 }
 
 #[test]
-fn a_lock_neither_follows_nor_changes_what_is_there() {
+fn a_lock_neither_follows_nor_changes_links() {
     let home = tempfile::tempdir().unwrap();
     let target = file(home.path(), 0o600);
     let lock = home.path().join(".lock");
@@ -257,7 +257,7 @@ fn a_lock_is_held_by_one_until_it_is_dropped() {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_removed_by_the_next() {
+fn a_killed_writers_file_is_removed_by_the_next() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("vault");
     let lock = FileLock::try_acquire(&home.path().join("vault.lock")).unwrap().unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_key_has_few_forms_and_an_odd_one_those_of_every_encoder() {
+    fn secrets_have_the_forms_of_every_encoder() {
         let plain = texts("xoxb-12345-AbCdEf");
         assert!(plain.len() <= 20, "{plain:#?}");
         let odd = texts("a/b+c=d&e<f>g\"h'i j");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_secret_has_no_form_and_a_long_one_is_cut() {
+    fn short_secrets_have_no_forms_and_long_are_cut() {
         assert_eq!(texts("1234567"), Vec::<String>::new());
         let long = "k".repeat(5000);
         assert!(texts(&long).contains(&"k".repeat(MAX_SCANNED_BYTES)));

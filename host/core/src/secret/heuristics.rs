@@ -68,7 +68,7 @@ mod tests {
     use super::redact_likely_secrets;
 
     #[test]
-    fn marked_tokens_go_and_words_stay() {
+    fn marked_tokens_are_redacted_and_words_kept() {
         let long = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6";
         for mark in ["sk-", "sk-proj-", "ghp_", "AIza", "github_pat_", "xoxb-"] {
             let text = format!("{{\"key\":\"{mark}{long}\",\"é\":1}}");

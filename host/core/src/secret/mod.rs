@@ -3,8 +3,6 @@
 mod encodings;
 mod heuristics;
 mod scanner;
-mod search;
-mod shift_table;
 #[cfg(test)]
 mod tests;
 
@@ -12,8 +10,7 @@ use zeroize::Zeroizing;
 
 pub use encodings::MIN_SCANNED_BYTES;
 pub use heuristics::redact_likely_secrets;
-pub use scanner::ScanState;
-pub use scanner::{REDACTED, Scanner, SecretMatch};
+pub use scanner::{REDACTED, ScanState, Scanner, SecretMatch};
 
 /// A secret text. It has no `Debug`, `Display`, `Serialize` or `Clone`, and its memory is cleared when it is
 /// dropped: it is shared by reference, and read only where it is used.

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::nfa::contiguous::NFA;
+use aho_corasick::{Anchored, BuildError, MatchError, MatchKind};
 use zeroize::Zeroizing;
 
 use super::Secret;
 use super::encodings::{self, MIN_SCANNED_BYTES};
-use super::search::{PatternSearch, SearchState};
 
 /// The replacement of a secret in texts for the operator.
 pub const REDACTED: &str = "[redacted]";
@@ -198,5 +200,158 @@ impl io::Write for ScanSink<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The number of bytes that are examined together.
+const BLOCK: usize = 3;
+
+/// The longest look-ahead. Longer ones fill the table without skipping more.
+const WINDOW: usize = 32;
+
+/// The size of the table, as bits of an index.
+const BITS: u32 = 14;
+
+/// The number of bytes that may be skipped from a position, by the last block of the window that begins
+/// there.
+pub(super) struct ShiftTable {
+    window: usize,
+    /// 0 if a pattern may begin at the position itself.
+    shifts: Vec<u8>,
+}
+
+impl ShiftTable {
+    /// Creates the table for `patterns`, each of at least [`BLOCK`] bytes.
+    pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Self {
+        let window = patterns.iter().map(|pattern| pattern.len()).min().unwrap_or(BLOCK).min(WINDOW);
+        let most = window.saturating_sub(BLOCK).saturating_add(1);
+        let mut shifts = vec![u8::try_from(most).unwrap_or(1); 1 << BITS];
+        for pattern in patterns {
+            for (at, block) in pattern.windows(BLOCK).take(most).enumerate() {
+                let shift = u8::try_from(most.saturating_sub(1).saturating_sub(at)).unwrap_or(0);
+                if let Some(known) = shifts.get_mut(place(block)) {
+                    *known = shift.min(*known);
+                }
+            }
+        }
+        Self { window, shifts }
+    }
+
+    /// Returns the first position from `at` on where a pattern may begin, including one that continues after
+    /// `bytes`.
+    pub(super) fn next(&self, bytes: &[u8], mut at: usize) -> usize {
+        while let Some(block) = bytes.get(at.saturating_add(self.window.saturating_sub(BLOCK))..)
+            && let Some(block) = block.get(..BLOCK)
+        {
+            match self.shifts.get(place(block)) {
+                Some(0) | None => break,
+                Some(shift) => at = at.saturating_add(usize::from(*shift)),
+            }
+        }
+        at
+    }
+}
+
+/// Returns the index of this block in the table. Blocks may share an index, which only costs time.
+fn place(block: &[u8]) -> usize {
+    let number = block.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    (number.wrapping_mul(0x9e37_79b1) >> (u32::BITS - BITS)) as usize
+}
+
+/// The compiled patterns.
+pub(super) struct PatternSearch {
+    nfa: NFA,
+    start: StateID,
+    skip: ShiftTable,
+    /// The number of pattern bytes matched in each state, in the order of the states.
+    depths: Vec<(StateID, usize)>,
+}
+
+/// The state of a search after the bytes that it was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SearchState(StateID);
+
+/// A match of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PatternMatch {
+    /// The index of the pattern.
+    pub(super) pattern: usize,
+    /// Its length.
+    pub(super) length: usize,
+    /// The number of bytes of the last piece that it needed.
+    pub(super) end: usize,
+}
+
+/// The patterns are too many or too long.
+#[derive(Debug, thiserror::Error)]
+#[error("too many patterns")]
+pub(super) struct TooManyPatterns;
+
+impl From<BuildError> for TooManyPatterns {
+    fn from(_: BuildError) -> Self {
+        Self
+    }
+}
+
+impl From<MatchError> for TooManyPatterns {
+    fn from(_: MatchError) -> Self {
+        Self
+    }
+}
+
+impl PatternSearch {
+    /// Creates a search for `patterns`, each of at least three bytes.
+    pub(super) fn new(patterns: &[Zeroizing<Vec<u8>>]) -> Result<Self, TooManyPatterns> {
+        let nfa = NFA::builder()
+            .match_kind(MatchKind::Standard)
+            .prefilter(false)
+            .build(patterns.iter().map(|pattern| pattern.as_slice()))?;
+        let start = nfa.start_state(Anchored::No)?;
+        let mut depths = Vec::new();
+        for pattern in patterns {
+            let mut state = start;
+            for (index, byte) in pattern.iter().enumerate() {
+                state = nfa.next_state(Anchored::No, state, *byte);
+                depths.push((state, index.saturating_add(1)));
+            }
+        }
+        depths.sort_unstable();
+        depths.dedup();
+        Ok(Self { nfa, start, skip: ShiftTable::new(patterns), depths })
+    }
+
+    /// Returns the state before the first byte.
+    pub(super) fn start(&self) -> SearchState {
+        SearchState(self.start)
+    }
+
+    /// Continues with `bytes`, up to the first pattern that ends in them.
+    pub(super) fn advance(&self, place: &mut SearchState, bytes: &[u8]) -> Option<PatternMatch> {
+        let mut at = 0;
+        let mut state = place.0;
+        while let Some(byte) = bytes.get(at) {
+            if state == self.start {
+                let next = self.skip.next(bytes, at);
+                if next != at {
+                    at = next;
+                    continue;
+                }
+            }
+            state = self.nfa.next_state(Anchored::No, state, *byte);
+            at = at.saturating_add(1);
+            if self.nfa.is_match(state) {
+                let pattern = self.nfa.match_pattern(state, 0);
+                let (length, pattern) = (self.nfa.pattern_len(pattern), pattern.as_usize());
+                return Some(PatternMatch { pattern, length, end: at });
+            }
+        }
+        place.0 = state;
+        None
+    }
+
+    /// Returns how many of the last bytes may be the beginning of a pattern.
+    pub(super) fn pending(&self, place: SearchState) -> usize {
+        let found = self.depths.binary_search_by_key(&place.0, |(state, _)| *state);
+        found.ok().and_then(|index| self.depths.get(index)).map_or(0, |(_, depth)| *depth)
     }
 }

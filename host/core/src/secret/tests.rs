@@ -17,7 +17,7 @@ fn scanner(secret: &str) -> Scanner {
 }
 
 #[test]
-fn row_110_what_common_encoders_make_of_a_secret_is_found() {
+fn encoded_secrets_are_found() {
     let scanner = scanner(KEY);
     let percent: String = url::form_urlencoded::byte_serialize(KEY.as_bytes()).collect();
     for text in [
@@ -47,9 +47,9 @@ fn row_110_what_common_encoders_make_of_a_secret_is_found() {
     }
 }
 
-/// The limits of the search in `docs/explanation/credentials.md` are real, so that readers do not rely on more.
+/// The limits of the search in `docs/guides/credentials.md` are real, so that readers do not rely on more.
 #[test]
-fn what_is_said_not_to_be_found_is_not_found() {
+fn documented_limits_of_the_search_are_real() {
     let scanner = scanner(KEY);
     let twice = STANDARD.encode(STANDARD.encode(KEY));
     let utf16: Vec<u8> = KEY.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -61,7 +61,7 @@ fn what_is_said_not_to_be_found_is_not_found() {
 }
 
 #[test]
-fn a_short_secret_is_found_where_it_is_the_whole_value() {
+fn a_short_secret_is_found_as_a_whole_value() {
     let scanner = scanner("hunter2");
     assert!(!scanner.is_empty());
     for value in ["hunter2", "Bearer hunter2"] {
@@ -77,7 +77,7 @@ fn a_short_secret_is_found_where_it_is_the_whole_value() {
 }
 
 #[test]
-fn whose_secret_it_is_is_known() {
+fn a_match_names_its_binding() {
     let (one, two) = (Secret::new("the-first-secret".into()), Secret::new("the-second-secret".into()));
     let scanner = Scanner::for_bindings([("one", &one), ("two", &two)]);
     for (text, name) in [("a the-first-secret", "one"), ("a the-second-secret", "two")] {
@@ -89,7 +89,7 @@ fn whose_secret_it_is_is_known() {
 }
 
 #[test]
-fn redaction_leaves_the_rest_and_no_beginning_where_the_text_was_cut() {
+fn redaction_covers_a_truncated_secret() {
     let scanner = scanner("the-secret");
     assert_eq!(
         scanner.redact("a the-secret b the-secretthe-secret", true),
@@ -125,7 +125,7 @@ proptest! {
     /// A search in one piece, in pieces, and by naive comparison has the same result. Every byte of a secret
     /// that is found was reported as pending before.
     #[test]
-    fn pieces_do_not_matter_and_no_byte_of_a_secret_gets_out(
+    fn a_chunked_search_leaks_no_byte_of_a_secret(
         secret in "[ -~é]{8,24}",
         repeat in 1..3_usize,
         parts in prop::collection::vec((any::<u8>(), any::<u8>()), 0..12),

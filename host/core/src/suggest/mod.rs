@@ -26,7 +26,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn only_near_words_are_suggested() {
         let words = ["post_message", "list_issues", "get", "city", "github://cofferdam/hello"];
         for (word, meant) in [
             ("post-mesage", Some("post_message")),

@@ -12,15 +12,15 @@ use cofferdam_core::secret::Scanner;
 use cofferdam_model::manifest::{CredentialGrant, Manifest};
 
 use super::attempt::AttemptCredentials;
-use super::bound::{InjectedField, entry};
-use super::choice::IdentityChoice;
 use super::oauth::TokenManager;
 use super::problem;
+use super::resolved_binding::IdentitySelection;
+use super::resolved_binding::{GrantedCredential, entry};
 use crate::egress::{Authorize, PrivateGrant, RequestTarget, Resolve, Tls};
 use crate::vault::{Binding, BindingName, Bindings, SecretMaterial, Vault, VaultError, scanner_for};
 
 /// The number of prepared combinations of connector and identities that are cached. A host has fewer.
-const KEPT: usize = 256;
+const MAX_PREPARED: usize = 256;
 
 /// The dependencies of a broker.
 pub struct BrokerSettings {
@@ -42,17 +42,17 @@ pub struct BrokerSettings {
 pub struct CredentialBroker {
     vault: Arc<dyn Vault>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) desk: Arc<TokenManager>,
-    ready: Mutex<HashMap<Key, Arc<PreparedCredentials>>>,
+    pub(super) token_manager: Arc<TokenManager>,
+    ready: Mutex<HashMap<PreparedKey, Arc<PreparedCredentials>>>,
 }
 
 /// The key of the cache: one package (by its hash) and one choice of identities.
-type Key = (Arc<str>, IdentityChoice);
+type PreparedKey = (Arc<str>, IdentitySelection);
 
 /// The credentials of a connector for one choice of identities, at one version of the vault.
 pub(super) struct PreparedCredentials {
     pub(super) bindings: Arc<Bindings>,
-    pub(super) entries: Vec<InjectedField>,
+    pub(super) entries: Vec<GrantedCredential>,
     pub(super) scanner: Arc<Scanner>,
 }
 
@@ -91,7 +91,7 @@ impl CredentialBroker {
     /// Creates a broker. No token is renewed before a call needs it.
     pub fn new(settings: BrokerSettings) -> Arc<Self> {
         let (vault, clock) = (Arc::clone(&settings.vault), Arc::clone(&settings.clock));
-        Arc::new(Self { vault, clock, desk: TokenManager::new(settings), ready: Mutex::default() })
+        Arc::new(Self { vault, clock, token_manager: TokenManager::new(settings), ready: Mutex::default() })
     }
 
     /// Returns the credentials for a call of the connector with this manifest and hash; `None` if the
@@ -100,7 +100,7 @@ impl CredentialBroker {
         self: &Arc<Self>,
         manifest: &Manifest,
         hash: &Arc<str>,
-        choice: IdentityChoice,
+        choice: IdentitySelection,
     ) -> Result<Option<CallCredentials>, CredentialError> {
         choice.fits(manifest.credentials()).map_err(CredentialError::Host)?;
         if manifest.credentials().is_empty() {
@@ -115,7 +115,7 @@ impl CredentialBroker {
                 let prepared =
                     Arc::new(prepare(manifest, bindings, &key.1).map_err(CredentialError::Binding)?);
                 let mut ready = self.lock();
-                if ready.len() >= KEPT {
+                if ready.len() >= MAX_PREPARED {
                     ready.clear();
                 }
                 ready.insert(key, Arc::clone(&prepared));
@@ -149,7 +149,7 @@ impl CredentialBroker {
     /// Describes in a sentence or two whether a call would find the credential bound and, with a target,
     /// whether a request to it would carry the credential. Also returns the problem that a call would fail
     /// with. May open the vault and block.
-    pub fn foretell(
+    pub fn check_access(
         &self,
         manifest: &Manifest,
         grant: &CredentialGrant,
@@ -159,8 +159,8 @@ impl CredentialBroker {
             Ok(bindings) => bindings,
             Err(error) => return (format!("Whether it is bound was not looked up: {error}"), None),
         };
-        let problem = match entry(grant, &bindings, manifest.name(), &IdentityChoice::default()) {
-            Ok(InjectedField { bound: Some(bound), .. }) => {
+        let problem = match entry(grant, &bindings, manifest.name(), &IdentitySelection::default()) {
+            Ok(GrantedCredential { bound: Some(bound), .. }) => {
                 let closed =
                     target.filter(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target)));
                 match closed {
@@ -187,13 +187,15 @@ impl CredentialBroker {
         let bindings = self.bindings().await.map_err(CredentialError::Host)?;
         match bindings.get(name).map(|binding| &binding.material) {
             None => Err(CredentialError::Binding(super::problem::unbound(name, &[]))),
-            Some(SecretMaterial::Oauth2 { .. }) => match self.desk.token(name).await {
+            Some(SecretMaterial::Oauth2 { .. }) => match self.token_manager.token(name).await {
                 Ok(_) => Ok(()),
-                Err(crate::egress::Unauthorized::Binding(problem)) => Err(CredentialError::Binding(problem)),
-                Err(crate::egress::Unauthorized::Host(trouble)) => Err(CredentialError::Host(
+                Err(crate::egress::AuthorizationError::Binding(problem)) => {
+                    Err(CredentialError::Binding(problem))
+                }
+                Err(crate::egress::AuthorizationError::Host(trouble)) => Err(CredentialError::Host(
                     HostError::new(trouble.kind, trouble.message).with_hint(trouble.hint),
                 )),
-                Err(crate::egress::Unauthorized::Denied(denial)) => {
+                Err(crate::egress::AuthorizationError::Denied(denial)) => {
                     Err(CredentialError::Host(HostError::new(HostErrorKind::Internal, denial.message())))
                 }
             },
@@ -202,11 +204,11 @@ impl CredentialBroker {
     }
 
     /// Waits, for at most a minute, until no replacement token is in transit from its issuer to the vault.
-    pub async fn settle(&self) {
-        self.desk.settle().await;
+    pub async fn flush(&self) {
+        self.token_manager.flush().await;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<PreparedCredentials>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PreparedKey, Arc<PreparedCredentials>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -214,7 +216,7 @@ impl CredentialBroker {
 fn prepare(
     manifest: &Manifest,
     bindings: Arc<Bindings>,
-    choice: &IdentityChoice,
+    choice: &IdentitySelection,
 ) -> Result<PreparedCredentials, BindingProblem> {
     let grants = manifest.credentials().iter();
     let entries = grants.map(|grant| entry(grant, &bindings, manifest.name(), choice));
@@ -226,7 +228,7 @@ fn prepare(
 /// Returns the bindings behind `entries`.
 pub(super) fn bindings_of<'b>(
     bindings: &'b Bindings,
-    entries: impl Iterator<Item = &'b InjectedField>,
+    entries: impl Iterator<Item = &'b GrantedCredential>,
 ) -> impl Iterator<Item = &'b Binding> {
     let names = entries.filter_map(|entry| entry.bound.as_ref().map(|bound| &bound.name));
     names.filter_map(|name| bindings.get(name))

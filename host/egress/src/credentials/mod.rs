@@ -6,13 +6,11 @@
 //! choice). Everything that can be decided before the guest starts is decided then.
 
 mod attempt;
-mod bound;
 mod broker;
-mod choice;
-mod handles;
 mod oauth;
 mod problem;
+mod resolved_binding;
 
 pub use broker::{BrokerSettings, CallCredentials, CredentialBroker, CredentialError};
-pub use choice::IdentityChoice;
 pub use problem::allow_command;
+pub use resolved_binding::IdentitySelection;

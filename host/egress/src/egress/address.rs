@@ -72,13 +72,13 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
 }
 
 /// A range: network, prefix length in bits, name. The first one that contains an address names it.
-type Range<A> = (A, u8, &'static str);
+type AddressRange<A> = (A, u8, &'static str);
 
 const fn a(a: u8, b: u8, c: u8, d: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-const V4: &[Range<Ipv4Addr>] = &[
+const V4: &[AddressRange<Ipv4Addr>] = &[
     (a(169, 254, 169, 254), 32, METADATA),
     (a(169, 254, 170, 2), 32, METADATA),
     (a(100, 100, 100, 200), 32, METADATA),
@@ -106,7 +106,7 @@ const fn b(first: u16, second: u16, third: u16, last: u16) -> Ipv6Addr {
     Ipv6Addr::new(first, second, third, 0, 0, 0, 0, last)
 }
 
-const V6: &[Range<Ipv6Addr>] = &[
+const V6: &[AddressRange<Ipv6Addr>] = &[
     (b(0xfd00, 0xec2, 0, 0x254), 128, METADATA),
     (b(0xfd20, 0xce, 0, 0x254), 128, METADATA),
     (b(0, 0, 0, 0), 128, "unspecified"),
@@ -151,7 +151,7 @@ mod tests {
     use super::is_private;
 
     #[test]
-    fn rows_83_and_88_every_range_at_both_ends() {
+    fn private_ranges_are_exact_at_both_ends() {
         for (addresses, range) in [
             (&["0.0.0.0", "0.255.255.255", "::"][..], Some("unspecified")),
             (

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use cofferdam_core::failure::Denial;
 use cofferdam_model::manifest::UrlScheme;
 use http::Uri;
 
-use super::refusal;
+use super::policy;
 
 /// The longest DNS name, in characters.
 const NAME_CHARS: usize = 253;
@@ -37,7 +38,7 @@ impl RequestTarget {
     /// [`EgressPolicy::decide`]: super::EgressPolicy::decide
     pub fn from_uri(uri: &Uri) -> Result<Self, Denial> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        read(uri.scheme_str(), authority).map_err(|reason| refusal::invalid_authority(authority, reason))
+        read(uri.scheme_str(), authority).map_err(|reason| policy::invalid_authority(authority, reason))
     }
 
     /// Returns the scheme, which tells whether the request uses TLS.
@@ -156,14 +157,74 @@ fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
 }
 
+/// One exact host and port for any scheme.
+///
+/// The host may be a name or an address (IPv6 in brackets). There are no wildcards and no ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    host: String,
+    port: u16,
+}
+
+/// The error for a text that is not a valid `host:port`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a host:port ({reason}); write it like localhost:8080 or [::1]:8080")]
+pub struct HostPortError {
+    text: String,
+    reason: &'static str,
+}
+
+impl HostPort {
+    /// Parses `host:port`. Upper case is folded and one trailing dot dropped.
+    ///
+    /// # Errors
+    /// Anything else, with the reason.
+    pub fn parse(text: &str) -> Result<Self, HostPortError> {
+        let read = || {
+            let (host, port) = split(text)?;
+            let port = parse_port(port.ok_or("the port is missing")?)?;
+            Ok(Self { host: canonical_host(host)?.0, port })
+        };
+        read().map_err(|reason| HostPortError { text: cofferdam_core::failure::ascii_line(text, 80), reason })
+    }
+
+    /// Returns the name in lower case, or an address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the port, which is never 0.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = HostPortError;
+
+    fn from_str(text: &str) -> Result<Self, HostPortError> {
+        Self::parse(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::*;
+
     use cofferdam_core::failure::DenialCode;
 
+    use super::{HostPort, *};
+
     #[test]
-    fn row_80_one_spelling_for_everything() {
+    fn targets_have_one_canonical_spelling() {
         for (uri, scheme, shown, header) in [
             ("https://slack.com", UrlScheme::Https, "slack.com:443", "slack.com"),
             ("https://SLACK.com:443/x?y", UrlScheme::Https, "slack.com:443", "slack.com"),
@@ -197,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_78_to_84_what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_authorities_are_refused() {
         let long_label = format!("{}.com", "a".repeat(64));
         let long_name = ["abcdefg"; 32].join(".");
         for authority in [
@@ -264,11 +325,35 @@ mod tests {
     }
 
     #[test]
-    fn row_94_a_refusal_shows_the_text_as_one_safe_line() {
+    fn a_refusal_shows_the_text_in_one_safe_line() {
         let refusal = RequestTarget::from_uri(&"https://user@slack.com/".parse().unwrap()).unwrap_err();
         assert_eq!(refusal.code(), DenialCode::InvalidAuthority);
         assert_eq!(refusal.requested(), "network:…@slack.com", "who logs in, and how, is for no message");
         assert!(refusal.message().contains("https://api.example.com"), "{refusal}");
         assert!(RequestTarget::from_uri(&"/only/a/path".parse().unwrap()).is_err());
+    }
+    #[test]
+    fn host_and_port_are_parsed_exactly() {
+        for (text, shown) in [
+            ("localhost:8080", "localhost:8080"),
+            ("LocalHost.:8080", "localhost:8080"),
+            ("10.0.0.5:443", "10.0.0.5:443"),
+            ("[0::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(HostPort::parse(text).unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "localhost",
+            "localhost:",
+            "http://localhost:1",
+            "10.0.0.0/8:1",
+            "*:80",
+            "127.1:80",
+            "::1:80",
+        ] {
+            let error = HostPort::parse(text).unwrap_err().to_string();
+            assert!(error.contains("write it like localhost:8080"), "{error}");
+        }
     }
 }

@@ -106,13 +106,13 @@ fn replace(head: &mut request::Parts, handle: &str, secret: &Secret) -> Result<(
 
 /// The reason why a request gets no authorization and is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unauthorized {
+pub enum AuthorizationError {
     /// Something is wrong with a binding.
     Binding(BindingProblem),
     /// The guest's request is not allowed.
     Denied(Denial),
     /// The vault cannot be used: a failure of the host, not an outcome of a call.
-    Host(VaultTrouble),
+    Host(VaultFailure),
 }
 
 /// A failure of the vault with a message for the operator: a [`HostError`] that can be stored and reported
@@ -120,7 +120,7 @@ pub enum Unauthorized {
 ///
 /// [`HostError`]: cofferdam_core::error::HostError
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VaultTrouble {
+pub struct VaultFailure {
     /// The kind of failure.
     pub kind: HostErrorKind,
     /// The problem in one sentence.
@@ -130,13 +130,18 @@ pub struct VaultTrouble {
 }
 
 /// The future of [`Authorize::authorize`].
-pub type Authorizing<'a> = Pin<Box<dyn Future<Output = Result<Authorization, Unauthorized>> + Send + 'a>>;
+pub type AuthorizationFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Authorization, AuthorizationError>> + Send + 'a>>;
 
 /// The gate's interface to the credentials of one attempt.
 pub trait Authorize: Send + Sync {
     /// Returns the credentials for the request `head` to `target`. May refresh a token over the network
     /// first. Dropping the future stops the wait, but not a refresh that other calls wait for.
-    fn authorize<'a>(&'a self, target: &'a RequestTarget, head: &'a request::Parts) -> Authorizing<'a>;
+    fn authorize<'a>(
+        &'a self,
+        target: &'a RequestTarget,
+        head: &'a request::Parts,
+    ) -> AuthorizationFuture<'a>;
 
     /// Returns the names of the bindings that a request to `target` carries, for the audit log; empty if
     /// none.
@@ -144,15 +149,15 @@ pub trait Authorize: Send + Sync {
 
     /// Returns the names of the bindings that a request to `target` carries and when each was last bound,
     /// without any secret or value derived from one. `None` if it carries none.
-    fn credential_mark(&self, target: &RequestTarget) -> Option<String> {
+    fn credential_fingerprint(&self, target: &RequestTarget) -> Option<String> {
         let _ = target;
         None
     }
 
     /// Returns whether a new token may help after `target` rejected the request (status 401), because the
     /// token that was sent was not obtained in this attempt. Must be called before
-    /// [`refused`](Self::refused).
-    fn renews(&self, target: &RequestTarget) -> bool {
+    /// [`credential_rejected`](Self::credential_rejected).
+    fn can_renew(&self, target: &RequestTarget) -> bool {
         let _ = target;
         false
     }
@@ -166,7 +171,7 @@ pub trait Authorize: Send + Sync {
 
     /// Records that `target` rejected the credentials of `authorization` (status 401), so that the next
     /// attempt does not send the same token again. The future is ready when this is stored.
-    fn refused<'a>(
+    fn credential_rejected<'a>(
         &'a self,
         target: &'a RequestTarget,
         authorization: &'a Authorization,
@@ -180,7 +185,7 @@ pub trait Authorize: Send + Sync {
     ///
     /// # Errors
     /// The manifest asks for no such credential, or the attempt has requested too many handles.
-    fn handle(&self, service: &str) -> Result<Option<String>, Unauthorized> {
+    fn handle(&self, service: &str) -> Result<Option<String>, AuthorizationError> {
         let _ = service;
         Ok(None)
     }

@@ -8,31 +8,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use cofferdam_core::failure::{LimitHit, LimitKind, RequestPhase};
 use cofferdam_core::limits::{HEADER_BYTES, RESPONSE_FIELDS};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
-use tokio::time::{Instant, timeout, timeout_at};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
 
 use super::authority::RequestTarget;
 use super::authorization::Authorization;
-use super::connection::ExchangeError;
-use super::connector::{Connector, OpenedConnection};
-use super::exchange::exchange;
+use super::bodies::{ConnectionLease, ResponseBody};
+use super::connector::{ConnectionPool, PoolKey};
+use super::connector::{NetworkConnector, Resolve};
 use super::fault::{NetworkFaultParts, SendError, code};
 use super::headers::{header_bytes, hide_from_guest};
-use super::incoming::{ConnectionLease, ResponseBody};
-use super::outgoing::{RequestDeparture, prepare};
+use super::http1::{ExchangeError, Http1Connection};
+use super::policy;
 use super::policy::EgressPolicy;
-use super::pool::{Checkout, ConnectionPool, PoolKey};
-use super::progress::ConnectProgress;
-use super::refusal;
-use super::resolve::Resolve;
+use super::request::{ObserveDeparture, prepare};
 use super::tls::Tls;
 
 /// The upper bound of one phase's timeout.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The time limit for a pooled connection to become ready. It is idle: its driver needs one poll.
-const READY: Duration = Duration::from_millis(100);
+const READY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The timeouts of one request's phases. The call's own deadline applies in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +64,7 @@ impl EgressTimeouts {
         self.first_byte = first_byte.min(LONGEST);
         self
     }
-}
 
-impl EgressTimeouts {
     /// Sets the timeout of each next part of the response's body, which runs only while the part is awaited.
     /// Values above an hour count as an hour.
     #[must_use]
@@ -80,12 +76,12 @@ impl EgressTimeouts {
 
 /// The HTTP client of one loaded connector, with its own policy and connection pool.
 ///
-/// Uses HTTP/2 if the server supports it over TLS, otherwise HTTP/1.1. No redirects (the guest sees them and
-/// sends another request), no proxies, no decompression, no cookies. Dropping a future or a body cancels its
-/// own work at once, including connecting and uploading, and nothing else.
+/// Speaks HTTP/1.1. No redirects (the guest sees them and sends another request), no proxies, no
+/// decompression, no cookies. Dropping a future or a body cancels its own work at once, including connecting
+/// and uploading, and nothing else.
 #[derive(Clone)]
 pub struct EgressClient {
-    connector: Arc<Connector>,
+    connector: Arc<NetworkConnector>,
     policy: Arc<EgressPolicy>,
     pool: Arc<ConnectionPool>,
 }
@@ -101,7 +97,7 @@ impl EgressClient {
     /// [`default_tls`](super::default_tls).
     #[must_use]
     pub fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>, policy: EgressPolicy) -> Self {
-        let connector = Arc::new(Connector::new(tls, resolver));
+        let connector = Arc::new(NetworkConnector::new(tls, resolver));
         Self { connector, policy: Arc::new(policy), pool: Arc::default() }
     }
 
@@ -132,7 +128,7 @@ impl EgressClient {
         target: &RequestTarget,
         timeouts: &EgressTimeouts,
         authorization: &Authorization,
-        departure: RequestDeparture,
+        departure: Option<Arc<dyn ObserveDeparture>>,
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -146,96 +142,31 @@ impl EgressClient {
         let key = PoolKey { target: target.clone(), identity: authorization.identity.clone() };
         let deadline = Instant::now() + timeouts.connect;
         loop {
-            let (found, reused) = self.connection(&key, deadline).await?;
-            let unanswered = match found {
-                Checkout::Own(connection) => {
-                    match connection.exchange(request, &upload, timeouts.first_byte).await {
-                        Ok((response, connection)) => {
-                            let lease =
-                                ConnectionLease { connection, key, pool: Arc::clone(&self.pool), upload };
-                            let body = |_: &HeaderMap, incoming| ResponseBody::http1(incoming, lease);
-                            return receive(response, timeouts, carries, body);
-                        }
-                        Err(unanswered) => unanswered,
-                    }
+            let (connection, reused) = match self.waiting(&key).await {
+                Some(connection) => (connection, true),
+                None => (self.connector.open(&self.policy, target, deadline).await?, false),
+            };
+            match connection.exchange(request, &upload, timeouts.first_byte).await {
+                Ok((response, connection)) => {
+                    let lease = ConnectionLease { connection, key, pool: Arc::clone(&self.pool), upload };
+                    return receive(response, timeouts, carries, lease);
                 }
-                Checkout::Shared(share) => match exchange(share, request, &upload, timeouts.first_byte).await
-                {
-                    Ok((response, running)) => {
-                        let body =
-                            |headers: &HeaderMap, incoming| ResponseBody::http2(incoming, running, headers);
-                        return receive(response, timeouts, carries, body);
-                    }
-                    Err(unanswered) => unanswered,
-                },
-            };
-            request = match unanswered {
-                ExchangeError::Unsent(request, _) if reused => *request,
-                ExchangeError::Unsent(_, code) => {
-                    return Err(
-                        NetworkFaultParts { phase: RequestPhase::Send, code, request_sent: false }.into()
-                    );
+                Err(ExchangeError::NotSent(unsent, _)) if reused => request = *unsent,
+                Err(ExchangeError::NotSent(_, code)) => {
+                    let phase = RequestPhase::Send;
+                    return Err(NetworkFaultParts { phase, code, request_sent: false }.into());
                 }
-                ExchangeError::Failed(error) => return Err(error),
-            };
-        }
-    }
-
-    /// Returns a connection for one more request, and whether it served one before.
-    ///
-    /// If one connection may serve all requests, only one request at a time connects, and the others wait for
-    /// it.
-    async fn connection(&self, key: &PoolKey, deadline: Instant) -> Result<(Checkout, bool), SendError> {
-        if let Some(found) = self.waiting(key).await {
-            return Ok((found, true));
-        }
-        let turn = self.pool.turn(key);
-        let mut held = None;
-        if let Some(turn) = &turn {
-            let late = |_| {
-                let (phase, code) = (turn.phase(), code::TIMEOUT);
-                SendError::from(NetworkFaultParts { phase, code, request_sent: false })
-            };
-            held = Some(timeout_at(deadline, turn.turn()).await.map_err(late)?);
-            // The request that connected before may have opened a shared connection, or found that the server
-            // has none.
-            if let Some(found) = self.waiting(key).await {
-                return Ok((found, true));
-            }
-            if self.pool.turn(key).is_none() {
-                held = None;
+                Err(ExchangeError::Failed(error)) => return Err(error),
             }
         }
-        let (target, own) = (&key.target, ConnectProgress::default());
-        let progress = turn.as_deref().unwrap_or(&own);
-        let found = match self.connector.open(&self.policy, target, deadline, progress).await? {
-            OpenedConnection::Http1(connection) => {
-                self.pool.one_at_a_time(target);
-                Checkout::Own(connection)
-            }
-            OpenedConnection::Http2(connection) => {
-                let over = |()| NetworkFaultParts {
-                    phase: RequestPhase::Send,
-                    code: code::CLOSED,
-                    request_sent: false,
-                };
-                Checkout::Shared(self.pool.share(key, connection).ok_or(()).map_err(over)?)
-            }
-        };
-        drop(held);
-        Ok((found, false))
     }
 
     /// Returns a ready connection from the pool.
-    async fn waiting(&self, key: &PoolKey) -> Option<Checkout> {
+    async fn waiting(&self, key: &PoolKey) -> Option<Http1Connection> {
         loop {
-            match self.pool.take(key)? {
-                Checkout::Own(mut connection) => {
-                    if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
-                        return Some(Checkout::Own(connection));
-                    }
-                }
-                shared @ Checkout::Shared(_) => return Some(shared),
+            let mut connection = self.pool.take(key)?;
+            if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.sender.ready()).await {
+                return Some(connection);
             }
         }
     }
@@ -245,11 +176,11 @@ impl EgressClient {
 ///
 /// `carries` is the target if the request carried a credential. Then a partial response is rejected: a secret
 /// that is split over several responses is found in none of them.
-fn receive<I>(
-    response: Response<I>,
+fn receive(
+    response: Response<Incoming>,
     timeouts: &EgressTimeouts,
     carries: Option<&RequestTarget>,
-    body: impl FnOnce(&HeaderMap, I) -> ResponseBody,
+    lease: ConnectionLease,
 ) -> Result<Response<ResponseBody>, SendError> {
     let (mut head, incoming) = response.into_parts();
     let fault = |code| NetworkFaultParts { phase: RequestPhase::Response, code, request_sent: true };
@@ -258,7 +189,7 @@ fn receive<I>(
         return Err(fault(code::MALFORMED_RESPONSE).into());
     }
     if let Some(target) = carries.filter(|_| matches!(head.status.as_u16(), 206 | 226)) {
-        return Err(SendError::RefusedAnswer(refusal::partial(target, head.status)));
+        return Err(SendError::RefusedAnswer(policy::partial(target, head.status)));
     }
     let over = |limit, configured, used| Err(SendError::Limit(LimitHit::new(limit, configured, used)));
     let used = header_bytes(&head.headers) as u64;
@@ -269,7 +200,7 @@ fn receive<I>(
     if fields > RESPONSE_FIELDS {
         return over(LimitKind::ResponseFields, RESPONSE_FIELDS, fields);
     }
-    let body = body(&head.headers, incoming).with_patience(timeouts.between_bytes);
+    let body = ResponseBody::new(incoming, lease, timeouts.between_bytes);
     hide_from_guest(&mut head.headers);
     head.extensions.clear();
     Ok(Response::from_parts(head, body))

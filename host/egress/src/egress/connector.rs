@@ -1,15 +1,19 @@
-//! Opens a connection to a target: looks the name up once, checks every address, and connects to a checked
-//! one.
+//! Opens a connection to a target: looks the name up once, with a resolver that tests can replace, checks every
+//! address, and connects to a checked one.
 
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cofferdam_core::failure::RequestPhase;
 use cofferdam_model::manifest::UrlScheme;
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -17,14 +21,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::authority::RequestTarget;
-use super::connection::Http1Connection;
 use super::fault::{NetworkFaultParts, SendError, classify, code};
-use super::multiplexed::H2Connection;
+use super::http1::{CountingIo, Http1Connection};
 use super::policy::EgressPolicy;
-use super::progress::ConnectProgress;
-use super::resolve::{Resolve, ResolveError};
-use super::stream::CountingIo;
-use super::tls::{ConnectorTls, H2, NoRoots, Tls};
+use super::tls::{ConnectorTls, NoRoots, Tls};
 
 /// The number of addresses that are tried for one name. No real service has a name with thousands of
 /// addresses.
@@ -39,20 +39,14 @@ const HEAD_START: Duration = Duration::from_millis(250);
 const LOOKUPS: usize = 8;
 
 /// Opens connections for one connector.
-pub(super) struct Connector {
+pub(super) struct NetworkConnector {
     tls: Arc<Tls>,
     own_tls: OnceCell<ConnectorTls>,
     resolver: Arc<dyn Resolve>,
     lookups: Arc<Semaphore>,
 }
 
-/// A new connection on which nothing was sent yet.
-pub(super) enum OpenedConnection {
-    Http1(Http1Connection),
-    Http2(H2Connection),
-}
-
-impl Connector {
+impl NetworkConnector {
     pub(super) fn new(tls: Arc<Tls>, resolver: Arc<dyn Resolve>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS));
         Self { tls, own_tls: OnceCell::new(), resolver, lookups }
@@ -66,30 +60,21 @@ impl Connector {
         policy: &EgressPolicy,
         target: &RequestTarget,
         deadline: Instant,
-        progress: &ConnectProgress,
-    ) -> Result<OpenedConnection, SendError> {
+    ) -> Result<Http1Connection, SendError> {
         let late = |phase| move |_| fault(phase, code::TIMEOUT);
-        progress.begin(RequestPhase::Dns);
         let resolved = timeout_at(deadline, self.look_up(target)).await;
         let addresses = checked(policy, target, resolved.map_err(late(RequestPhase::Dns))?)?;
-        progress.begin(RequestPhase::Connect);
         let tcp =
             timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
         let tcp = tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))?;
         // Small requests must not wait for an acknowledgement. A failure to set the option is harmless.
         let _ = tcp.set_nodelay(true);
         if target.scheme() == UrlScheme::Http {
-            return Http1Connection::open(CountingIo::plain(tcp)).await.map(OpenedConnection::Http1);
+            return Http1Connection::open(CountingIo::plain(tcp)).await;
         }
-        progress.begin(RequestPhase::Tls);
         let secure =
             timeout_at(deadline, self.secure(target, tcp)).await.map_err(late(RequestPhase::Tls))??;
-        let http2 = secure.get_ref().1.alpn_protocol() == Some(H2);
-        let stream = CountingIo::buffering(secure);
-        match http2 {
-            true => H2Connection::open(stream).await.map(OpenedConnection::Http2),
-            false => Http1Connection::open(stream).await.map(OpenedConnection::Http1),
-        }
+        Http1Connection::open(CountingIo::buffering(secure)).await
     }
 
     /// Looks the name up. Cancelling leaves the lookup to end on its own; until then it counts towards the
@@ -194,11 +179,161 @@ async fn first_to_connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     }
 }
 
+/// The number of lookups that may occupy threads at once. A lookup cannot be interrupted (`getaddrinfo`
+/// blocks for half a minute on a dead server), so stalling names could otherwise take every blocking thread.
+/// Each connector has 8 of them at most, so that many connectors with stalling names are needed to delay
+/// others.
+const SYSTEM_LOOKUPS: usize = 128;
+
+/// A running lookup.
+pub type ResolvedAddresses<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
+
+/// Resolves a name to its addresses.
+///
+/// The result is not trusted: the policy checks every address before a connection to it is opened.
+pub trait Resolve: Send + Sync + 'static {
+    /// Returns the addresses of `host`, best first. The caller bounds the wait.
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a>;
+}
+
+/// The reason why a name has no addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// The name does not exist, or has no address.
+    #[error("the name does not exist, or has no address")]
+    NotFound,
+    /// The lookup failed temporarily.
+    #[error("the name could not be looked up")]
+    Failed,
+}
+
+/// The machine's own resolver (`getaddrinfo`: hosts file, DNS, and other configured sources).
+#[derive(Debug, Clone)]
+pub struct SystemResolver {
+    running: Arc<Semaphore>,
+}
+
+impl Default for SystemResolver {
+    /// Allows at most 128 lookups at once; further ones wait.
+    fn default() -> Self {
+        Self { running: Arc::new(Semaphore::new(SYSTEM_LOOKUPS)) }
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a> {
+        let running = Arc::clone(&self.running);
+        let host = host.to_owned();
+        Box::pin(async move {
+            let permit = running.acquire_owned().await.map_err(|_| ResolveError::Failed)?;
+            // The permit belongs to the thread: a cancelled caller does not free a thread that is still
+            // blocked.
+            let lookup = tokio::task::spawn_blocking(move || {
+                let addresses = look_up(&host);
+                drop(permit);
+                addresses
+            });
+            lookup.await.map_err(|_| ResolveError::Failed)?
+        })
+    }
+}
+
+fn look_up(host: &str) -> Result<Vec<IpAddr>, ResolveError> {
+    let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let answers = getaddrinfo(Some(host), None, Some(hints)).map_err(|error| match error.kind() {
+        LookupErrorKind::NoName | LookupErrorKind::NoData => ResolveError::NotFound,
+        _ => ResolveError::Failed,
+    })?;
+    Ok(answers.filter_map(Result::ok).map(|answer| answer.sockaddr.ip()).collect())
+}
+
+/// The number of idle connections of one connector, all targets together. If it were lower than the number
+/// of its concurrent calls, each call above it would connect again.
+const CONNECTIONS: usize = 128;
+
+/// The time that a connection stays idle. Servers drop idle ones after 5 to 75 seconds; the shorter the time,
+/// the rarer a request is written to a connection that is just being closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The properties that two requests must have in common to use the same connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolKey {
+    pub(super) target: RequestTarget,
+    /// The bindings and their version; see [`Authorization`](super::Authorization).
+    pub(super) identity: Option<Arc<str>>,
+}
+
+/// The idle connections of one connector.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionPool(Mutex<PoolState>);
+
+#[derive(Debug, Default)]
+struct PoolState {
+    connections: Vec<(PoolKey, Instant, Http1Connection)>,
+    reaper_running: bool,
+}
+
+impl PoolState {
+    fn discard_stale(&mut self) {
+        let now = Instant::now();
+        self.connections.retain(|(_, since, connection)| {
+            now.saturating_duration_since(*since) < IDLE_TIMEOUT && !connection.sender.is_closed()
+        });
+    }
+}
+
+impl ConnectionPool {
+    /// Returns the connection of this key that was used last, which may be closed by now.
+    pub(super) fn take(&self, key: &PoolKey) -> Option<Http1Connection> {
+        let mut idle = self.lock();
+        idle.discard_stale();
+        let position = idle.connections.iter().rposition(|(of, ..)| of == key)?;
+        Some(idle.connections.remove(position).2)
+    }
+
+    /// Takes back a connection whose request was completely sent and whose response was completely read.
+    pub(super) fn put(self: &Arc<Self>, key: PoolKey, connection: Http1Connection) {
+        let mut idle = self.lock();
+        idle.discard_stale();
+        if idle.connections.len() >= CONNECTIONS {
+            idle.connections.remove(0);
+        }
+        idle.connections.push((key, Instant::now(), connection));
+        // Without a runtime there is no reaper; then the next take or put reaps.
+        if !idle.reaper_running
+            && let Ok(runtime) = Handle::try_current()
+        {
+            idle.reaper_running = true;
+            runtime.spawn(reap(Arc::downgrade(self)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes connections that were idle for too long, until none is left or the pool is gone.
+async fn reap(pool: Weak<ConnectionPool>) {
+    loop {
+        sleep(IDLE_TIMEOUT).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let mut idle = pool.lock();
+        idle.discard_stale();
+        if idle.connections.is_empty() {
+            idle.reaper_running = false;
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-    use super::*;
+
     use cofferdam_model::manifest::HostGrant;
+
+    use super::*;
 
     fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
         let policy = EgressPolicy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
@@ -207,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn row_87_a_mixed_answer_is_cut_to_its_public_addresses() {
+    fn mixed_addresses_are_filtered_to_public_ones() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let mixed = [ip("10.0.0.1"), ip("8.8.8.8"), ip("::1"), ip("8.8.8.8"), ip("2606:4700::1")];
         let public: Vec<SocketAddr> =
@@ -220,5 +355,18 @@ mod tests {
         let thousands: Vec<_> =
             (0..10_000_u32).map(|n| IpAddr::from((0x0808_0000 + n).to_be_bytes())).collect();
         assert_eq!(check(&thousands).unwrap().len(), ADDRESSES);
+    }
+
+    #[tokio::test]
+    async fn the_machine_knows_itself_and_no_such_name() {
+        let resolver = SystemResolver::default();
+        let own = resolver.resolve("localhost").await;
+        assert!(
+            own.as_ref().is_ok_and(|addresses| addresses.iter().any(std::net::IpAddr::is_loopback)),
+            "{own:?}"
+        );
+        // The error depends on whether this machine reaches a DNS server.
+        let none = resolver.resolve("no-such-name.invalid").await;
+        assert!(matches!(none, Err(ResolveError::NotFound | ResolveError::Failed)), "{none:?}");
     }
 }

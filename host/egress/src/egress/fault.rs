@@ -30,12 +30,10 @@ pub mod code {
     pub const UNREACHABLE: &str = "unreachable";
     /// The timeout for connecting, or for the first byte of the response, has passed.
     pub const TIMEOUT: &str = "timeout";
-    /// The peer reset the connection or (HTTP/2) only this request's stream.
+    /// The peer reset the connection.
     pub const RESET: &str = "reset";
     /// The peer closed the connection before the response was complete.
     pub const CLOSED: &str = "closed";
-    /// The server received the request and reports that it did not process it.
-    pub const NOT_PROCESSED: &str = "not_processed";
     /// The server's certificate, or one above it, is no longer valid (or this machine's clock is wrong).
     pub const TLS_EXPIRED: &str = "tls_expired";
     /// The server's certificate, or one above it, is not valid yet (or this machine's clock is wrong).
@@ -170,22 +168,6 @@ fn classify_tls(error: &rustls::Error) -> &'static str {
             | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
         ) => code::TLS_PROTOCOL_VERSION,
         _ => code::TLS_HANDSHAKE,
-    }
-}
-
-/// Returns the code for an error of one HTTP/2 stream.
-pub(super) fn classify_stream(error: &h2::Error) -> &'static str {
-    if let Some(error) = error.get_io() {
-        // h2 reports the end of a connection as a broken pipe.
-        return if error.kind() == io::ErrorKind::BrokenPipe { code::CLOSED } else { classify(error) };
-    }
-    match error.reason() {
-        _ if error.is_library() => code::MALFORMED_RESPONSE,
-        // h2 reports a GOAWAY only to the requests that the server will not process.
-        _ if error.is_remote() && error.is_go_away() => code::NOT_PROCESSED,
-        Some(h2::Reason::REFUSED_STREAM) if error.is_remote() => code::NOT_PROCESSED,
-        _ if error.is_remote() => code::RESET,
-        _ => code::IO,
     }
 }
 

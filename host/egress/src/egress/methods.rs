@@ -1,8 +1,13 @@
-//! The HTTP methods that a connector may send: a fixed list, and those that its manifest names.
+//! The HTTP methods that a connector may send: a fixed list, and those that its manifest names. An operation
+//! that is declared `read_only` sends fewer.
+
+use std::sync::Arc;
 
 use cofferdam_core::failure::{Denial, DenialBoundary, DenialCode, GrantLine};
-use cofferdam_model::manifest::{EVERYONES_METHODS, is_forbidden_method, is_method_name};
-use http::{HeaderMap, Method};
+use cofferdam_model::manifest::{
+    EVERYONES_METHODS, Manifest, OperationEffect, is_forbidden_method, is_method_name,
+};
+use http::{HeaderMap, Method, Request};
 
 use super::headers::is_method_override;
 
@@ -81,6 +86,73 @@ impl AllowedMethods {
     }
 }
 
+/// The methods of an operation that is declared `read_only`.
+const SAFE: [Method; 3] = [Method::GET, Method::HEAD, Method::OPTIONS];
+
+/// An operation that its manifest declares `read_only`: its requests are GET, HEAD and OPTIONS, and no header
+/// names another method.
+///
+/// The host can judge only by HTTP's definition of safe methods. It cannot help if a service changes
+/// something in response to one of them.
+#[derive(Debug)]
+pub struct ReadOnly {
+    operation: String,
+    manifest: Arc<Manifest>,
+}
+
+impl ReadOnly {
+    /// Returns the operation if `manifest` declares it `read_only`.
+    pub fn for_operation(manifest: &Arc<Manifest>, operation: &str) -> Option<Self> {
+        let declared = manifest.effect(operation) == Some(OperationEffect::ReadOnly);
+        declared.then(|| Self { operation: operation.to_owned(), manifest: Arc::clone(manifest) })
+    }
+
+    /// Checks whether the operation may send this request.
+    ///
+    /// Methods are compared case-sensitively, as HTTP requires: `get` is not GET. A field that names a method
+    /// is rejected, whichever method it names.
+    ///
+    /// # Errors
+    /// `method_not_granted`, with the line that declares it and the one that would allow it.
+    pub fn admit<B>(&self, request: &Request<B>) -> Result<(), Denial> {
+        if !SAFE.contains(request.method()) {
+            return Err(self.denial(&format!("method:{}", request.method())));
+        }
+        self.admit_fields(request.headers())
+    }
+
+    /// Checks whether the operation may send these fields, before its body or after it.
+    ///
+    /// # Errors
+    /// `method_not_granted`: one of them names a method.
+    pub fn admit_fields(&self, fields: &HeaderMap) -> Result<(), Denial> {
+        match fields.keys().find(|name| is_method_override(name)) {
+            Some(name) => Err(self.denial(&format!("header:{name}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn denial(&self, requested: &str) -> Denial {
+        let granted = SAFE.map(|method| format!("method:{method}")).to_vec();
+        let (boundary, code) = (DenialBoundary::ConnectorManifest, DenialCode::MethodNotGranted);
+        let place = self.place();
+        Denial::new(boundary, code, requested, granted)
+            .with_remark(format!("Its operation {} is declared read_only ({place}).", self.operation))
+            .declared_at(place)
+            .allowed_by(GrantLine::manifest_effect(&self.operation))
+            .with_alternative(
+                "Or \"additive\", where it only adds. Agents and callers are told what stands there.",
+            )
+    }
+
+    /// Returns the line that declares it. It is searched for only now, since a denial ends the call.
+    fn place(&self) -> String {
+        let own = self.manifest.line_of(&["connector", "effects", "operations", &self.operation]);
+        let line = own.or_else(|| self.manifest.line_of(&["connector", "effects", "default"]));
+        format!("connector.toml:{}", line.unwrap_or(1))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
@@ -91,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_a_list_and_the_manifest_adds_to_it() {
+    fn manifests_add_to_the_allowed_methods() {
         let (plain, dav) = (AllowedMethods::default(), AllowedMethods::new(&[method("PROPFIND")]));
         for text in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] {
             assert!(plain.admit(&method(text)).is_ok() && dav.admit(&method(text)).is_ok(), "{text}");
@@ -124,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_names_a_method_is_held_to_the_list() {
+    fn override_headers_are_checked_like_methods() {
         let methods = AllowedMethods::default();
         let admit = |name: &'static str, value: &'static str| {
             let mut fields = HeaderMap::new();
@@ -144,6 +216,60 @@ mod tests {
         ] {
             let denial = admit(name, value).unwrap_err();
             assert!(denial.requested().starts_with(&format!("header:{name}:")), "{denial}");
+        }
+    }
+
+    fn read_only() -> ReadOnly {
+        let text = "[connector]\nname = \"local://acme/notes\"\nversion = \"1.0.0\"\n\
+                    [connector.effects]\ndefault = \"read_only\"\n\
+                    [connector.effects.operations]\nfind = \"read_only\"\nadd = \"additive\"\n";
+        let manifest = Arc::new(Manifest::parse("connector.toml", text).unwrap());
+        assert!(ReadOnly::for_operation(&manifest, "add").is_none());
+        assert_eq!(ReadOnly::for_operation(&manifest, "other").unwrap().place(), "connector.toml:5");
+        ReadOnly::for_operation(&manifest, "find").unwrap()
+    }
+
+    fn request(method: &str, field: Option<&str>) -> Request<()> {
+        let request = Request::builder().method(method).uri("https://api.example/").header("x-http", "POST");
+        field.into_iter().fold(request, |request, name| request.header(name, "GET")).body(()).unwrap()
+    }
+
+    #[test]
+    fn only_three_methods_are_read_only() {
+        let read_only = read_only();
+        for method in ["GET", "HEAD", "OPTIONS"] {
+            assert!(read_only.admit(&request(method, None)).is_ok(), "{method}");
+        }
+        for method in [
+            "POST", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE", "QUERY", "PROPFIND", "get", "GeT", "Head",
+            "options", "GET1", "GETS", "G", "BREW",
+        ] {
+            let denial = read_only.admit(&request(method, None)).unwrap_err();
+            assert_eq!(denial.code(), DenialCode::MethodNotGranted, "{method}");
+            assert_eq!(denial.requested(), format!("method:{method}"));
+            let details = denial.details();
+            assert_eq!(details.get("declared_at").unwrap(), "connector.toml:7");
+            let allow = serde_json::json!({"file": "connector.toml", "table": "[connector.effects.operations]",
+                "line": "find = \"destructive\""});
+            assert_eq!(details.get("allow").unwrap(), &allow);
+        }
+    }
+
+    #[test]
+    fn method_override_fields_are_refused() {
+        let read_only = read_only();
+        for name in [
+            "X-HTTP-Method-Override",
+            "x-http-method",
+            "X-METHOD-OVERRIDE",
+            "x_http_method_override",
+            "X-HTTP_Method-Override",
+        ] {
+            let denial = read_only.admit(&request("GET", Some(name))).unwrap_err();
+            assert_eq!(denial.requested(), format!("header:{}", name.to_ascii_lowercase()));
+        }
+        for name in ["x-http-methods", "x-method", "method", "x-http-method-overrid", "xhttpmethod--"] {
+            assert!(read_only.admit(&request("GET", Some(name))).is_ok(), "{name}");
         }
     }
 }

@@ -5,60 +5,45 @@
 //! and the action's subset ([`EgressPolicy::decide`]), the granted methods ([`EgressPolicy::admit_method`]) and those of
 //! an operation that is declared to change nothing (`ReadOnly`), the lookup, the check of every address
 //! ([`EgressPolicy::admit_address`]), the connection to a checked address, TLS against the admitted name, the
-//! request over HTTP/2 or HTTP/1.1 in the host's own framing. Each step can reject the request and none can
-//! be skipped: [`EgressClient::send`] is the only function that writes to a socket, and it takes a [`RequestTarget`],
+//! request over HTTP/1.1 in the host's own framing. Each step can reject the request and none can be skipped: [`EgressClient::send`] is the only function that writes to a socket, and it takes a [`RequestTarget`],
 //! which only parsing creates.
 
 mod address;
 mod authority;
 mod authorization;
-mod aws_region;
+mod bodies;
 mod client;
-mod connection;
 mod connector;
-mod counted;
-mod exchange;
 mod fault;
 mod headers;
-mod host_port;
-mod incoming;
+mod http1;
 mod methods;
-mod multiplexed;
-mod outgoing;
 mod policy;
-mod pool;
 mod private_grant;
-mod progress;
-mod read_only;
-mod refusal;
-mod resolve;
-mod room;
-mod scan;
+mod request;
 mod sigv4;
-mod stream;
 mod tls;
-mod trailers;
 
 #[cfg(test)]
 mod tests;
 
 pub use address::is_private;
-pub use authority::RequestTarget;
-pub use authorization::{Authorization, Authorize, Authorizing, Injection, Unauthorized, VaultTrouble};
-pub(crate) use aws_region::region as aws_region;
+pub use authority::{HostPort, HostPortError, RequestTarget};
+pub use authorization::{
+    Authorization, AuthorizationError, AuthorizationFuture, Authorize, Injection, VaultFailure,
+};
+pub use bodies::{BodyScan, BodyScanError, ResponseBody, ScannedFrame, find_in_fields, find_in_uri};
 pub use client::{EgressClient, EgressTimeouts};
-pub use counted::{CountedError, LimitedBody};
+pub use connector::{Resolve, ResolveError, ResolvedAddresses, SystemResolver};
 pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code, remedy};
 pub use headers::is_method_override;
-pub use headers::{GuestRule, REQUEST_FIELDS, guest_may_set, header_bytes, is_read_as, line_bytes};
-pub use host_port::{HostPort, HostPortError};
-pub use incoming::ResponseBody;
-pub use outgoing::{ObserveDeparture, RequestDeparture};
+pub use headers::{
+    GuestRule, REQUEST_FIELDS, guest_may_set, guest_may_trail, header_bytes, is_read_as, line_bytes,
+};
+pub use methods::ReadOnly;
 pub use policy::EgressPolicy;
 pub use private_grant::{PrivateGrant, PrivateGrantError};
-pub use read_only::ReadOnly;
-pub use resolve::{Resolve, ResolveError, ResolvedAddresses, SystemResolver};
-pub use scan::{ScannedError, SecretFilterBody, find_in_fields, find_in_uri};
+pub use request::ObserveDeparture;
 pub use sigv4::Sigv4Signer;
+pub(crate) use sigv4::region as aws_region;
 pub use tls::{RootCertificates, Tls, TlsSetupError, default_tls, roots_from_pem};
-pub use trailers::{CheckedTrailers, TrailersError};

@@ -3,22 +3,21 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cofferdam_core::failure::{Allowed, Denial, GrantLine};
+use cofferdam_core::failure::{Allowed, Denial, DenialBoundary, DenialCode, GrantLine};
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::{HostGrant, UrlScheme};
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri};
 
 use super::address::{PrivateRange, private_range};
 use super::authority::RequestTarget;
 use super::methods::AllowedMethods;
 use super::private_grant::PrivateGrant;
-use super::refusal;
 
 /// The grants of one connector on one host. Empty grants allow nothing.
 ///
 /// It decides at two moments: [`EgressPolicy::decide`] before the name is looked up, and [`EgressPolicy::admit_address`]
 /// for every address that the lookup returns. Only checked addresses are connected to, so an answer that
-/// changes between check and use has no effect. The gate calls both while a guest runs; [`EgressPolicy::foretell`]
+/// changes between check and use has no effect. The gate calls both while a guest runs; [`EgressPolicy::check_access`]
 /// calls them for `cofferdam why`.
 #[derive(Debug, Clone, Default)]
 pub struct EgressPolicy {
@@ -64,7 +63,7 @@ impl EgressPolicy {
     ///
     /// # Errors
     /// As [`EgressPolicy::admit_method`].
-    pub fn foretell_method(&self, method: &Method) -> Result<Allowed, Denial> {
+    pub fn check_method_access(&self, method: &Method) -> Result<Allowed, Denial> {
         self.methods.admit(method)?;
         let permit = Allowed::new(&format!("method:{method}"));
         Ok(match self.methods.line() {
@@ -80,7 +79,7 @@ impl EgressPolicy {
     /// As [`RequestTarget::from_uri`] and [`EgressPolicy::admit`]; and `host_not_granted` of the action if that does not
     /// declare it. The error always lists the grants.
     pub fn decide(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<RequestTarget, Denial> {
-        let granted = || refusal::granted(&self.grants);
+        let granted = || granted(&self.grants);
         let target = RequestTarget::from_uri(uri).map_err(|denial| denial.with_granted(granted()))?;
         self.admit(&target)?;
         if let Some(scope) = scope {
@@ -101,10 +100,8 @@ impl EgressPolicy {
         }
         let over_tls = grants.find(|grant| grant.scheme() == UrlScheme::Https);
         Err(match over_tls {
-            Some(grant) if target.scheme() == UrlScheme::Http => {
-                refusal::insecure(target, grant, &self.grants)
-            }
-            _ => refusal::not_granted(target, &self.grants),
+            Some(grant) if target.scheme() == UrlScheme::Http => insecure(target, grant, &self.grants),
+            _ => not_granted(target, &self.grants),
         })
     }
 
@@ -123,10 +120,10 @@ impl EgressPolicy {
     ///
     /// # Errors
     /// As [`EgressPolicy::decide`] and, for `localhost`, whose address is known, [`EgressPolicy::admit_address`].
-    pub fn foretell(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Allowed, Denial> {
+    pub fn check_access(&self, uri: &Uri, scope: Option<&ActionScope>) -> Result<Allowed, Denial> {
         let target = self.decide(uri, scope)?;
         let mut permit =
-            Allowed::new(&refusal::requested(&target)).with_grant(GrantLine::manifest_hosts(&self.grants));
+            Allowed::new(&requested(&target)).with_grant(GrantLine::manifest_hosts(&self.grants));
         if let Some(scope) = scope {
             permit = permit.with_grant(scope.line());
         }
@@ -159,15 +156,121 @@ impl EgressPolicy {
         if allowed.any(|private| private.opens(address, range)) {
             return Ok(());
         }
-        Err(refusal::private(target, address, range, &self.grants).with_address(address))
+        Err(private(target, address, range, &self.grants).with_address(address))
     }
+}
+
+/// Denies a target that cannot be checked, for `reason`.
+pub(super) fn invalid_authority(authority: &str, reason: &str) -> Denial {
+    // The text before an @ is meant as a user name and password, and must not be in a message.
+    let shown = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("…@{host}"));
+    refused(DenialCode::InvalidAuthority, &format!("network:{shown}"), &[]).with_remark(format!(
+        "It cannot be checked: {reason}. Write it like https://api.example.com or https://api.example.com:8443."
+    ))
+}
+
+/// Denies a target for which the manifest grants another host, another port, or nothing.
+pub(super) fn not_granted(target: &RequestTarget, grants: &[HostGrant]) -> Denial {
+    let denial = refused(DenialCode::HostNotGranted, &requested(target), grants);
+    if target.is_literal() {
+        return denial
+            .with_alternative("A manifest grants names, not addresses: request the service by its name.");
+    }
+    let in_the_clear = |grant: &&HostGrant| {
+        (grant.scheme(), grant.host(), grant.port()) == (UrlScheme::Http, target.host(), target.port())
+    };
+    let denial = match grants.iter().find(in_the_clear) {
+        Some(grant) => denial.with_remark(format!(
+            "The grant {grant} is for requests without TLS, and https was asked for: request {grant}, or grant \
+             \"{target}\" if the server speaks TLS."
+        )),
+        None => denial,
+    };
+    denial.allowed_by(with(target, grants))
+}
+
+/// Denies a request without TLS to a host that the manifest grants over TLS, as `granted`.
+pub(super) fn insecure(target: &RequestTarget, granted: &HostGrant, grants: &[HostGrant]) -> Denial {
+    refused(DenialCode::InsecureUrl, &requested(target), grants)
+        .with_remark(format!("The grant is for TLS: request https://{granted}."))
+        .allowed_by(with(target, grants))
+        .with_alternative("That would send requests and answers unencrypted.")
+}
+
+/// Denies a granted name that resolves to an address inside the operator's own network.
+pub(super) fn private(
+    target: &RequestTarget,
+    address: IpAddr,
+    range: PrivateRange,
+    grants: &[HostGrant],
+) -> Denial {
+    let denial = refused(DenialCode::PrivateAddress, &requested(target), grants).with_statement(format!(
+        "{target} is granted, but its name leads into the host's own network (a {} address), which only the host's \
+         operator can allow.",
+        range.name()
+    ));
+    if range.is_metadata() {
+        return denial.with_alternative(
+            "Such an address serves the credentials of the machine itself. docs/reference/network.md says how an operator who \
+             means it writes it.",
+        );
+    }
+    let bare = PrivateGrant::parse(&target.to_string()).ok().filter(|grant| grant.opens(address, range));
+    let entry = bare.map_or_else(|| format!("{target}={address}"), |grant| grant.to_string());
+    denial.allowed_by(GrantLine::allow_private([&entry])).with_alternative(format!(
+        "For one call, use `--allow-private {entry}`; in a program, `Host::builder().allow_private(\"{entry}\")`."
+    ))
+}
+
+/// Denies a partial response of `target` to a request that carried a credential.
+pub(super) fn partial(target: &RequestTarget, status: StatusCode) -> Denial {
+    let code = DenialCode::PartialResponse;
+    Denial::new(DenialBoundary::Sandbox, code, &format!("response:{target}"), Vec::new())
+        .with_statement(format!(
+            "{target} answered with a part of its answer (status {}) to a request that carries a credential, and the \
+             answer was stopped.",
+            status.as_u16()
+        ))
+        .with_remark(
+            "A secret that comes back in pieces is found in none of them. The host drops `Range` from such requests: \
+             use an operation of the service that answers whole.",
+        )
+}
+
+/// Returns the target in the form of a grant.
+pub(super) fn requested(target: &RequestTarget) -> String {
+    format!("network:{}", as_grant(target))
+}
+
+/// Returns the granted targets.
+pub(super) fn granted(grants: &[HostGrant]) -> Vec<String> {
+    grants.iter().map(|grant| format!("network:{grant}")).collect()
+}
+
+fn refused(code: DenialCode, requested: &str, grants: &[HostGrant]) -> Denial {
+    Denial::new(DenialBoundary::Sandbox, code, requested, granted(grants))
+}
+
+/// Returns the target as a manifest writes it.
+fn as_grant(target: &RequestTarget) -> String {
+    match target.scheme() {
+        UrlScheme::Https => target.to_string(),
+        UrlScheme::Http => format!("http://{target}"),
+    }
+}
+
+/// Returns the line that grants `target` in addition to the existing grants.
+fn with(target: &RequestTarget, grants: &[HostGrant]) -> GrantLine {
+    GrantLine::manifest_hosts(grants.iter().map(ToString::to_string).chain([as_grant(target)]))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::*;
+
     use cofferdam_core::failure::{DenialBoundary, DenialCode};
+
+    use super::*;
 
     fn policy() -> EgressPolicy {
         let grants = ["slack.com:443", "http://localhost:8080", "both.example:443", "http://both.example:80"];
@@ -176,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_75_to_77_scheme_host_and_port_all_count() {
+    fn scheme_host_and_port_must_all_match() {
         let policy = policy();
         for uri in [
             "https://slack.com/x",
@@ -228,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn row_88_private_addresses_need_the_operator() {
+    fn private_addresses_need_the_operator() {
         let policy = policy();
         let target = |uri: &str| policy.decide(&uri.parse().unwrap(), None).unwrap();
         let private = "192.168.0.1".parse().unwrap();
@@ -249,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_denial_says_what_is_private() {
+    fn a_private_denial_names_the_range() {
         let policy = policy();
         let target = policy.decide(&"https://slack.com".parse().unwrap(), None).unwrap();
         let denied = |address: &str| policy.admit_address(&target, address.parse().unwrap()).unwrap_err();
@@ -270,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_asked_of_a_plain_grant_names_the_scheme() {
+    fn a_tls_request_to_a_plain_grant_names_the_scheme() {
         let denial = policy().decide(&"https://localhost:8080".parse().unwrap(), None).unwrap_err();
         let message = denial.message();
         assert!(message.contains("request http://localhost:8080"), "{message}");
@@ -278,10 +381,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foretold_is_what_the_gate_says() {
+    fn the_preview_matches_the_gate() {
         let policy = policy();
         let scope = ActionScope::new("a@1.0.0", ["get"], ["slack.com:443"]).unwrap();
-        let ask = |uri: &str, scope| policy.foretell(&uri.parse().unwrap(), scope);
+        let ask = |uri: &str, scope| policy.check_access(&uri.parse().unwrap(), scope);
         let permit = ask("https://slack.com", Some(&scope)).unwrap();
         let files: Vec<_> = permit.granted_by().iter().map(GrantLine::file).collect();
         assert_eq!((permit.requested(), files), ("network:slack.com:443", vec!["connector.toml", "a.md"]));
@@ -292,7 +395,7 @@ mod tests {
         assert_eq!(denial.boundary(), DenialBoundary::Action);
         let strict = EgressPolicy::new(&[HostGrant::parse("http://localhost:1").unwrap()], &[]);
         let uri = "http://localhost:1".parse().unwrap();
-        let foretold = strict.foretell(&uri, None).unwrap_err();
+        let foretold = strict.check_access(&uri, None).unwrap_err();
         let target = strict.decide(&uri, None).unwrap();
         let met = strict.admit_address(&target, "::1".parse().unwrap()).unwrap_err();
         assert!(foretold.line().is_some());

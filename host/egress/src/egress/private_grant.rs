@@ -7,8 +7,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::address::{PrivateRange, canonical, private_range};
+use super::authority::HostPort;
 use super::authority::RequestTarget;
-use super::host_port::HostPort;
 
 /// A name that may resolve into the operator's own network, as `allow_private` and `--allow-private` take it.
 ///
@@ -19,7 +19,7 @@ use super::host_port::HostPort;
 /// metadata address by address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PrivateGrant {
-    place: HostPort,
+    host_port: HostPort,
     range: Option<IpNet>,
 }
 
@@ -40,19 +40,19 @@ impl PrivateGrant {
             None => (text, None),
         };
         let place = HostPort::parse(place).map_err(|error| PrivateGrantError(error.to_string()))?;
-        Ok(Self { place, range: range.map(read_range).transpose()? })
+        Ok(Self { host_port: place, range: range.map(read_range).transpose()? })
     }
 
     /// Returns the host and the port.
     #[must_use]
-    pub fn place(&self) -> &HostPort {
-        &self.place
+    pub fn host_port(&self) -> &HostPort {
+        &self.host_port
     }
 
     /// Returns whether the entry is for `target`.
     #[must_use]
     pub fn is_for(&self, target: &RequestTarget) -> bool {
-        self.place.host() == target.host() && self.place.port() == target.port()
+        self.host_port.host() == target.host() && self.host_port.port() == target.port()
     }
 
     /// Returns whether the entry allows its host to have `address`, which is in the range `special`.
@@ -63,7 +63,7 @@ impl PrivateGrant {
             Some(range) => {
                 range.contains(&canonical(address)) && private_range(range.network()) == Some(special)
             }
-            None => default_ranges(self.place.host()).contains(&special.name()),
+            None => default_ranges(self.host_port.host()).contains(&special.name()),
         }
     }
 }
@@ -100,10 +100,10 @@ impl fmt::Display for PrivateGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.range {
             Some(range) if range.prefix_len() == range.max_prefix_len() => {
-                write!(f, "{}={}", self.place, range.addr())
+                write!(f, "{}={}", self.host_port, range.addr())
             }
-            Some(range) => write!(f, "{}={range}", self.place),
-            None => write!(f, "{}", self.place),
+            Some(range) => write!(f, "{}={range}", self.host_port),
+            None => write!(f, "{}", self.host_port),
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_opens_what_its_kind_of_name_has() {
+    fn a_bare_name_grants_its_own_kind_of_address() {
         for (grant, open, shut) in [
             (
                 "localhost:80",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_opens_itself_and_never_metadata_within_it() {
+    fn a_range_never_includes_metadata_addresses() {
         for (grant, open, shut) in [
             (
                 "a.corp:1=10.20.0.0/16",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_and_written_alike() {
+    fn private_grants_round_trip() {
         for (text, shown) in [
             ("localhost:8080", "localhost:8080"),
             ("LocalHost.:8080", "localhost:8080"),

@@ -11,12 +11,6 @@ use tokio::sync::OnceCell;
 /// The number of sessions that one connector may resume: some for each of its few hosts.
 const SESSIONS: usize = 32;
 
-/// The protocols offered, best first.
-const PROTOCOLS: [&[u8]; 2] = [H2, b"http/1.1"];
-
-/// The ALPN name of HTTP/2.
-pub(super) const H2: &[u8] = b"h2";
-
 /// The source of trusted certificate authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RootCertificates {
@@ -70,7 +64,7 @@ pub fn default_tls(
     Tls::new(RootCertificates::Platform, extra_roots)
 }
 
-/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, no client certificate. The authorities are loaded when the
+/// TLS 1.2 and 1.3 with ring, HTTP/1.1, no client certificate. The authorities are loaded when the
 /// first connection needs them, so that a call without TLS does not pay for it.
 ///
 /// The provider is named here rather than taken from the process, so that no other crate's choice of a
@@ -132,14 +126,16 @@ impl Tls {
         // A machine without authorities is checked again: they may be installed while the host runs.
         let trust = self.trust.get_or_try_init(|| self.read()).await?.clone();
         let mut config = trust.builder.with_no_client_auth();
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
         Ok(ConnectorTls { config: Arc::new(config), bare: trust.bare })
     }
 
     /// Creates the settings of a machine without authorities.
     #[cfg(test)]
-    pub(super) fn of_bare_platform(extra: Vec<CertificateDer<'static>>) -> Result<Arc<Self>, TlsSetupError> {
+    pub(super) fn without_platform_roots(
+        extra: Vec<CertificateDer<'static>>,
+    ) -> Result<Arc<Self>, TlsSetupError> {
         let mut tls = Self::new(RootCertificates::Platform, extra)?;
         Arc::get_mut(&mut tls).ok_or(TlsSetupError::NoCertificate)?.platform = Vec::new;
         Ok(tls)

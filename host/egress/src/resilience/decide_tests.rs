@@ -63,7 +63,7 @@ fn moments() -> impl Strategy<Value = RetryContext> {
 
 proptest! {
     #[test]
-    fn whatever_happens_a_retry_is_safe_and_ends_in_time(
+    fn every_retry_is_safe_and_ends_in_time(
         profile in profiles(),
         moment in moments(),
         unit in 0.0..1.0_f64,
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn what_might_be_repeated_and_is_not_says_why(profile in profiles(), moment in moments(), unit in 0.0..1.0_f64) {
+    fn a_retry_that_stops_has_a_reason(profile in profiles(), moment in moments(), unit in 0.0..1.0_f64) {
         let RetryDecision::Stop { stopped, retry_after } = decide(&profile, &moment, &Lot(unit)) else { return Ok(()) };
         let repeatable = moment.idempotent
             && (moment.retriable || moment.sent_unkeyed || moment.cause == FailureCause::WallTime)
@@ -117,7 +117,7 @@ proptest! {
 
     /// Simulates a whole call with arbitrary failures and random values.
     #[test]
-    fn a_call_makes_no_more_attempts_than_allowed_and_ends_by_its_deadline(
+    fn attempts_and_time_of_a_call_are_bounded(
         profile in profiles(),
         ends in proptest::collection::vec((moments(), 0..=20_000_u64, 0.0..1.0_f64), 130),
         idempotent in any::<bool>(),
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
+fn the_last_cause_selects_the_schedule() {
     let patient = RetryProfile::named("patient").unwrap();
     let now = Instant::now();
     let moment = |cause, attempts| RetryContext {
@@ -170,7 +170,7 @@ fn the_last_cause_decides_and_attempts_count_whatever_the_cause() {
 }
 
 #[test]
-fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
+fn later_candidates_can_wait_longer() {
     let now = Instant::now();
     let wait = |profile: &str, candidate, attempts| {
         let moment = RetryContext {
@@ -197,7 +197,7 @@ fn candidates_further_down_a_chain_wait_longer_where_the_profile_says_so() {
 }
 
 #[test]
-fn retry_after_is_spread_and_ends_in_time() {
+fn retry_after_gets_jitter_within_the_deadline() {
     let standard = RetryProfile::named("standard").unwrap();
     let now = Instant::now();
     let delay = |asked: u64, left: u64, unit: f64| {

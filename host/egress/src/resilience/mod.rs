@@ -1,41 +1,38 @@
 //! The handling of failures, decided by pure code: retry policies, retry decisions, breakers, rate limits.
 //!
 //! Nothing here sleeps, reads the clock or draws random numbers on its own: the pipeline passes its
-//! observations and the time, and executes the result. Only circuits are stored in files, since processes
+//! observations and the time, and executes the result. Only circuits are stored in a file, since processes
 //! share their observations of a host.
 
 mod breaker;
 mod decide;
 #[cfg(test)]
 mod decide_tests;
-mod parse;
-#[cfg(test)]
-mod parse_tests;
 mod profile;
-mod profiles;
 #[cfg(test)]
-mod profiles_tests;
-mod rate;
-mod read;
+mod profile_tests;
+mod rate_limit;
 #[cfg(test)]
-mod reference;
-mod schedule;
+mod reference_tests;
 mod settings;
+#[cfg(test)]
+mod settings_tests;
 
 pub use breaker::{
     BreakerAdmission, BreakerGuard, BreakerPolicy, BreakerScope, CauseView, Circuit, CircuitChange,
     CircuitObservation, CircuitState, CircuitStore, CircuitTrip, CircuitView, OpenView, PermanentTrip,
-    ResetView, ShutView, TripCause,
+    PermanentTripView, ResetView, TripCause,
 };
-pub use cofferdam_core::document::DocumentError as PolicyError;
-pub use decide::{RetryContext, RetryDecision, decide};
-pub use profile::{ProfileError, RetryProfile, RetryProfileRow};
-pub use profiles::PROFILES;
-pub use rate::{RateError, RateLimit, RateLimits, RateRefused};
-pub use schedule::{Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, RetrySchedule};
+pub use cofferdam_core::document::DocumentError;
+pub use decide::{
+    Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, RetryContext, RetryDecision, RetrySchedule, decide,
+};
+pub use profile::{PROFILES, ProfileError, RetryProfile};
+pub use rate_limit::{RateError, RateLimit, RateLimits, RateRefused};
 pub use settings::{ResilienceSettings, RetryPlan};
 
 #[cfg(test)]
-mod allocations;
+mod allocation_tests;
 #[cfg(test)]
-mod outages;
+#[path = "../../tests/simulation/mod.rs"]
+mod simulation;

@@ -9,15 +9,14 @@ use base64::Engine as _;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::privileged::ExposeSecret as _;
-use cofferdam_core::secret::Secret;
+use cofferdam_core::secret::{Scanner, Secret};
 use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use jiff::Timestamp;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
-use super::binding::{Binding, OauthGrant, OauthTokens, SecretMaterial};
-use super::bindings::Bindings;
+use super::binding::{Binding, Bindings, OauthGrant, OauthTokens, SecretMaterial};
 use super::name::BindingName;
 
 /// The length of the contents is padded to a multiple of this, in bytes, so that the file's size does not
@@ -87,8 +86,8 @@ impl Serialize for HeldSecret {
 
 impl<'de> Deserialize<'de> for HeldSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Base64;
-        impl Visitor<'_> for Base64 {
+        struct Base64Visitor;
+        impl Visitor<'_> for Base64Visitor {
             type Value = HeldSecret;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,7 +108,7 @@ impl<'de> Deserialize<'de> for HeldSecret {
                 }
             }
         }
-        deserializer.deserialize_str(Base64)
+        deserializer.deserialize_str(Base64Visitor)
     }
 }
 
@@ -133,7 +132,7 @@ impl<'de> Deserialize<'de> for VaultTimestamp {
 pub(super) fn write(bindings: &Bindings) -> Result<Zeroizing<Vec<u8>>, serde_json::Error> {
     let contents = VaultContents { bindings: bindings.iter().map(stored).collect() };
     // Measured first: a buffer that grows leaves copies of secrets behind.
-    let mut length = LengthLimit(0);
+    let mut length = LengthCounter(0);
     serde_json::to_writer(&mut length, &contents)?;
     let padded = length.0.next_multiple_of(PAD);
     let mut bytes = Zeroizing::new(Vec::with_capacity(padded));
@@ -247,9 +246,9 @@ fn material(stored: StoredMaterial) -> SecretMaterial {
 }
 
 /// Counts the written bytes without storing them.
-struct LengthLimit(usize);
+struct LengthCounter(usize);
 
-impl Write for LengthLimit {
+impl Write for LengthCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.saturating_add(bytes.len());
         Ok(bytes.len())
@@ -257,5 +256,68 @@ impl Write for LengthLimit {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Creates a scanner for every secret of `bindings`: each one separately, and the pair of user name and
+/// password in the form in which they are sent.
+pub(crate) fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Scanner {
+    let mut sought = Vec::new();
+    for binding in bindings {
+        let name = binding.name.to_string();
+        let secrets = binding.material.secrets().into_iter().map(Arc::clone);
+        sought.extend(secrets.chain(pair(&binding.material)).map(|secret| (name.clone(), secret)));
+    }
+    Scanner::for_bindings(sought.iter().map(|(name, secret)| (name, &**secret)))
+}
+
+/// Returns the pair that a basic credential's header encodes in base64: long enough to be found even if the
+/// password alone is not. It is a secret only if there is a password.
+fn pair(material: &SecretMaterial) -> Option<Arc<Secret>> {
+    match material {
+        SecretMaterial::Basic { username, password } if !password.expose().is_empty() => {
+            Some(Arc::new(Secret::new(format!("{username}:{}", password.expose()))))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use cofferdam_model::manifest::{ConnectorName, HostGrant};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::vault::BindingName;
+
+    fn basic(password: &str) -> Binding {
+        Binding {
+            name: BindingName::parse("basic/wiki").unwrap(),
+            material: SecretMaterial::Basic {
+                username: "somebody".into(),
+                password: Arc::new(Secret::new(password.into())),
+            },
+            hosts: vec![HostGrant::parse("wiki.test:443").unwrap()],
+            connectors: vec![ConnectorName::parse("github://acme/wiki").unwrap()],
+            created: Timestamp::UNIX_EPOCH,
+            changed: Timestamp::UNIX_EPOCH,
+            refused: None,
+        }
+    }
+
+    #[test]
+    fn basic_headers_are_found_with_short_passwords() {
+        for password in ["pw", "a-longer-password"] {
+            let scanner = scanner_for([&basic(password)]);
+            let header = format!("Basic {}", STANDARD.encode(format!("somebody:{password}")));
+            let found = scanner.find(format!("you sent {header}.").as_bytes()).unwrap();
+            assert_eq!(&*found.binding, "basic/wiki/default");
+        }
+        assert!(!scanner_for([&basic("pw")]).finds(b"pw and somebody"));
+        assert!(scanner_for([]).is_empty());
     }
 }

@@ -5,6 +5,8 @@
 //! whole file stays valid, so the home stores the vault's counter in `home.state`: a vault that is older or
 //! missing is rejected until the operator accepts the loss.
 
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,22 +14,22 @@ use std::time::Duration;
 use cofferdam_core::failpoint;
 use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::home_state::{HomeProgress, HomeState, StateError, StateLoss, StoredState, VaultMark};
-use cofferdam_core::private_file;
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 use cofferdam_core::secret::Secret;
+use zeroize::Zeroizing;
 
-use super::bindings::Bindings;
-use super::disk::{self, VaultLock, unusable};
+use super::binding::Bindings;
 use super::error::VaultError;
-use super::header::{HeaderProblem, KeyDerivation, VaultHeader};
-use super::seal::VaultKey;
-use super::unlock::{KeySources, PassphraseSource, SuppliedKey};
+use super::seal::{HeaderProblem, KeyDerivation, VaultHeader};
+use super::seal::{KEY_BYTES, VaultKey};
+use super::unlock::{KeySources, PassphraseSource, SuppliedPassphrase};
 use super::{Vault, contents};
 
 /// Longer than any writer takes, including the derivation of a passphrase's key.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The number of times that the vault and `home.state` are read before a difference counts.
-const TRIES: u32 = 3;
+const READ_ATTEMPTS: u32 = 3;
 
 /// The kind of a vault's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,21 +68,21 @@ pub struct VaultFile {
     path: PathBuf,
     keys: KeySources,
     /// The time that a writer waits for another one.
-    pub(super) patience: Duration,
-    opened: Mutex<OpenedVault>,
-    seen: RwLock<Option<SeenVersion>>,
+    pub(super) lock_timeout: Duration,
+    opened: Mutex<UnlockedVault>,
+    seen: RwLock<Option<CachedBindings>>,
 }
 
 /// The state of an opened vault.
 #[derive(Default)]
-struct OpenedVault {
+struct UnlockedVault {
     key: Option<VaultKey>,
     /// The contents that were read last, with their header: the same nonce means the same contents.
     last: Option<(VaultHeader, Arc<Bindings>)>,
 }
 
 /// The contents at a moment after which a change of the file is certain to be detected.
-struct SeenVersion {
+struct CachedBindings {
     stamp: Option<FileFingerprint>,
     bindings: Arc<Bindings>,
 }
@@ -92,8 +94,8 @@ impl VaultFile {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        let keys = KeySources::new(disk::name(&path), path.with_extension("key"));
-        Self { path, keys, patience: PATIENCE, opened: Mutex::default(), seen: RwLock::default() }
+        let keys = KeySources::new(name(&path), path.with_extension("key"));
+        Self { path, keys, lock_timeout: LOCK_TIMEOUT, opened: Mutex::default(), seen: RwLock::default() }
     }
 
     /// Uses another key file: 32 bytes that only its owner can read.
@@ -107,21 +109,21 @@ impl VaultFile {
     /// attacker may have put it there to read later bindings.
     #[must_use]
     pub fn passphrase(mut self, passphrase: Secret) -> Self {
-        self.keys.passphrase = Some(SuppliedKey::Fixed(Arc::new(passphrase)));
+        self.keys.passphrase = Some(SuppliedPassphrase::Fixed(Arc::new(passphrase)));
         self
     }
 
     /// Like [`passphrase`](Self::passphrase), with a passphrase that is fetched only when it is needed.
     #[must_use]
     pub fn passphrase_from(mut self, source: PassphraseSource) -> Self {
-        self.keys.passphrase = Some(SuppliedKey::From(source));
+        self.keys.passphrase = Some(SuppliedPassphrase::From(source));
         self
     }
 
     /// Sets the source of the passphrase for the case that the vault is locked with one and none was given.
     #[must_use]
-    pub fn ask(mut self, source: PassphraseSource) -> Self {
-        self.keys.ask = Some(source);
+    pub fn passphrase_prompt(mut self, source: PassphraseSource) -> Self {
+        self.keys.prompt = Some(source);
         self
     }
 
@@ -130,7 +132,7 @@ impl VaultFile {
     /// # Errors
     /// The file exists and is not a vault.
     pub fn status(&self) -> Result<VaultStatus, VaultError> {
-        let lock = match disk::read_vault(&self.path)? {
+        let lock = match read_vault(&self.path)? {
             None => None,
             Some((_, bytes)) => Some(self.header(&bytes)?.0.kdf.lock()),
         };
@@ -150,21 +152,21 @@ impl VaultFile {
             NewLock::KeyFile => self.keys.new_by_file()?,
             NewLock::Passphrase(passphrase) => self.keys.new_by_passphrase(passphrase)?,
         };
-        let lock = VaultLock::acquire(&self.path, self.patience)?;
+        let lock = VaultLock::acquire(&self.path, self.lock_timeout)?;
         let mut opened = self.opened();
         let (_, bindings) = self.read(&mut opened, false)?;
         opened.key = Some(key);
         self.write(&mut opened, bindings, &lock)
     }
 
-    fn opened(&self) -> MutexGuard<'_, OpenedVault> {
+    fn opened(&self) -> MutexGuard<'_, UnlockedVault> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the current contents of the file. With `insist`, the lock has to be the requested one.
     fn read(
         &self,
-        opened: &mut OpenedVault,
+        opened: &mut UnlockedVault,
         insist: bool,
     ) -> Result<(Option<FileFingerprint>, Arc<Bindings>), VaultError> {
         let Some((stamp, bytes)) = self.newest()? else {
@@ -176,13 +178,13 @@ impl VaultFile {
             return Err(VaultError::Locked {
                 message: format!(
                     "The vault ({}) is locked with a key file, and a passphrase was given.",
-                    disk::name(&self.path)
+                    name(&self.path)
                 ),
                 hint: "If you did not lock it so, somebody may have replaced it. Lock it with the passphrase: `cofferdam binding lock --passphrase`; or give no passphrase.".into(),
             });
         }
         self.keys.unlock(&mut opened.key, &header)?;
-        let key = opened.key.as_ref().filter(|key| key.fits(&header));
+        let key = opened.key.as_ref().filter(|key| key.matches(&header));
         let plain = key.and_then(|key| key.open(&header, sealed)).ok_or_else(|| self.damaged())?;
         if let Some((last, bindings)) = &opened.last
             && *last == header
@@ -201,7 +203,7 @@ impl VaultFile {
     /// Seals the contents and replaces the file.
     fn write(
         &self,
-        opened: &mut OpenedVault,
+        opened: &mut UnlockedVault,
         bindings: Arc<Bindings>,
         lock: &VaultLock,
     ) -> Result<(), VaultError> {
@@ -213,10 +215,10 @@ impl VaultFile {
         let Some(key) = &opened.key else { return Err(self.damaged()) };
         let mark = self.next_mark(opened.last.as_ref().map(|(header, _)| header))?;
         let file = key.seal(contents, mark).map_err(|problem| self.keys.none(&problem))?;
-        if file.len() as u64 > disk::MAX_BYTES {
+        if file.len() as u64 > MAX_BYTES {
             return Err(refused("The vault would have more than 16 MiB"));
         }
-        let stamp = disk::replace_vault(&self.path, &file, lock)?;
+        let stamp = replace_vault(&self.path, &file, lock)?;
         failpoint::pass("vault.written");
         if let (Some(mark), Some(state)) = (mark, self.home_state())
             && let Err(error) = state.advance_vault(mark.counter)
@@ -238,11 +240,11 @@ impl VaultFile {
 
     /// Reads the bytes of the vault. A vault that is missing, or older than the home's state, is rejected.
     fn newest(&self) -> Result<Option<(FileFingerprint, Vec<u8>)>, VaultError> {
-        let Some(state) = self.home_state() else { return disk::read_vault(&self.path) };
-        let mut tries = TRIES;
+        let Some(state) = self.home_state() else { return read_vault(&self.path) };
+        let mut tries = READ_ATTEMPTS;
         let loss = loop {
             let stored = state.read().map_err(no_state)?;
-            let vault = disk::read_vault(&self.path)?;
+            let vault = read_vault(&self.path)?;
             let found = match &vault {
                 Some((_, bytes)) => Some(self.header(bytes)?.0.mark.unwrap_or_default()),
                 None => None,
@@ -286,7 +288,7 @@ impl VaultFile {
     fn remember(&self, stamp: Option<FileFingerprint>, bindings: Arc<Bindings>) {
         let sure = stamp.is_none_or(|stamp| stamp.is_stable());
         *self.seen.write().unwrap_or_else(PoisonError::into_inner) =
-            sure.then_some(SeenVersion { stamp, bindings });
+            sure.then_some(CachedBindings { stamp, bindings });
     }
 
     fn header<'f>(&self, file: &'f [u8]) -> Result<(VaultHeader, &'f [u8]), VaultError> {
@@ -309,7 +311,7 @@ impl VaultFile {
     }
 
     fn what(&self) -> String {
-        format!("The vault ({})", disk::name(&self.path))
+        format!("The vault ({})", name(&self.path))
     }
 
     fn damaged(&self) -> VaultError {
@@ -378,8 +380,8 @@ impl Vault for VaultFile {
     }
 
     fn check_writable(&self) -> Result<(), VaultError> {
-        let lock = VaultLock::acquire(&self.path, self.patience)?;
-        disk::check_writable(&self.path, &lock)
+        let lock = VaultLock::acquire(&self.path, self.lock_timeout)?;
+        check_writable(&self.path, &lock)
     }
 
     fn change(
@@ -388,7 +390,7 @@ impl Vault for VaultFile {
     ) -> Result<(), VaultError> {
         // Slow work and prompts come first, before other writers have to wait.
         self.read(&mut self.opened(), true)?;
-        let lock = VaultLock::acquire(&self.path, self.patience)?;
+        let lock = VaultLock::acquire(&self.path, self.lock_timeout)?;
         let mut opened = self.opened();
         let (stamp, bindings) = self.read(&mut opened, true)?;
         let mut next = (*bindings).clone();
@@ -402,4 +404,142 @@ impl Vault for VaultFile {
         }
         self.write(&mut opened, Arc::new(next), &lock)
     }
+}
+
+/// The largest vault, in bytes: thousands of bindings.
+pub(super) const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+const VAULT: FilePolicy = FilePolicy::secret(MAX_BYTES);
+
+/// The operator may store the key elsewhere and link it, or have a service manager provide it.
+const KEY: FilePolicy = FilePolicy::secret(u64::MAX).named().handed_over();
+
+const NEW_KEY: FilePolicy = FilePolicy::secret(u64::MAX);
+
+/// The bytes that a change may add to a vault: new tokens, which are rarely longer.
+const SLACK_BYTES: u64 = 64 * 1024;
+
+/// Reads the current vault file; `None` if there is none.
+pub(super) fn read_vault(path: &Path) -> Result<Option<(FileFingerprint, Vec<u8>)>, VaultError> {
+    let what = format!("The vault ({})", name(path));
+    let failed = |error| unreadable(&what, error);
+    let Some(file) = private_file::open(path, &VAULT).map_err(failed)? else { return Ok(None) };
+    let stamp = file.fingerprint();
+    Ok(Some((stamp, file.read().map_err(failed)?)))
+}
+
+/// Reads the bytes of a key file; `None` if there is none.
+pub(super) fn read_key(path: &Path) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>, VaultError> {
+    let what = format!("The vault's key file ({})", name(path));
+    let failed = |error| unreadable(&what, error);
+    let Some(file) = private_file::open(path, &KEY).map_err(failed)? else { return Ok(None) };
+    file.read_key()
+        .map_err(failed)?
+        .map(Some)
+        .ok_or_else(|| unusable(&what, "does not have 32 bytes", "Put the key file back from a copy of it."))
+}
+
+/// Creates a key file of random bytes, or returns the key of another process that was faster.
+pub(super) fn make_key(path: &Path) -> Result<Zeroizing<[u8; KEY_BYTES]>, VaultError> {
+    let failed = |error| unwritable("The vault's key file", path, error);
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    getrandom::fill(key.as_mut_slice()).map_err(|error| failed(io::Error::from(error).into()))?;
+    match private_file::create_new(path, key.as_slice(), &NEW_KEY) {
+        Ok(()) => Ok(key),
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read_key(path)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Replaces the vault by `bytes`. If the process is killed at any point, either the old or the new vault
+/// remains.
+pub(super) fn replace_vault(
+    path: &Path,
+    bytes: &[u8],
+    lock: &VaultLock,
+) -> Result<Option<FileFingerprint>, VaultError> {
+    let write = || -> Result<(), FileError> {
+        let mut staged = StagedFile::begin_locked(path, &VAULT, &lock.0)?;
+        staged.write_all(bytes)?;
+        staged.replace()
+    };
+    write().map_err(|error| unwritable("The vault", path, error))?;
+    Ok(private_file::fingerprint_of(path))
+}
+
+/// Returns whether a vault of about the same size could be written.
+pub(super) fn check_writable(path: &Path, lock: &VaultLock) -> Result<(), VaultError> {
+    let size = fs::metadata(path).map_or(0, |meta| meta.len().min(MAX_BYTES)) + SLACK_BYTES;
+    let write = || -> Result<(), FileError> {
+        let mut staged = StagedFile::begin_locked(path, &VAULT, &lock.0)?;
+        staged.write_all(&vec![0; usize::try_from(size).unwrap_or_default()])?;
+        Ok(staged.sync()?)
+    };
+    write().map_err(|error| unwritable("The vault", path, error))
+}
+
+/// Held while the vault changes.
+#[derive(Debug)]
+pub(super) struct VaultLock(FileLock);
+
+impl VaultLock {
+    /// Waits until no other process is changing the vault.
+    pub(super) fn acquire(vault: &Path, patience: Duration) -> Result<Self, VaultError> {
+        let lock = FileLock::acquire(&vault.with_extension("lock"), patience);
+        match lock.map_err(|error| unwritable("The vault", vault, error))? {
+            Some(lock) => Ok(Self(lock)),
+            None => Err(VaultError::Unusable {
+                message: format!(
+                    "Another process has been changing the vault ({}) for {} seconds; nothing was changed.",
+                    name(vault),
+                    patience.as_secs()
+                ),
+                hint: "Try again when it has ended; `fuser` on the lock file beside the vault names it."
+                    .into(),
+            }),
+        }
+    }
+}
+
+/// Returns the file name without directories: messages reach callers, which must not learn about directories.
+pub(super) fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    cofferdam_core::failure::sanitize_line(&name, 100)
+}
+
+pub(super) fn unusable(what: &str, how: &str, hint: &str) -> VaultError {
+    VaultError::Unusable { message: format!("{what} {how}; it was left as it is."), hint: hint.to_owned() }
+}
+
+fn unreadable(what: &str, error: FileError) -> VaultError {
+    match error {
+        FileError::Refused(fault) => refused(what, &fault),
+        FileError::Io(source) | FileError::Unsynced(source) => {
+            VaultError::Io { message: format!("{what} cannot be read: {}.", source.kind()), source }
+        }
+    }
+}
+
+fn unwritable(what: &str, path: &Path, error: FileError) -> VaultError {
+    let what = format!("{what} ({})", name(path));
+    match error {
+        FileError::Refused(fault) => refused(&what, &fault),
+        FileError::Unsynced(source) => {
+            let message = format!(
+                "{what} was changed, but the system does not say that it will survive a power cut: {}.",
+                source.kind()
+            );
+            VaultError::Io { message, source }
+        }
+        FileError::Io(source) => {
+            let message = format!("{what} cannot be written: {}; it is as it was.", source.kind());
+            VaultError::Io { message, source }
+        }
+    }
+}
+
+fn refused(what: &str, fault: &FileFault) -> VaultError {
+    unusable(what, &fault.to_string(), fault.fix())
 }

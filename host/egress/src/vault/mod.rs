@@ -5,15 +5,11 @@
 //! store them elsewhere. [`VaultFile`] stores them in one sealed file.
 
 mod binding;
-mod bindings;
 mod contents;
-mod disk;
 mod error;
 mod file;
-mod header;
 mod name;
 mod seal;
-mod sought;
 mod text;
 mod unlock;
 
@@ -22,12 +18,11 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use binding::{Binding, OauthGrant, OauthTokens, SecretMaterial};
-pub use bindings::Bindings;
+pub use binding::{Binding, Bindings, OauthGrant, OauthTokens, SecretMaterial};
+pub(crate) use contents::scanner_for;
 pub use error::VaultError;
 pub use file::{LockKind, NewLock, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};
-pub(crate) use sought::scanner_for;
 pub use text::{SECRET_BYTES, SHORT_SECRET_CHARS, SecretFlaw, SecretForm, secret_text};
 pub use unlock::{PassphraseFor, PassphraseSource};
 

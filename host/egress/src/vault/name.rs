@@ -108,7 +108,7 @@ mod tests {
     use super::BindingName;
 
     #[test]
-    fn w34_three_parts_and_nothing_else() {
+    fn a_binding_name_has_three_parts() {
         for (text, shown) in [
             ("api_key/slack/work", "api_key/slack/work"),
             ("aws_sigv4/s3/me.eu-1_x", "aws_sigv4/s3/me.eu-1_x"),

@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "tests: what does not hold ends the test"
+    reason = "a failed assumption ends the test"
 )]
 
 mod restored;
@@ -94,7 +94,7 @@ fn refused(vault: &VaultFile, words: &str) {
 }
 
 #[test]
-fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
+fn every_kind_of_secret_round_trips_encrypted() {
     let home = home();
     let vault = at(&home);
     assert!(vault.bindings().unwrap().iter().next().is_none());
@@ -157,11 +157,11 @@ fn w36_every_kind_of_secret_comes_back_as_it_was_and_none_stands_in_the_file() {
 }
 
 #[test]
-fn nothing_of_a_changed_file_is_believed_whichever_bit_it_is() {
+fn any_flipped_bit_makes_the_vault_unusable() {
     let home = bound();
     let path = home.path().join("vault");
     let file = fs::read(&path).unwrap();
-    assert_eq!(file.len(), header::HEADER_BYTES + header::MARK_BYTES + 1024 + 16);
+    assert_eq!(file.len(), seal::HEADER_BYTES + seal::MARK_BYTES + 1024 + 16);
     for byte in 0..file.len() {
         let mut changed = file.clone();
         changed[byte] ^= 1 << (byte % 8);
@@ -183,7 +183,7 @@ fn nothing_of_a_changed_file_is_believed_whichever_bit_it_is() {
 }
 
 #[test]
-fn what_is_no_vault_of_the_owners_is_refused_and_left_as_it_is() {
+fn foreign_vault_files_are_refused_and_untouched() {
     let home = bound();
     let path = home.path().join("vault");
     let file = fs::read(&path).unwrap();
@@ -225,7 +225,7 @@ fn what_is_no_vault_of_the_owners_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_key_file_that_is_missing_wrong_or_open_to_others_opens_nothing_and_is_never_made_anew() {
+fn a_bad_key_file_opens_nothing_and_is_kept() {
     let home = bound();
     let vault = at(&home);
     let (path, aside) = (vault.key_file_path().to_owned(), home.path().join("aside"));
@@ -250,7 +250,7 @@ fn a_key_file_that_is_missing_wrong_or_open_to_others_opens_nothing_and_is_never
 }
 
 #[test]
-fn a_passphrase_is_derived_once_and_asked_for_again_when_it_was_wrong() {
+fn a_passphrase_is_derived_once_and_asked_again() {
     let home = home();
     let right = || Secret::new("correct horse battery".into());
     let vault = at(&home).passphrase(right());
@@ -267,7 +267,7 @@ fn a_passphrase_is_derived_once_and_asked_for_again_when_it_was_wrong() {
         assert_eq!(wanted, if before == 0 { PassphraseFor::Opening } else { PassphraseFor::OpeningAgain });
         Ok(secret(if before == 0 { "oops" } else { "correct horse battery" }))
     });
-    let vault = at(&home).ask(source);
+    let vault = at(&home).passphrase_prompt(source);
     assert_eq!(names(&vault), ["api_key/slack/work"]);
     add(&vault, &key("api_key/slack/home")).unwrap();
     assert_eq!(names(&vault).len(), 2);
@@ -275,7 +275,7 @@ fn a_passphrase_is_derived_once_and_asked_for_again_when_it_was_wrong() {
 }
 
 #[test]
-fn a_wrong_passphrase_of_a_source_is_derived_from_once() {
+fn a_wrong_passphrase_is_derived_once() {
     let home = home();
     add(&at(&home).passphrase(Secret::new("right".into())), &key("api_key/slack/work")).unwrap();
     let given = Arc::new(std::sync::Mutex::new("wrong"));
@@ -293,7 +293,7 @@ fn a_wrong_passphrase_of_a_source_is_derived_from_once() {
 }
 
 #[test]
-fn a_lock_is_changed_in_one_step_with_all_that_is_bound() {
+fn a_lock_change_is_atomic() {
     let home = bound();
     let path = home.path().join("vault");
     let by_key = fs::read(&path).unwrap();
@@ -318,7 +318,7 @@ fn a_lock_is_changed_in_one_step_with_all_that_is_bound() {
 }
 
 #[test]
-fn unchanged_is_the_same_and_every_change_of_others_is_seen() {
+fn changes_by_others_are_always_noticed() {
     let home = bound();
     let vault = at(&home);
     let first = vault.bindings().unwrap();
@@ -357,7 +357,7 @@ fn a_change_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn a_change_of_nothing_writes_and_makes_nothing() {
+fn a_no_op_change_writes_nothing() {
     let (none, home) = (home(), bound());
     at(&none).change(&mut |_| Ok(())).unwrap();
     assert!(!none.path().join("vault").exists() && !none.path().join("vault.key").exists());
@@ -368,7 +368,7 @@ fn a_change_of_nothing_writes_and_makes_nothing() {
 }
 
 #[test]
-fn threads_and_handles_that_change_it_at_once_lose_nothing() {
+fn concurrent_changes_are_not_lost() {
     let home = home();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -384,7 +384,7 @@ fn threads_and_handles_that_change_it_at_once_lose_nothing() {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_swept_away_and_what_cannot_be_is_an_error() {
+fn a_killed_writers_leftovers_are_removed() {
     let home = bound();
     let vault = at(&home);
     // A leftover file that cannot be removed has the same effect as a disk that rejects writes.
@@ -401,12 +401,12 @@ fn what_a_killed_writer_left_is_swept_away_and_what_cannot_be_is_an_error() {
 }
 
 #[test]
-fn a_writer_that_does_not_let_go_is_an_error_after_a_while() {
+fn a_writer_that_keeps_the_lock_is_an_error() {
     let home = bound();
     let other = fs::File::open(home.path().join("vault.lock")).unwrap();
     other.lock().unwrap();
     let mut vault = at(&home);
-    vault.patience = Duration::from_millis(100);
+    vault.lock_timeout = Duration::from_millis(100);
     let error = add(&vault, &key("api_key/other/x")).unwrap_err();
     assert!(error.to_string().contains("Another process"), "{error}");
     assert_eq!(names(&vault), ["api_key/slack/work"], "reading waits for nobody");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn row_117_what_no_header_can_carry_is_refused_before_it_is_bound() {
+    fn unsendable_secrets_are_refused() {
         for (text, bound) in [
             ("xoxb-1", "xoxb-1"),
             ("xoxb-1\n", "xoxb-1"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_be_any_text() {
+    fn a_password_can_be_any_text() {
         for text in ["pässword", " two words ", "漢字"] {
             assert_eq!(taken(text, SecretForm::Encoded).unwrap(), text);
         }

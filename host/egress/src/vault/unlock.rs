@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
 
-use super::disk;
 use super::error::VaultError;
-use super::header::{ARGON2ID, KeyDerivation, SALT_BYTES, VaultHeader};
+use super::file;
+use super::seal::{ARGON2ID, KeyDerivation, SALT_BYTES, VaultHeader};
 use super::seal::{KeyProblem, VaultKey, new_salt};
 
 /// The number of answers to the prompt for the passphrase.
-const ANSWERS: usize = 3;
+const MAX_PROMPTS: usize = 3;
 
 /// The purpose of a passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub enum PassphraseFor {
 pub type PassphraseSource = Arc<dyn Fn(PassphraseFor) -> Result<Arc<Secret>, VaultError> + Send + Sync>;
 
 /// The required passphrase of the vault.
-pub(super) enum SuppliedKey {
+pub(super) enum SuppliedPassphrase {
     /// This one.
     Fixed(Arc<Secret>),
     /// The source that supplies it when it is needed.
     From(PassphraseSource),
 }
 
-impl SuppliedKey {
+impl SuppliedPassphrase {
     fn get(&self, wanted: PassphraseFor) -> Result<Arc<Secret>, VaultError> {
         match self {
             Self::Fixed(passphrase) => Ok(Arc::clone(passphrase)),
@@ -52,9 +52,9 @@ pub(super) struct KeySources {
     vault: String,
     pub(super) key_file: PathBuf,
     /// The required passphrase, if there is one.
-    pub(super) passphrase: Option<SuppliedKey>,
+    pub(super) passphrase: Option<SuppliedPassphrase>,
     /// The source of a passphrase if none is required.
-    pub(super) ask: Option<PassphraseSource>,
+    pub(super) prompt: Option<PassphraseSource>,
     /// The passphrase that was tried last and did not fit: deriving from it again would take as long.
     wrong: Mutex<Option<WrongPassphrases>>,
 }
@@ -68,7 +68,7 @@ struct WrongPassphrases {
 
 impl KeySources {
     pub(super) fn new(vault: String, key_file: PathBuf) -> Self {
-        Self { vault, key_file, passphrase: None, ask: None, wrong: Mutex::default() }
+        Self { vault, key_file, passphrase: None, prompt: None, wrong: Mutex::default() }
     }
 
     /// Finds the key for this header, or reports why there is none.
@@ -77,16 +77,16 @@ impl KeySources {
         opened: &mut Option<VaultKey>,
         header: &VaultHeader,
     ) -> Result<(), VaultError> {
-        if opened.as_ref().is_some_and(|key| key.fits(header)) {
+        if opened.as_ref().is_some_and(|key| key.matches(header)) {
             return Ok(());
         }
         if header.kdf == KeyDerivation::KeyFile {
             let key = self.file_key(header.salt, false)?;
-            if !key.fits(header) {
+            if !key.matches(header) {
                 return Err(VaultError::Locked {
                     message: format!(
                         "The key file ({}) is not the one that the vault ({}) is locked with.",
-                        disk::name(&self.key_file),
+                        file::name(&self.key_file),
                         self.vault
                     ),
                     hint: "Put the right key file back from a copy of it, or name it with `[vault] key_file` in config.toml.".into(),
@@ -106,23 +106,23 @@ impl KeySources {
                 return Err(self.wrong_passphrase());
             }
             let key = self.passphrase_key(&passphrase, kdf, salt)?;
-            if !key.fits(header) {
+            if !key.matches(header) {
                 *wrong = Some(WrongPassphrases { kdf, salt, passphrase });
                 return Err(self.wrong_passphrase());
             }
             *opened = Some(key);
             return Ok(());
         }
-        let Some(ask) = &self.ask else {
+        let Some(ask) = &self.prompt else {
             return Err(VaultError::Locked {
                 message: format!("The vault ({}) is locked with a passphrase, and none was given.", self.vault),
                 hint: "Give it with --passphrase-file FILE, or in COFFERDAM_VAULT_PASSPHRASE_FILE or COFFERDAM_VAULT_PASSPHRASE.".into(),
             });
         };
-        for answer in 0..ANSWERS {
+        for answer in 0..MAX_PROMPTS {
             let asked = if answer == 0 { PassphraseFor::Opening } else { PassphraseFor::OpeningAgain };
             let key = self.passphrase_key(&*ask(asked)?, header.kdf, header.salt)?;
-            if key.fits(header) {
+            if key.matches(header) {
                 *opened = Some(key);
                 return Ok(());
             }
@@ -149,18 +149,18 @@ impl KeySources {
     }
 
     fn file_key(&self, salt: [u8; 32], make: bool) -> Result<VaultKey, VaultError> {
-        let bytes = match disk::read_key(&self.key_file)? {
+        let bytes = match file::read_key(&self.key_file)? {
             Some(bytes) => bytes,
-            None if make => disk::make_key(&self.key_file)?,
+            None if make => file::make_key(&self.key_file)?,
             None => {
-                let (key, vault) = (disk::name(&self.key_file), &self.vault);
+                let (key, vault) = (file::name(&self.key_file), &self.vault);
                 return Err(VaultError::Locked {
                     message: format!("The vault ({vault}) is locked with a key file ({key}), which is not there."),
                     hint: "Put the key file back from a copy of it, or name it with `[vault] key_file` in config.toml. Without it, the vault cannot be opened: move it away and bind anew.".into(),
                 });
             }
         };
-        Ok(VaultKey::of_file(&bytes, salt))
+        Ok(VaultKey::from_key_file(&bytes, salt))
     }
 
     fn passphrase_key(
@@ -169,7 +169,7 @@ impl KeySources {
         kdf: KeyDerivation,
         salt: [u8; 32],
     ) -> Result<VaultKey, VaultError> {
-        VaultKey::of_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.none(&problem))
+        VaultKey::from_passphrase(passphrase.expose(), kdf, salt).map_err(|problem| self.none(&problem))
     }
 
     fn wrong_passphrase(&self) -> VaultError {

@@ -41,7 +41,7 @@ fn among(from: &str, to: &str, line: usize, key: &str, words: &str) {
 }
 
 #[test]
-fn of_the_whole() {
+fn errors_in_the_head_are_reported() {
     told("name = \"ship-update\"\n", "", 1, "name", "missing");
     told("\"ship-update\"", "\"Ship Update\"", 2, "name", "is not an action's name");
     told("\"ship-update\"", "\"../x\"", 2, "name", "is not an action's name");
@@ -68,7 +68,7 @@ fn of_the_whole() {
 }
 
 #[test]
-fn of_what_it_requires() {
+fn errors_in_requirements_are_reported() {
     let at = |key: &str| format!("requires.connectors[1].{key}");
     among("\"github://aileron/slack\"\nversion", "\"slack\"\nversion", 15, &at("name"), "no scheme");
     told("version = \"2.0.0\"", "version = \"^2\"", 16, &at("version"), "exact version");
@@ -101,7 +101,7 @@ fn of_what_it_requires() {
 }
 
 #[test]
-fn of_its_inputs() {
+fn errors_in_inputs_are_reported() {
     let at = |key: &str| format!("inputs[1].{key}");
     among("name = \"count\"", "name = \"Count\"", 27, &at("name"), "is not an input's name");
     told("type = \"integer\"", "type = \"int\"", 28, &at("type"), "did you mean \"integer\"?");
@@ -138,7 +138,7 @@ fn of_its_inputs() {
 }
 
 #[test]
-fn of_its_steps() {
+fn errors_in_steps_are_reported() {
     let at = |key: &str| format!("execute[1].{key}");
     among("id = \"post\"", "id = \"Post\"", 47, &at("id"), "is not a step's id");
     told("op = \"post\"\nidem", "op = \"pots\"\nidem", 49, &at("op"), "did you mean \"post\"?");
@@ -169,7 +169,7 @@ fn of_its_steps() {
 }
 
 #[test]
-fn of_references() {
+fn errors_in_references_are_reported() {
     let key = "execute[1].inputs.text";
     let of = |reference: &str, words: &str| told("${steps.find.title}", reference, 52, key, words);
     of("${args.barnch}", "did you mean `branch`?");
@@ -213,7 +213,7 @@ fn of_references() {
 }
 
 #[test]
-fn of_the_file_itself() {
+fn errors_in_the_file_format_are_reported() {
     let parse = |bytes: &[u8]| Action::parse("x.md", bytes).unwrap_err().to_string();
     let text = ship_update();
     assert!(Action::parse("x.md", text.replace('\n', "\r\n").as_bytes()).is_ok(), "CRLF");
@@ -261,7 +261,7 @@ fn of_the_file_itself() {
 }
 
 #[test]
-fn of_its_size() {
+fn oversized_files_are_reported() {
     let text = ship_update();
     let many = |what: &str, count: usize| what.repeat(count);
     let step = "[[execute]]\nid = \"x\"\nconnector = \"github://aileron/slack\"\nop = \"react\"\n";
@@ -278,7 +278,7 @@ fn of_its_size() {
 }
 
 #[test]
-fn all_of_them_at_once() {
+fn all_errors_are_reported_at_once() {
     let text = ship_update()
         .replace("\"1.0.0\"", "\"1\"")
         .replace("type = \"integer\"", "type = \"int\"")

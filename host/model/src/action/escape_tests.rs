@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::reference::ReferenceScope;
+use super::template::ReferenceScope;
 use super::template::{Template, TemplatePart, TemplateValues, escape, read_text};
 
 const SCOPE: ReferenceScope<'_> = ReferenceScope { inputs: &["branch", "other"], steps: &["one"], at: 1 };
@@ -38,7 +38,7 @@ fn filled(template: &Template, branch: &str, one: &str) -> Value {
 
 proptest! {
     #[test]
-    fn any_text_is_read_as_itself_once_it_is_escaped(text in texts()) {
+    fn escaped_text_round_trips(text in texts()) {
         prop_assert_eq!(read(&escape(&text, false)), Some(Template::Literal(text.clone().into())));
         let before = format!("{}${{args.branch}}", escape(&text, true));
         match read(&before) {
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_can_be_written_and_is_the_same(text in texts()) {
+    fn templates_round_trip(text in texts()) {
         if let Some(template) = read(&text) {
             let written = template.to_source();
             prop_assert_eq!(read(written.as_str().unwrap()), Some(template));
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn values_stand_as_they_are_between_the_texts_of_the_file(
+    fn values_are_inserted_verbatim_between_texts(
         before in texts(), between in texts(), after in texts(), branch in texts(), one in texts(),
     ) {
         let text = format!(
@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_docs_say_of_dollars() {
+fn dollar_escapes_match_the_documentation() {
     for (written, filled_in) in [
         ("$${args.branch}", "${args.branch}"),
         ("$$${args.branch}", "$B"),

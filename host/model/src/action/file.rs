@@ -10,10 +10,10 @@ use semver::Version;
 use serde_json::{Map, Value};
 
 use super::output::OutputSchema;
+use super::parse::ActionSource;
 use super::scope::ActionScope;
-use super::source::ActionSource;
 use super::template::Template;
-use super::{arguments, inputs, parse};
+use super::{inputs, parse};
 use crate::manifest::ConnectorName;
 
 /// The time limit of an action whose file has none.
@@ -246,7 +246,7 @@ impl Action {
     /// # Errors
     /// `validation`: everything that is missing, unknown or of the wrong type.
     pub fn arguments(&self, given: &Value) -> Result<Map<String, Value>, HostError> {
-        arguments::check_arguments(&self.inputs, given)
+        inputs::check_arguments(&self.inputs, given)
     }
 }
 

@@ -1,20 +1,17 @@
 //! An action: the declarations of its file, the inputs of its steps, and the subset of a connector that its
 //! calls may use.
 
-mod arguments;
 mod file;
 mod inputs;
 mod lexical;
 mod output;
 mod parse;
-mod reference;
 mod render;
 mod scope;
-mod source;
 mod steps;
 mod template;
 
-pub use cofferdam_core::document::{Diagnostic, DocumentError as ActionError, InvalidValue as ScopeError};
+pub use cofferdam_core::document::{Diagnostic, DocumentError, InvalidValue};
 pub use file::{
     Action, ActionInput, ActionStep, ConnectorRequirement, DEFAULT_TIMEOUT, InputKind, StepRetry, StepTarget,
 };

@@ -6,7 +6,7 @@ use cofferdam_core::limits::PAYLOAD_BYTES;
 use serde_json::{Map, Value};
 
 use super::file::StepTarget;
-use super::reference::shown;
+use super::template::shown;
 use super::template::{
     ReferenceRoot, ReferenceSegment, Template, TemplatePart, TemplateReference, TemplateValues,
 };

@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 100;
 ///
 /// let scope = ActionScope::new("notify@1.0.0", ["post_message"], ["slack.com:443"])?;
 /// assert!(ActionScope::new("notify", ["post_message"], ["slack.com:443"]).is_err(), "which version?");
-/// # Ok::<(), cofferdam_model::action::ScopeError>(())
+/// # Ok::<(), cofferdam_model::action::InvalidValue>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionScope {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_exactly_is_refused_with_a_fix() {
+    fn inexact_scopes_are_refused_with_a_fix() {
         for (action, operation, host, says) in [
             ("notify", "get", "slack.com:443", "the version is missing"),
             ("Notify@1.0.0", "get", "slack.com:443", "a name has a-z"),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn row_142_an_action_can_only_narrow() {
+    fn an_action_can_only_narrow_access() {
         let hosts = ["slack.com:443", "files.slack.com:443"].map(|host| HostGrant::parse(host).unwrap());
         let operations = ["post", "get", "remove"];
         assert!(scope().fits(operations.into_iter(), &hosts).is_ok());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_toml() {
+    fn the_suggested_line_is_toml() {
         let line = scope().line();
         let document: toml::Table = line.line().parse().unwrap();
         assert_eq!(document["capabilities"]["operations"].as_array().unwrap().len(), 2);

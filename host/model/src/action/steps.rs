@@ -8,8 +8,8 @@ use cofferdam_core::suggest;
 
 use super::file::{ActionStep, StepRetry, StepTarget};
 use super::lexical::{check_unique, time, word};
-use super::reference::ReferenceScope;
 use super::scope::ActionScope;
+use super::template::ReferenceScope;
 use super::template::Template;
 
 /// Most steps.
@@ -88,7 +88,7 @@ fn step(table: &DocumentTable<'_>, names: &StepNames<'_>, at: usize) -> Option<A
     let retry = retry(table);
     let fallback = table.tables("fallback");
     if let Some(beyond) = fallback.get(MAX_FALLBACKS) {
-        beyond.location().refuse(InvalidValue::new("a step has at most 16 alternates", "leave some out"));
+        beyond.location().refuse(InvalidValue::new("a step has at most 16 fallbacks", "leave some out"));
     }
     let fallback: Vec<_> = fallback
         .iter()

@@ -85,12 +85,12 @@ More.
     )
 }
 
-fn parsed(text: &str) -> Result<Action, ActionError> {
+fn parsed(text: &str) -> Result<Action, DocumentError> {
     Action::parse("ship-update.md", text.as_bytes())
 }
 
 #[test]
-fn a_whole_file_is_read() {
+fn a_complete_file_is_parsed() {
     let action = parsed(&ship_update()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(&**action.reference(), "ship-update@1.0.0");
     assert_eq!(action.description(), "Finds the pull request of a branch and announces it.");
@@ -120,7 +120,7 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn steps_are_filled_in_once() {
+fn templates_are_expanded_once() {
     let action = parsed(&ship_update()).unwrap();
     let args = action.arguments(&json!({"branch": "${args.count}", "labels": null})).unwrap();
     assert_eq!(json!(args), json!({"branch": "${args.count}", "count": 3}));
@@ -142,7 +142,7 @@ fn steps_are_filled_in_once() {
 }
 
 #[test]
-fn what_is_filled_in_has_to_be_there_and_has_to_fit() {
+fn references_must_exist_and_match() {
     let action = parsed(&ship_update()).unwrap();
     let args = action.arguments(&json!({"branch": "b"})).unwrap();
     let says = |found: serde_json::Value| {
@@ -175,7 +175,7 @@ fn what_is_filled_in_has_to_be_there_and_has_to_fit() {
 }
 
 #[test]
-fn arguments_are_told_all_that_is_wrong_with_them() {
+fn all_argument_errors_are_reported() {
     let action = parsed(&ship_update()).unwrap();
     let good = action.arguments(&json!({"branch": "b", "count": 4.0, "labels": ["x"]})).unwrap();
     assert_eq!(json!(good), json!({"branch": "b", "count": 4, "labels": ["x"]}));
@@ -219,7 +219,7 @@ fn arguments_are_told_all_that_is_wrong_with_them() {
 }
 
 #[test]
-fn what_is_written_is_read_again_as_the_same() {
+fn serialized_templates_parse_to_the_same() {
     let action = parsed(&ship_update()).unwrap();
     let [(_, text), (_, blocks)] = action.steps()[1].target().inputs() else { panic!("two inputs") };
     assert_eq!(

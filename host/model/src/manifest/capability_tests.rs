@@ -5,7 +5,7 @@ use super::Manifest;
 use super::tests::GOOD;
 
 #[test]
-fn methods_beyond_everyones_are_named_exactly() {
+fn extra_methods_are_named_exactly() {
     let with = |methods: &str| {
         let text =
             GOOD.replace("[\"slack.com:443\"]\n\n", &format!("[\"slack.com:443\"]\nmethods = {methods}\n\n"));
@@ -37,7 +37,7 @@ fn methods_beyond_everyones_are_named_exactly() {
 }
 
 #[test]
-fn no_list_is_cut_short_without_a_word() {
+fn overlong_lists_are_refused_with_a_message() {
     let quoted = |entry: &dyn Fn(usize) -> String, n: usize| {
         let entries: Vec<_> = (0..n).map(|at| format!("\"{}\"", entry(at))).collect();
         format!("[{}]", entries.join(", "))
@@ -80,7 +80,7 @@ fn no_list_is_cut_short_without_a_word() {
 }
 
 #[test]
-fn a_credentials_header_is_no_other_field() {
+fn a_credential_header_is_not_another_field() {
     let with = |header: &str| {
         let text = GOOD.replace("header = \"Authorization\"", &format!("header = \"{header}\""));
         Manifest::parse("connector.toml", &text)

@@ -185,12 +185,44 @@ fn convergent_undeclared(operation: &str) -> InvalidValue {
     InvalidValue::new(message, fix)
 }
 
+/// A manifest's declaration about repeating an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeclaredIdempotency {
+    /// The manifest names the operation and declares it `idempotent`.
+    Declared,
+    /// The manifest does not name the operation. The host repeats it only where it saw that no request could
+    /// have taken effect twice.
+    Undeclared,
+    /// The manifest says that the operation must not be repeated, by name or by default.
+    NotIdempotent,
+}
+
+impl DeclaredIdempotency {
+    /// The stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Declared => "declared",
+            Self::Undeclared => "undeclared",
+            Self::NotIdempotent => "not_idempotent",
+        }
+    }
+}
+
+impl fmt::Display for DeclaredIdempotency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::OperationEffect;
 
     #[test]
-    fn several_operations_are_what_the_worst_of_them_is_as_far_as_it_is_known() {
+    fn combined_effects_are_the_worst_known_one() {
         let [read, add, converge, destroy] = OperationEffect::ALL.map(Some);
         for (all, whole) in [
             (vec![], read),

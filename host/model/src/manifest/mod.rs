@@ -6,30 +6,21 @@
 mod credential;
 mod effect;
 mod grant;
-mod idempotency;
-mod method;
 mod name;
 mod parse;
-mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_core::limits::LimitRequest;
 
-pub use cofferdam_core::document::{
-    Diagnostic, DocumentError as ManifestError, InvalidValue as GrantError, InvalidValue as NameError,
-};
-pub use credential::{CredentialGrant, CredentialKind};
-pub use effect::OperationEffect;
-pub use grant::{HostGrant, UrlScheme};
-pub use idempotency::DeclaredIdempotency;
-pub use method::EVERYONES_METHODS;
-pub use method::{is_forbidden_method, is_method_name};
+pub use cofferdam_core::document::{Diagnostic, DocumentError, InvalidValue};
+pub use credential::{CredentialGrant, CredentialKind, CredentialPlacement};
+pub use effect::{DeclaredIdempotency, OperationEffect};
+pub use grant::{EVERYONES_METHODS, HostGrant, UrlScheme, is_forbidden_method, is_method_name};
 pub use name::ConnectorName;
 pub(crate) use name::check_owner;
 pub use parse::exact_version;
-pub use placement::CredentialPlacement;
 
 /// A connector's manifest (`connector.toml`), checked.
 #[derive(Debug, Clone)]
@@ -54,7 +45,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Every problem of the text at once, each with its place and fix.
-    pub fn parse(file_label: &str, text: &str) -> Result<Self, ManifestError> {
+    pub fn parse(file_label: &str, text: &str) -> Result<Self, DocumentError> {
         cofferdam_core::document::read(file_label, text, |root| parse::manifest(root, text))
     }
 

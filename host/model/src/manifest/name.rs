@@ -163,7 +163,7 @@ mod tests {
     use super::ConnectorName;
 
     #[test]
-    fn names_inside_the_grammar_round_trip() {
+    fn valid_names_round_trip() {
         for text in [
             "github://acme/slack",
             "gitlab://a/b",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn row_70_71_everything_else_is_refused_with_a_fix() {
+    fn invalid_names_are_refused_with_a_fix() {
         let long = format!("github://acme/{}", "a".repeat(200));
         for (text, fix) in [
             ("", "lower-case ASCII"),

@@ -8,7 +8,7 @@ use cofferdam_core::limits::{LimitError, LimitRequest};
 
 use super::credential::credential;
 use super::effect::DeclaredEffects;
-use super::method::extra_method;
+use super::grant::extra_method;
 use super::{ConnectorName, HostGrant, Manifest};
 
 /// Most entries of one list.

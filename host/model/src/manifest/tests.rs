@@ -7,7 +7,7 @@ use std::time::Duration;
 use cofferdam_core::failure::RepeatRule;
 
 use super::{
-    CredentialKind, CredentialPlacement, DeclaredIdempotency, Manifest, ManifestError, OperationEffect,
+    CredentialKind, CredentialPlacement, DeclaredIdempotency, DocumentError, Manifest, OperationEffect,
 };
 
 /// The example of the documentation.
@@ -41,12 +41,12 @@ wall_time = "30s"
 fuel = 30_000_000_000
 "#;
 
-fn refused(text: &str) -> ManifestError {
+fn refused(text: &str) -> DocumentError {
     Manifest::parse("connector.toml", text).expect_err(text)
 }
 
 #[test]
-fn the_documented_example_says_what_it_says() {
+fn the_documented_example_parses() {
     let manifest = Manifest::parse("connector.toml", GOOD).unwrap();
     assert_eq!(manifest.name().as_str(), "github://acme/slack");
     assert_eq!(manifest.version().to_string(), "1.2.0");
@@ -68,7 +68,7 @@ fn the_documented_example_says_what_it_says() {
 }
 
 #[test]
-fn a23_a25_only_a_name_declares_an_operation_idempotent() {
+fn only_a_named_operation_is_declared_idempotent() {
     use DeclaredIdempotency::{Declared, NotIdempotent, Undeclared};
     let small = "[connector]\nname = \"local://me/x\"\nversion = \"0.1.0\"\n";
     let manifest = Manifest::parse("x", small).unwrap();
@@ -106,7 +106,7 @@ fn small(more: &str) -> String {
 }
 
 #[test]
-fn effects_are_known_where_they_are_declared_or_nothing_can_be_done() {
+fn effects_are_known_if_declared_or_unreachable() {
     let manifest = Manifest::parse("x", &small("")).unwrap();
     assert_eq!(
         (manifest.effect("get"), manifest.known_effect("get")),
@@ -130,7 +130,7 @@ fn effects_are_known_where_they_are_declared_or_nothing_can_be_done() {
 }
 
 #[test]
-fn effects_that_are_none_or_contradict_are_refused_with_line_key_and_fix() {
+fn invalid_effects_are_refused_with_line_and_fix() {
     let cases = [
         ("effects.default = \"readonly\"", 4, "connector.effects.default", "did you mean \"read_only\"?"),
         ("effects.default = \"maybe\"", 4, "connector.effects.default", "\"convergent\" or \"destructive\""),
@@ -375,7 +375,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn rows_133_to_137_every_problem_names_its_line_its_key_and_the_fix() {
+fn every_problem_has_its_line_key_and_fix() {
     for (old, new, line, key, fix) in CASES {
         assert!(GOOD.contains(old), "{old}");
         let error = refused(&GOOD.replacen(old, new, 1));
@@ -390,7 +390,7 @@ fn rows_133_to_137_every_problem_names_its_line_its_key_and_the_fix() {
 }
 
 #[test]
-fn one_look_shows_all_problems_in_order_one_a_line() {
+fn all_problems_are_listed_in_order_one_a_line() {
     let text = GOOD
         .replace("1.2.0", "1")
         .replace("64MiB", "64")
@@ -423,7 +423,7 @@ fn one_look_shows_all_problems_in_order_one_a_line() {
 }
 
 #[test]
-fn rendered_like_the_compiler_does_with_the_line_and_a_mark_under_it() {
+fn problems_are_rendered_like_compiler_errors() {
     let rendered = refused(
         &GOOD
             .replace("[\"slack.com:443\"]\n\n", "[\"*.slack.com\"]\n\n")
@@ -447,7 +447,7 @@ fn the_file_name_cannot_forge_lines_either() {
 }
 
 #[test]
-fn row_133_nothing_is_too_large_or_too_deep_to_refuse() {
+fn huge_and_deep_manifests_are_refused() {
     let nested = |open: &str, close: &str, n: usize| format!("x = {}1{}", open.repeat(n), close.repeat(n));
     let dotted = |n: usize| vec!["a"; n].join(".");
     let mut many = String::from(GOOD);

@@ -16,13 +16,13 @@ use wasmparser::{
     BinaryReader, ComponentCanonicalSectionReader, Parser, Payload, ValidPayload, Validator, WasmFeatures,
 };
 
-use super::contract;
 use super::error::{FileKind, PackageError, printable};
 use super::features::{self, FEATURES};
+use super::imports;
 use super::imports::ImportDeclaration;
-use super::operation::OperationSignature;
+use super::shape::OperationSignature;
+use super::shape::ShapeBuilder;
 use super::shape::{ShapeField, WitName};
-use super::shape_builder::ShapeBuilder;
 
 /// The most operations of one connector.
 const MAX_OPERATIONS: u64 = 1_000;
@@ -50,7 +50,7 @@ pub(super) fn decode(bytes: &[u8], patience: Duration) -> Result<ComponentInterf
     let types = outline.types.as_ref();
     let mut imports = Vec::with_capacity(outline.imports.len());
     for name in outline.imports {
-        contract::check_version(name)?;
+        imports::check_version(name)?;
         let item = types.component_item_for_import(name);
         imports.push(ImportDeclaration::new(
             name,
@@ -192,7 +192,7 @@ struct ExportReader<'t> {
 
 impl ExportReader<'_> {
     fn add(&mut self, name: &str, ty: ComponentEntityType) -> Result<(), PackageError> {
-        contract::check_version(name)?;
+        imports::check_version(name)?;
         match ty {
             ComponentEntityType::Type { .. } => Ok(()),
             ComponentEntityType::Func(id) => self.function(None, name, id),
@@ -273,7 +273,7 @@ impl ExportReader<'_> {
             return Err(("it does not return a result".into(), RETURN_FIX));
         };
         let err = err.and_then(|err| self.shapes.resolve(err).ok());
-        if !err.is_some_and(|err| contract::is_failure(&err.shape)) {
+        if !err.is_some_and(|err| imports::is_failure(&err.shape)) {
             return Err(("its error is not the contract's `failure`".into(), RETURN_FIX));
         }
         let ok = ok.map(|ok| self.shapes.resolve(ok)).transpose();

@@ -4,7 +4,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 
 use super::features;
-use crate::manifest::ManifestError;
+use crate::manifest::DocumentError;
 
 /// The reason why bytes are not an acceptable package.
 ///
@@ -89,7 +89,7 @@ pub enum PackageError {
     },
     /// The manifest is not acceptable.
     #[error("{0}")]
-    Manifest(#[source] Box<ManifestError>),
+    Manifest(#[source] Box<DocumentError>),
     /// The WIT source, read for its documentation comments, does not parse.
     #[error("the WIT source cannot be read: {detail}")]
     WitSource {

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_is_webassembly_2_without_a_collector_extended_constants_and_the_component_model() {
+    fn the_enabled_features_are_pinned() {
         let wanted = WasmFeatures::WASM2
             .difference(WasmFeatures::GC_TYPES)
             .union(WasmFeatures::EXTENDED_CONST)
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn every_proposal_has_a_name_for_people() {
+    fn every_wasm_feature_has_a_readable_name() {
         for (_, feature) in WasmFeatures::all().difference(FEATURES).iter_names() {
             let name = names(feature);
             assert!(!name.is_empty() && !name.contains('_'), "{name}");

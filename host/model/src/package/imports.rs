@@ -1,10 +1,13 @@
 //! A component's imports, checked against its manifest and against the host's interfaces.
 
+use std::sync::{Arc, LazyLock};
+
 use cofferdam_core::failure::{Allowed, Denial, DenialBoundary, DenialCode, GrantLine};
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-use super::error::printable;
+use super::error::{PackageError, printable};
+use super::shape::{ShapeCase, ShapeField, ValueShape, WitName};
 
 /// Interfaces that carry no authority here: the imports of every language's standard library, implemented as
 /// empty (no arguments, no environment, no files), time, randomness, and the contract's own.
@@ -301,9 +304,80 @@ fn split(name: &str) -> (&str, Option<Version>) {
     }
 }
 
+/// The version of the WIT package `cofferdam:connector` that this host supports. Components made for any
+/// 0.1.x are accepted: within it the types are frozen and functions are only added.
+pub const CONTRACT_VERSION: &str = "0.1.0";
+
+const PACKAGE: &str = "cofferdam:connector/";
+
+/// Refuses an import or export of the contract in a version that this host does not support.
+pub(super) fn check_version(extern_name: &str) -> Result<(), PackageError> {
+    if !extern_name.starts_with(PACKAGE) {
+        return Ok(());
+    }
+    let version = extern_name.split_once('@').and_then(|(_, version)| Version::parse(version).ok());
+    match version {
+        Some(Version { major: 0, minor: 1, pre, .. }) if pre.is_empty() => Ok(()),
+        _ => {
+            Err(PackageError::ContractVersion { found: printable(extern_name), supported: CONTRACT_VERSION })
+        }
+    }
+}
+
+/// Returns true if `shape` is the contract's `failure`. Component types are compared by structure: an alias,
+/// or another definition with the same cases, is the same type.
+pub(super) fn is_failure(shape: &ValueShape) -> bool {
+    shape == failure()
+}
+
+/// `cofferdam:connector/types.{failure}`.
+pub fn failure() -> &'static ValueShape {
+    static FAILURE: LazyLock<ValueShape> = LazyLock::new(make_failure);
+    &FAILURE
+}
+
+fn make_failure() -> ValueShape {
+    let text = || ValueShape::Option(Arc::new(ValueShape::String));
+    let phases = ["dns", "connect", "tls", "send", "response"];
+    let phase = ValueShape::Enum(phases.into_iter().map(WitName::from_wit).collect());
+    variant([
+        (
+            "upstream",
+            record([
+                ("status", ValueShape::Unsigned(16)),
+                ("code", text()),
+                ("retry-after-ms", ValueShape::Option(Arc::new(ValueShape::Unsigned(64)))),
+                ("detail", text()),
+            ]),
+        ),
+        ("network", record([("phase", ValueShape::Option(Arc::new(phase))), ("detail", text())])),
+        ("invalid-input", record([("field", text()), ("message", ValueShape::String), ("detail", text())])),
+        (
+            "failed",
+            record([
+                ("code", text()),
+                ("message", ValueShape::String),
+                ("transient", ValueShape::Bool),
+                ("detail", text()),
+            ]),
+        ),
+    ])
+}
+
+fn record<const N: usize>(fields: [(&str, ValueShape); N]) -> ValueShape {
+    let field = |(name, shape)| ShapeField { name: WitName::from_wit(name), shape };
+    ValueShape::Record(fields.into_iter().map(field).collect())
+}
+
+fn variant<const N: usize>(cases: [(&str, ValueShape); N]) -> ValueShape {
+    let case = |(name, payload)| ShapeCase { name: WitName::from_wit(name), payload: Some(payload) };
+    ValueShape::Variant(cases.into_iter().map(case).collect())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use super::*;
 
     fn standing_of(name: &str, declared: &[&str]) -> ImportStatus {
@@ -312,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_network_needs_naming_and_only_what_the_host_has_can_be_named() {
+    fn only_available_imports_can_be_declared() {
         let http = ["wasi:http/outgoing-handler"];
         let cases: &[(&str, &[&str], ImportStatus)] = &[
             ("wasi:io/streams@0.2.6", &[], ImportStatus::Ambient),
@@ -352,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_that_is_no_instance_is_not_available_whatever_its_name() {
+    fn an_import_that_is_no_instance_is_unavailable() {
         let import = ImportDeclaration::new("wasi:io/streams@0.2.0", false);
         assert_eq!(verdicts(&[import], &[]).remove(0).status(), ImportStatus::Unavailable);
     }
@@ -362,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_names_what_to_add_to_the_manifest_and_nothing_that_comes_along() {
+    fn the_refusal_names_the_missing_manifest_entries() {
         let names = ["wasi:http/types@0.2.4", "wasi:http/outgoing-handler@0.2.4", "wasi:io/poll@0.2.4"];
         let declared = ["wasi:clocks/wall-clock".to_owned()];
         let denial = check(&imports(&names), &declared).unwrap_err();
@@ -392,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foretold_of_one_import_is_what_an_install_says() {
+    fn the_preview_of_an_import_matches_the_install() {
         let http = ["wasi:http/outgoing-handler".to_owned()];
         let asked = ImportDeclaration::from_query("wasi:http/outgoing-handler");
         assert_eq!(check_access(&asked, &http).unwrap().granted_by().len(), 1);
@@ -420,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_and_not_imported_is_noticed() {
+    fn unused_declared_imports_are_found() {
         let declared = ["wasi:http/outgoing-handler", "wasi:random/random", "wasi:clocks/wall-clock@0.3.0"]
             .map(String::from);
         let used = ["wasi:http/types@0.2.4", "wasi:random/random@0.2.4", "wasi:clocks/wall-clock@0.2.4"];

@@ -4,26 +4,20 @@
 //! to compile, the sections are there once, the manifest parses, and every export is an operation whose types
 //! are known. Its signature and imports, which decide whether it may run here, are checked elsewhere.
 
-mod constants;
-mod contract;
 mod decode;
 mod docs;
 mod error;
 mod features;
 mod imports;
-mod nesting;
-mod operation;
 mod outline;
 mod prescan;
 mod sections;
 mod shape;
-mod shape_builder;
-mod wit_docs;
 
 #[cfg(test)]
-pub(crate) mod bombs;
+pub(crate) mod bombs_tests;
 #[cfg(test)]
-pub(crate) mod fixture;
+pub(crate) mod fixture_tests;
 #[cfg(test)]
 mod tests;
 
@@ -33,21 +27,19 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::Denial;
 
-pub use contract::CONTRACT_VERSION;
-pub use contract::failure as failure_shape;
 pub use decode::VALIDATION_TIMEOUT;
 pub use docs::{ConnectorDocs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub use features::FEATURES;
-pub use imports::socket_denial;
-pub use imports::{ImportDeclaration, ImportStatus, ImportVerdict, check_access, verdicts};
-pub use operation::OperationSignature;
+pub use imports::{
+    CONTRACT_VERSION, ImportDeclaration, ImportStatus, ImportVerdict, check_access, failure as failure_shape,
+    socket_denial, verdicts,
+};
 pub use outline::{ParseReply, parse_component, parse_package, unreadable as unreadable_reply};
 pub use prescan::MAX_BYTES;
 pub use prescan::check_kind;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, PackageSections, embed, extract, strip};
-pub use shape::ShapeKey;
-pub use shape::{ShapeCase, ShapeField, ValueShape, WitName};
+pub use shape::{OperationSignature, ShapeCase, ShapeField, ShapeKey, ValueShape, WitName};
 
 use crate::manifest::Manifest;
 

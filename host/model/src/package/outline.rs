@@ -10,12 +10,16 @@ use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind, HostErrorSnapshot};
 use serde::{Deserialize, Serialize};
+use wasmparser::{
+    BinaryReader, ComponentAlias, ComponentExternName, ComponentImport, ComponentType, ComponentTypeRef,
+    CoreType, Result,
+};
 
 use super::decode::{self, ComponentInterface};
 use super::docs::ConnectorDocs;
 use super::error::PackageError;
 use super::imports::ImportDeclaration;
-use super::operation::OperationSignature;
+use super::shape::OperationSignature;
 use super::shape::{ShapeCase, ShapeField, ShapeKey, ValueShape, WitName};
 use super::{MANIFEST_LABEL, prescan, sections};
 use crate::manifest::Manifest;
@@ -324,11 +328,95 @@ fn part(index: Option<usize>, shapes: &[ValueShape]) -> Option<Option<ValueShape
     }
 }
 
+const COMPONENT_TYPE: u8 = 0x41;
+const INSTANCE_TYPE: u8 = 0x42;
+
+/// The owner of a run of declarations, which decides the declarations that are allowed in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DeclarationScope {
+    Section,
+    Component,
+    Instance,
+}
+
+struct NestingLevel {
+    body: DeclarationScope,
+    left: u32,
+}
+
+/// The deepest nesting in the component type section `section` (its count, then its types), which
+/// starts at `offset` of the file; stops early once it is deeper than `cap`.
+pub(super) fn depth(section: &[u8], offset: usize, cap: usize) -> Result<usize> {
+    let mut reader = BinaryReader::new(section, offset);
+    let mut levels = vec![NestingLevel { body: DeclarationScope::Section, left: reader.read_var_u32()? }];
+    let mut deepest = 1;
+    while let Some(level) = levels.last_mut() {
+        if level.left == 0 {
+            levels.pop();
+            continue;
+        }
+        level.left -= 1;
+        if level.body != DeclarationScope::Section && !declaration_is_type(&mut reader, level.body)? {
+            continue;
+        }
+        let mut ahead = reader.clone();
+        let body = match ahead.read_u8()? {
+            COMPONENT_TYPE => DeclarationScope::Component,
+            INSTANCE_TYPE => DeclarationScope::Instance,
+            _ => {
+                reader.read::<ComponentType<'_>>()?;
+                continue;
+            }
+        };
+        reader = ahead;
+        levels.push(NestingLevel { body, left: reader.read_var_u32()? });
+        deepest = deepest.max(levels.len());
+        if deepest > cap {
+            break;
+        }
+    }
+    Ok(deepest)
+}
+
+/// Reads one declaration, except that a type is left to the caller.
+fn declaration_is_type(reader: &mut BinaryReader<'_>, body: DeclarationScope) -> Result<bool> {
+    let tag = reader.clone().read_u8()?;
+    match (tag, body) {
+        (0x00, _) => {
+            reader.read_u8()?;
+            reader.read::<CoreType<'_>>()?;
+        }
+        (0x01, _) => {
+            reader.read_u8()?;
+            return Ok(true);
+        }
+        (0x02, _) => {
+            reader.read_u8()?;
+            reader.read::<ComponentAlias<'_>>()?;
+        }
+        (0x03, DeclarationScope::Component) => {
+            reader.read_u8()?;
+            reader.read::<ComponentImport<'_>>()?;
+        }
+        (0x04, _) => {
+            reader.read_u8()?;
+            reader.read::<ComponentExternName<'_>>()?;
+            reader.read::<ComponentTypeRef>()?;
+        }
+        // Not a declaration at all: this read fails with the parser's own words.
+        _ => {
+            reader.read::<wasmparser::InstanceTypeDeclaration<'_>>()?;
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
     use super::*;
-    use crate::package::{Package, VALIDATION_TIMEOUT, fixture};
+    use crate::package::{Package, VALIDATION_TIMEOUT, fixture_tests};
 
     fn sent(reply: &ParseReply) -> ParseReply {
         serde_json::from_slice(&serde_json::to_vec(reply).unwrap()).unwrap()
@@ -336,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_package_from_the_worker_equals_one_parsed_here() {
-        let bytes = fixture::package("github://acme/quiet", "1.0.0", "");
+        let bytes = fixture_tests::package("github://acme/quiet", "1.0.0", "");
         let here = Package::open(bytes.clone()).unwrap();
         let there =
             Package::from_reply(bytes.clone(), sent(&parse_package(&bytes, VALIDATION_TIMEOUT))).unwrap();
@@ -344,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_types_cross_the_pipe_once_and_stay_shared() {
+    fn shared_types_are_sent_once_and_stay_shared() {
         let mut shape = ValueShape::Unsigned(8);
         for _ in 0..10 {
             shape = ValueShape::Tuple(vec![shape.clone(), shape].into());
@@ -377,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_same_from_the_worker_as_from_here() {
+    fn the_worker_refuses_with_the_same_error() {
         for bytes in [
             b"not wasm".to_vec(),
-            fixture::connector("f: func() -> result<_, failure>;"),
-            fixture::connector("f: func() -> u8;"),
+            fixture_tests::connector("f: func() -> result<_, failure>;"),
+            fixture_tests::connector("f: func() -> u8;"),
         ] {
             let here = HostError::from(Package::open(bytes.clone()).unwrap_err());
             let there = Package::from_reply(bytes.clone(), sent(&parse_package(&bytes, VALIDATION_TIMEOUT)))

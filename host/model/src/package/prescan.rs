@@ -17,7 +17,7 @@ use wasmparser::{
 };
 
 use super::error::{FileKind, PackageError, printable};
-use super::{constants, nesting};
+use super::{outline, sections};
 
 /// The largest package, in bytes.
 pub const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -214,7 +214,7 @@ fn component_section(
         Payload::ComponentTypeSection(section) => {
             let range = section.range();
             let content = bytes.get(range.clone()).unwrap_or_default();
-            let depth = nesting::depth(content, range.start, MAX_TYPE_DEPTH)
+            let depth = outline::depth(content, range.start, MAX_TYPE_DEPTH)
                 .map_err(|e| PackageError::malformed(&e))?;
             within("types nested too deep", depth as u64, MAX_TYPE_DEPTH as u64)
         }
@@ -283,7 +283,7 @@ fn push_component(frames: &mut [ParserFrame], outward: u32, index: u32) {
 }
 
 fn module_section(payload: &Payload<'_>, totals: &mut ItemTotals) -> Result<(), PackageError> {
-    let constant = constants::longest(payload).map_err(|e| PackageError::malformed(&e))?;
+    let constant = sections::longest(payload).map_err(|e| PackageError::malformed(&e))?;
     within("a constant expression too long (in bytes)", constant, MAX_CONSTANT_BYTES)?;
     let items = match payload {
         Payload::CodeSectionStart { count, .. } => {

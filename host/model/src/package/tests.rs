@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use super::fixture::{component, component_in, connector, manifest, package};
+use super::fixture_tests::{component, component_in, connector, manifest, package};
 use super::*;
 
 const NAME: &str = "github://acme/test";
@@ -24,7 +24,7 @@ fn open(component: &[u8]) -> Result<Package, PackageError> {
 }
 
 #[test]
-fn a_package_is_opened_with_its_operations_in_both_spellings() {
+fn a_package_lists_operations_in_both_spellings() {
     let bytes = open(&connector(
         "/// Not kept by the toolchain.
          record the-item { title: string, labels: list<string>, blob: list<u8> }
@@ -61,7 +61,7 @@ fn a_package_is_opened_with_its_operations_in_both_spellings() {
 }
 
 #[test]
-fn functions_of_the_world_itself_are_operations_too() {
+fn world_level_functions_are_operations() {
     let package = open(&component(
         "package acme:test;
          world it {
@@ -81,7 +81,7 @@ fn refused(component: &[u8], part: &str) {
 }
 
 #[test]
-fn what_cannot_be_an_operation_is_refused_by_name() {
+fn invalid_operations_are_refused_by_name() {
     refused(&connector("add: func(a: u32) -> u32;"), "`acme:test/ops@1.2.3#add`");
     refused(&connector("add: func(a: u32) -> u32;"), "does not return a result");
     refused(&connector("add: func(a: u32);"), "does not return a result");
@@ -116,7 +116,7 @@ fn asynchronous_functions_are_refused() {
 }
 
 #[test]
-fn a_failure_with_one_field_more_is_not_the_contracts() {
+fn a_failure_type_with_an_extra_field_is_refused() {
     let wit = "package acme:test;
         interface ops {
             record upstream-error { status: u16, code: option<string>, retry-after-ms: option<u64> }
@@ -154,7 +154,7 @@ fn another_version_of_the_contract_is_its_own_error() {
 }
 
 #[test]
-fn imports_beyond_the_manifest_open_and_are_refused_by_the_check() {
+fn undeclared_imports_open_but_fail_the_check() {
     let component = component(
         "package acme:test;
          interface secrets { read: func() -> string; }
@@ -167,7 +167,7 @@ fn imports_beyond_the_manifest_open_and_are_refused_by_the_check() {
 }
 
 #[test]
-fn sections_are_there_once_and_at_the_top() {
+fn sections_must_be_single_and_at_the_top() {
     let bare = connector("go: func() -> result<_, failure>;");
     let error = |bytes: Vec<u8>| Package::open(bytes).unwrap_err();
     let custom = |name: &'static str, data: &[u8]| {
@@ -211,7 +211,7 @@ fn sections_are_there_once_and_at_the_top() {
 }
 
 #[test]
-fn packing_is_undone_by_stripping_and_changes_nothing_else() {
+fn packing_and_stripping_round_trip() {
     let bare = connector("go: func() -> result<_, failure>;");
     let mut docs = ConnectorDocs::default();
     docs.insert("go", "Goes.", [("unknown".to_owned(), "x".to_owned())]);
@@ -226,7 +226,7 @@ fn packing_is_undone_by_stripping_and_changes_nothing_else() {
 }
 
 #[test]
-fn an_idempotency_line_about_no_operation_is_refused_with_the_near_miss() {
+fn unknown_operations_in_idempotency_are_refused() {
     let bare = connector("post-message: func() -> result<_, failure>;");
     let text =
         manifest(NAME, "1.0.0") + "[connector.idempotency.operations]\npost_mesage = \"not_idempotent\"\n";
@@ -235,7 +235,7 @@ fn an_idempotency_line_about_no_operation_is_refused_with_the_near_miss() {
 }
 
 #[test]
-fn an_effect_of_no_operation_is_refused_with_the_near_miss_and_its_line() {
+fn unknown_operations_in_effects_are_refused() {
     let bare = connector("post-message: func() -> result<_, failure>;");
     let text = manifest(NAME, "1.0.0") + "[connector.effects.operations]\npost_mesage = \"additive\"\n";
     let line = text.lines().count();
@@ -284,7 +284,7 @@ fn docs_come_from_the_authors_own_wit() {
 }
 
 #[test]
-fn other_files_are_told_apart() {
+fn other_file_kinds_are_distinguished() {
     let gzip: &[u8] = b"\x1f\x8b\x08\0\0";
     for (bytes, expected) in [
         (&b""[..], FileKind::Empty),
@@ -307,15 +307,15 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
-fn a_section_of_comparisons_is_valid_however_long_it_takes() {
+fn many_comparisons_are_valid_however_slow() {
     // Large numbers of these make the host stop the worker; two are refused only for having no operation.
-    let small = operations_of(&bombs::many_comparisons(2));
+    let small = operations_of(&bombs_tests::many_comparisons(2));
     assert!(matches!(small, Err(PackageError::NoOperations)), "{small:?}");
 }
 
 #[test]
-fn a_type_that_is_flattened_again_and_again_is_given_up_in_time() {
-    let bytes = bombs::many_lifts(2_000);
+fn repeated_type_flattening_is_given_up_in_time() {
+    let bytes = bombs_tests::many_lifts(2_000);
     assert!(!bytes.is_empty() && bytes.len() < 64 * 1024);
     let patience = std::time::Duration::from_millis(100);
     let refused = super::decode::outline_with(&bytes, super::FEATURES, patience).map(drop).unwrap_err();
@@ -323,21 +323,21 @@ fn a_type_that_is_flattened_again_and_again_is_given_up_in_time() {
 }
 
 #[test]
-fn bombs_are_refused_before_they_cost_anything() {
+fn bombs_are_refused_early() {
     let bombs: [(&str, Vec<u8>); 13] = [
-        ("instances", bombs::instances(9, 10)),
-        ("more instances than a u64 counts", bombs::instances(14, 10_000)),
-        ("instances by aliases", bombs::aliased_instances(9, 10)),
-        ("nested sections", bombs::nested_sections(20_000)),
-        ("nested types", bombs::nested_types(1_000_000)),
-        ("ifs", bombs::many_ifs(300_000)),
-        ("blocks", bombs::nested_blocks(500_000)),
-        ("imports", bombs::imports(1_000_000, 0)),
-        ("names", bombs::imports(1, 99_000)),
-        ("functions", bombs::functions(200_000)),
+        ("instances", bombs_tests::instances(9, 10)),
+        ("more instances than a u64 counts", bombs_tests::instances(14, 10_000)),
+        ("instances by aliases", bombs_tests::aliased_instances(9, 10)),
+        ("nested sections", bombs_tests::nested_sections(20_000)),
+        ("nested types", bombs_tests::nested_types(1_000_000)),
+        ("ifs", bombs_tests::many_ifs(300_000)),
+        ("blocks", bombs_tests::nested_blocks(500_000)),
+        ("imports", bombs_tests::imports(1_000_000, 0)),
+        ("names", bombs_tests::imports(1, 99_000)),
+        ("functions", bombs_tests::functions(200_000)),
         ("bytes", vec![0; MAX_BYTES as usize + 1]),
-        ("code", bombs::quadratic_function(200_000)),
-        ("constants", bombs::long_constant(100)),
+        ("code", bombs_tests::quadratic_function(200_000)),
+        ("constants", bombs_tests::long_constant(100)),
     ];
     for (name, bytes) in bombs {
         let error = Package::open(bytes).unwrap_err();
@@ -347,14 +347,14 @@ fn bombs_are_refused_before_they_cost_anything() {
 }
 
 #[test]
-fn smaller_charges_of_the_same_pass_the_scan() {
+fn smaller_relatives_of_bombs_pass_the_scan() {
     let harmless: [(&str, Vec<u8>); 6] = [
-        ("instances", bombs::instances(2, 10)),
-        ("instances by aliases", bombs::aliased_instances(2, 10)),
-        ("nested sections", bombs::nested_sections(5)),
-        ("nested types", bombs::nested_types(5)),
-        ("functions", bombs::functions(40_000)),
-        ("imports", bombs::imports(100, 100)),
+        ("instances", bombs_tests::instances(2, 10)),
+        ("instances by aliases", bombs_tests::aliased_instances(2, 10)),
+        ("nested sections", bombs_tests::nested_sections(5)),
+        ("nested types", bombs_tests::nested_types(5)),
+        ("functions", bombs_tests::functions(40_000)),
+        ("imports", bombs_tests::imports(100, 100)),
     ];
     for (name, bytes) in harmless {
         prescan::scan(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -363,8 +363,8 @@ fn smaller_charges_of_the_same_pass_the_scan() {
 }
 
 #[test]
-fn types_that_multiply_are_refused_by_the_validator_or_by_their_size() {
-    for bytes in [bombs::tuples(100), bombs::lists(1_000)] {
+fn exponential_types_are_refused() {
+    for bytes in [bombs_tests::tuples(100), bombs_tests::lists(1_000)] {
         prescan::scan(&bytes).unwrap();
         assert!(matches!(decoded(&bytes), Err(PackageError::Malformed { .. })));
     }
@@ -378,7 +378,7 @@ fn types_that_multiply_are_refused_by_the_validator_or_by_their_size() {
 }
 
 #[test]
-fn a_components_own_text_cannot_drive_a_terminal() {
+fn component_text_cannot_control_a_terminal() {
     let wat = r#"(component (import "\1b[31mEVIL\0aFAKE LOG LINE" (func)) (export "\07b" (func 0)))"#;
     let error = decoded(&wat::parse_str(wat).unwrap()).unwrap_err().to_string();
     assert!(error.contains("EVIL") && !error.contains(['\u{1b}', '\u{7}', '\n']), "{error:?}");
@@ -409,11 +409,11 @@ fn truncation_and_flipped_bits_never_panic() {
     }
 }
 
-/// Not a test: `cargo test --release -p cofferdam-model open_costs -- --ignored --nocapture FILE` by hand,
+/// Not a test: `cargo test --release -p cofferdam-model measure_the_cost_of_opening -- --ignored --nocapture FILE` by hand,
 /// with the component's path in `COFFERDAM_MEASURE`.
 #[test]
 #[ignore = "a measurement"]
-fn open_costs() {
+fn measure_the_cost_of_opening() {
     let Ok(path) = std::env::var("COFFERDAM_MEASURE") else { return };
     let bytes = std::fs::read(path).unwrap();
     for _ in 0..3 {

@@ -55,8 +55,8 @@ pub enum RegistryError {
         /// The file.
         path: PathBuf,
     },
-    /// The record of removed versions cannot be read.
-    #[error("the record of removed versions (highest.json) cannot be read: {problem}")]
+    /// The list of removed versions cannot be read.
+    #[error("the list of removed versions (highest.json) cannot be read: {problem}")]
     Highest {
         /// The reason.
         problem: String,

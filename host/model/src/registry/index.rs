@@ -106,9 +106,74 @@ fn check(packages: &BTreeMap<String, IndexedPackage>) -> Option<Digest> {
     serde_json::to_vec(packages).ok().map(|json| Digest::sha256(&json))
 }
 
+const HIGH_WATER_VERSION: u64 = 1;
+
+/// The highest removed version by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct VersionHighWater {
+    removed: BTreeMap<ConnectorName, Version>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HighWaterDocument {
+    version: u64,
+    removed: BTreeMap<ConnectorName, Version>,
+    /// The SHA-256 of `removed` as compact JSON with sorted keys.
+    check: String,
+}
+
+impl VersionHighWater {
+    /// Reads the document.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
+        let document: HighWaterDocument =
+            serde_json::from_slice(json).map_err(|error| sanitize_line(&error.to_string(), 200))?;
+        if document.version != HIGH_WATER_VERSION {
+            let version = document.version;
+            return Err(format!(
+                "it has version {version}, and this host knows version {HIGH_WATER_VERSION}"
+            ));
+        }
+        if Digest::parse(&document.check) != removed_digest(&document.removed) {
+            return Err("its content does not match its checksum".into());
+        }
+        Ok(Self { removed: document.removed })
+    }
+
+    /// The document.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        let check = removed_digest(&self.removed).map(|digest| digest.to_string()).unwrap_or_default();
+        let document =
+            HighWaterDocument { version: HIGH_WATER_VERSION, removed: self.removed.clone(), check };
+        // A map of strings cannot fail to serialise.
+        let mut json = serde_json::to_vec_pretty(&document).unwrap_or_default();
+        json.push(b'\n');
+        json
+    }
+
+    /// The highest removed version of `name`.
+    pub(super) fn get(&self, name: &ConnectorName) -> Option<&Version> {
+        self.removed.get(name)
+    }
+
+    /// Stores that `version` was installed; returns true if that is new.
+    pub(super) fn remember(&mut self, name: &ConnectorName, version: &Version) -> bool {
+        if self.removed.get(name).is_some_and(|known| known >= version) {
+            return false;
+        }
+        self.removed.insert(name.clone(), version.clone());
+        true
+    }
+}
+
+fn removed_digest(removed: &BTreeMap<ConnectorName, Version>) -> Option<Digest> {
+    serde_json::to_vec(removed).ok().map(|json| Digest::sha256(&json))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
     use super::*;
 
     fn sample() -> RegistryIndex {
@@ -125,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_what_it_writes() {
+    fn the_index_round_trips() {
         let index = sample();
         assert_eq!(RegistryIndex::parse(&index.to_json()).unwrap(), index);
         assert_eq!(
@@ -137,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_and_no_truncation_reads_as_another_index() {
+    fn a_damaged_index_never_parses_as_another() {
         let (index, json) = (sample(), sample().to_json());
         for at in 0..json.len() {
             for bit in 0..8 {
@@ -154,8 +219,29 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn another_index_version_is_named() {
         let problem = RegistryIndex::parse(br#"{"version": 2, "layout": "new"}"#).unwrap_err();
         assert!(problem.contains("version 2"), "{problem}");
+    }
+    #[test]
+    fn it_only_increases_and_round_trips() {
+        let name = ConnectorName::parse("github://acme/slack").unwrap();
+        let mut highest = VersionHighWater::default();
+        assert!(highest.remember(&name, &Version::new(1, 10, 0)));
+        assert!(!highest.remember(&name, &Version::new(1, 9, 0)));
+        assert_eq!(highest.get(&name), Some(&Version::new(1, 10, 0)));
+        let json = highest.to_json();
+        assert_eq!(VersionHighWater::parse(&json).unwrap(), highest);
+        for at in 0..json.len() {
+            for bit in 0..8 {
+                let mut flipped = json.clone();
+                flipped[at] ^= 1 << bit;
+                if let Ok(read) = VersionHighWater::parse(&flipped) {
+                    assert_eq!(read, highest, "bit {bit} of byte {at}");
+                }
+            }
+        }
+        let other = String::from_utf8(json).unwrap().replace("\"version\": 1", "\"version\": 2");
+        assert!(VersionHighWater::parse(other.as_bytes()).unwrap_err().contains("version 2"));
     }
 }

@@ -11,7 +11,7 @@ use semver::Version;
 use super::error::RegistryError;
 use super::files;
 use super::index::RegistryIndex;
-use super::version_high_water::VersionHighWater;
+use super::index::VersionHighWater;
 use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};

@@ -20,11 +20,9 @@
 
 mod error;
 mod files;
-mod fingerprint;
 mod index;
 mod install;
 mod rebuild;
-mod version_high_water;
 mod watch;
 
 #[cfg(test)]
@@ -38,15 +36,13 @@ use cofferdam_core::file_fingerprint::FileFingerprint;
 use semver::Version;
 
 pub use error::{ContentConflict, RegistryError, VersionDowngrade};
-pub use fingerprint::PackageFingerprint;
 pub use install::InstallOutcome;
 pub use rebuild::{RebuiltIndex, UnindexedDirectory};
-pub use watch::PackageWatch;
+pub use watch::{PackageFingerprint, PackageWatch};
 
 use crate::manifest::ConnectorName;
 use crate::package::MAX_BYTES;
-use index::RegistryIndex;
-use version_high_water::VersionHighWater;
+use index::{RegistryIndex, VersionHighWater};
 
 const STORE: &str = "sha256";
 const PACKAGE: &str = "connector.wasm";

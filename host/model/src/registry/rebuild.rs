@@ -11,7 +11,7 @@ use semver::Version;
 
 use super::error::RegistryError;
 use super::index::RegistryIndex;
-use super::version_high_water::VersionHighWater;
+use super::index::VersionHighWater;
 use super::{HIGHEST, Registry, RegistryEntry};
 use crate::manifest::ConnectorName;
 use crate::package::Package;

@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use cofferdam_core::error::{HostError, HostErrorKind};
 
 use super::*;
-use crate::package::{Package, fixture};
+use crate::package::{Package, fixture_tests};
 
 const NAME: &str = "github://acme/test";
 
@@ -26,7 +26,7 @@ fn home() -> Home {
 }
 
 fn package(version: &str, salt: &str) -> Package {
-    Package::open(fixture::package(NAME, version, salt)).unwrap()
+    Package::open(fixture_tests::package(NAME, version, salt)).unwrap()
 }
 
 fn open(bytes: Vec<u8>) -> Result<Package, HostError> {
@@ -71,7 +71,7 @@ fn told(error: RegistryError, home: &Home, kind: HostErrorKind) -> String {
 }
 
 #[test]
-fn a_registry_that_is_not_there_is_empty_and_stays_away() {
+fn a_missing_registry_is_empty_and_not_created() {
     let home = home();
     assert_eq!(home.registry.list().unwrap(), []);
     assert_eq!(home.registry.find(&name(), &version("1.0.0")).unwrap(), None);
@@ -83,7 +83,7 @@ fn a_registry_that_is_not_there_is_empty_and_stays_away() {
 }
 
 #[test]
-fn what_is_installed_is_found_read_and_removed() {
+fn packages_are_installed_found_read_and_removed() {
     let home = home();
     let registry = &home.registry;
     let (old, new) = (package("1.9.0", ""), package("1.10.0", ""));
@@ -108,7 +108,7 @@ fn what_is_installed_is_found_read_and_removed() {
 }
 
 #[test]
-fn installing_again_changes_what_is_new_and_nothing_else() {
+fn reinstalling_changes_only_what_is_new() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
@@ -140,7 +140,7 @@ fn one_name_and_version_has_one_content() {
 }
 
 #[test]
-fn any_change_of_a_file_shows_in_its_stamp() {
+fn any_file_change_alters_its_fingerprint() {
     let package = package("1.0.0", "");
     let digest = package.digest();
     let mut flipped = package.bytes().to_vec();
@@ -180,7 +180,7 @@ fn any_change_of_a_file_shows_in_its_stamp() {
 }
 
 #[test]
-fn a_signature_that_appears_shows_too() {
+fn a_new_signature_alters_the_fingerprint() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
@@ -193,7 +193,7 @@ fn a_signature_that_appears_shows_too() {
 }
 
 #[test]
-fn a_killed_install_is_no_install_and_the_next_one_sweeps_up() {
+fn a_killed_install_is_cleaned_up_by_the_next() {
     let home = home();
     let registry = &home.registry;
     let (kept, killed) = (package("1.0.0", ""), package("2.0.0", ""));
@@ -221,7 +221,7 @@ fn a_killed_install_is_no_install_and_the_next_one_sweeps_up() {
 }
 
 #[test]
-fn a_damaged_index_is_refused_untouched_and_can_be_rebuilt() {
+fn a_damaged_index_is_refused_and_can_be_rebuilt() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
@@ -251,7 +251,7 @@ fn a_damaged_index_is_refused_untouched_and_can_be_rebuilt() {
 }
 
 #[test]
-fn rebuilding_takes_what_proves_itself_and_reports_the_rest() {
+fn a_rebuild_keeps_valid_packages_and_reports_others() {
     let home = home();
     let registry = &home.registry;
     let (good, damaged) = (package("1.0.0", ""), package("2.0.0", ""));
@@ -280,7 +280,7 @@ fn rebuilding_takes_what_proves_itself_and_reports_the_rest() {
 }
 
 #[test]
-fn what_is_not_the_registrys_own_is_not_followed() {
+fn foreign_files_and_links_are_not_followed() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
@@ -314,7 +314,7 @@ fn what_is_not_the_registrys_own_is_not_followed() {
 }
 
 #[test]
-fn a_pipe_or_a_huge_file_in_the_packages_place_does_not_hang_or_fill_memory() {
+fn pipes_and_huge_files_neither_hang_nor_fill_memory() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
@@ -333,7 +333,7 @@ fn a_pipe_or_a_huge_file_in_the_packages_place_does_not_hang_or_fill_memory() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_says_why() {
+fn an_unwritable_directory_is_explained() {
     let home = home();
     fs::write(home.directory.path().join("deep"), b"a file in the way").unwrap();
     let error = home.registry.install(&package("1.0.0", ""), None).unwrap_err();
@@ -350,7 +350,7 @@ fn a_directory_that_cannot_be_written_says_why() {
 }
 
 #[test]
-fn many_installers_at_once_converge() {
+fn concurrent_installers_converge() {
     let home = home();
     let packages: Vec<Package> = (0..4).map(|minor| package(&format!("1.{minor}.0"), "")).collect();
     let conflicting = package("1.0.0", "other");
@@ -414,7 +414,7 @@ fn start_another(home: &Home, once: bool) -> std::process::Child {
 }
 
 #[test]
-fn processes_that_install_at_once_converge() {
+fn concurrent_installer_processes_converge() {
     let home = home();
     let children: Vec<_> = (0..3).map(|_| start_another(&home, true)).collect();
     for mut child in children {
@@ -425,7 +425,7 @@ fn processes_that_install_at_once_converge() {
 }
 
 #[test]
-fn killed_at_any_instant_the_registry_is_old_or_new_and_never_half() {
+fn a_kill_leaves_the_old_or_the_new_registry() {
     let home = home();
     let mut state = 11_u64;
     let mut seen = std::collections::BTreeSet::new();
@@ -454,7 +454,7 @@ fn killed_at_any_instant_the_registry_is_old_or_new_and_never_half() {
 }
 
 #[test]
-fn row_63_an_older_version_needs_leave_also_after_the_newer_one_is_gone() {
+fn a_downgrade_is_refused_after_removing_the_newer() {
     let home = home();
     let registry = &home.registry;
     let (old, new) = (package("1.2.0", ""), package("1.10.0", ""));
@@ -476,12 +476,12 @@ fn row_63_an_older_version_needs_leave_also_after_the_newer_one_is_gone() {
     assert_eq!(registry.highest(&name()).unwrap(), Some(version("1.10.0")));
     // The same version is none below, and neither is one of another connector.
     assert_eq!(registry.install(&new, None).unwrap(), InstallOutcome::Installed);
-    let other = Package::open(fixture::package("github://acme/other", "0.1.0", "")).unwrap();
+    let other = Package::open(fixture_tests::package("github://acme/other", "0.1.0", "")).unwrap();
     registry.install(&other, None).unwrap();
 }
 
 #[test]
-fn a_record_of_removed_versions_that_was_edited_is_not_believed() {
+fn an_edited_version_history_is_refused() {
     let home = home();
     let registry = &home.registry;
     registry.install(&package("2.0.0", ""), None).unwrap();

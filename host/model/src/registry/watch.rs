@@ -8,7 +8,6 @@ use cofferdam_core::file_fingerprint::FileFingerprint;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::fingerprint::PackageFingerprint;
 use super::{PACKAGE, Registry, RegistryError, SIGNATURE, STORE};
 
 /// The files of one installed package, found and opened once.
@@ -55,5 +54,18 @@ impl Registry {
         let signature = openat(&root, signature.as_c_str(), flags | OFlags::NOFOLLOW, Mode::empty())
             .map_err(|_| signature);
         Ok(PackageWatch { root, package: path(PACKAGE)?, signature })
+    }
+}
+
+/// A value that changes when an installed package or its signature is changed, replaced or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackageFingerprint {
+    package: FileFingerprint,
+    signature: Option<FileFingerprint>,
+}
+
+impl PackageFingerprint {
+    pub(super) fn new(package: FileFingerprint, signature: Option<FileFingerprint>) -> Self {
+        Self { package, signature }
     }
 }

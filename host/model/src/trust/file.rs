@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keyring_or_its_lock_that_is_a_link_is_refused() {
+    fn a_linked_keyring_or_lock_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let file = KeyringFile::new(home.path().join("keyring.toml"));
         file.update(|_| Ok(())).unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_others_can_write_is_refused() {
+    fn a_home_writable_by_others_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let file = KeyringFile::new(home.path().join("keyring.toml"));
         file.update(|_| Ok(())).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_is_empty_and_writable_by_others_is_refused() {
+    fn an_absent_keyring_is_empty_and_a_writable_refused() {
         let home = tempfile::tempdir().unwrap();
         let file = KeyringFile::new(home.path().join("keyring.toml"));
         assert!(file.load().unwrap().entries().is_empty());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_its_place_is_refused_and_hangs_nobody() {
+    fn a_pipe_in_its_place_is_refused_without_hanging() {
         let home = tempfile::tempdir().unwrap();
         let file = KeyringFile::new(home.path().join("keyring.toml"));
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);

@@ -11,19 +11,15 @@ mod floor;
 mod key;
 mod keyring;
 mod scope;
-mod secret;
-mod statement;
 mod verify;
 
-pub use cofferdam_core::document::{DocumentError as KeyringError, InvalidValue as KeyError};
-pub use envelope::{Envelope, EnvelopeError, sign};
+pub use cofferdam_core::document::{DocumentError, InvalidValue};
+pub use envelope::{Envelope, EnvelopeError, PREDICATE_TYPE, ReleaseStatement, STATEMENT_TYPE, sign};
 pub use file::KeyringFile;
 pub use file::KeyringFingerprint;
-pub use key::{KeyId, PublicKey};
+pub use key::{KeyId, PublicKey, SecretKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
 pub use scope::SigningScope;
-pub use secret::SecretKey;
-pub use statement::{PREDICATE_TYPE, ReleaseStatement, STATEMENT_TYPE};
 pub use verify::{TrustError, Verified, verify};
 pub use verify::{allow_unsigned, check_floor, verify_bytes};
 

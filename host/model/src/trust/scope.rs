@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wider_can_be_written() {
+    fn wider_scopes_are_refused() {
         for text in [
             "",
             "*",

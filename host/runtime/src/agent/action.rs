@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::RenderedAnswer;
 use super::error::{self, named};
-use super::shown::ShownValue;
+use super::value::ShownValue;
 use super::value::{self, ValueFacts};
 use crate::flow::{ActionReport, ActionValue, RepeatAdvice, StepReport};
 
@@ -38,7 +38,7 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
     for step in &report.steps {
         let Some(last) = step.report.as_ref().and_then(|report| report.answered_instead()) else { continue };
         let (id, number, op, connector) = (&step.id, last.candidate, &last.op, &last.connector);
-        about.after.push_str(&format!("\nanswered_by: in step {id} alternate {number}, {op} of {connector}"));
+        about.after.push_str(&format!("\nanswered_by: in step {id} fallback {number}, {op} of {connector}"));
     }
     if !partial.is_empty() {
         about.facts.insert("partial".into(), partial.into());
@@ -73,11 +73,11 @@ fn connectors(report: &ActionReport) -> Vec<String> {
 /// log has it, is `details.failure`.
 #[must_use]
 pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedAnswer {
-    let again = report.again();
+    let again = report.repeat_advice();
     let mut rendered = match why {
-        Error::Host(error) if report.has_begun() => error::of_host_begun(name, error, again),
-        why if again == RepeatAdvice::AskFirst => error::not_to_be_retried(name, why),
-        why => error::of_action(name, why),
+        Error::Host(error) if report.has_begun() => error::render_interrupted(name, error, again),
+        why if again == RepeatAdvice::AskFirst => error::render_final_error(name, why),
+        why => error::render_action_error(name, why),
     };
     let tells = matches!(why, Error::Host(_)) || again != RepeatAdvice::Freely;
     // This includes errors that the operator fixes, whose own details the agent does not see.
@@ -120,8 +120,8 @@ fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
         ("action_audit_id", Some(report.audit_id.as_str().into())),
         ("done", Some(ids(report.done().collect()))),
         ("step", report.ended_in().map(|step| (*step.id).into())),
-        ("not_again", Some(ids(report.not_again().collect()))),
-        ("again", Some(report.again().name().into())),
+        ("not_again", Some(ids(report.unrepeatable_steps().collect()))),
+        ("again", Some(report.repeat_advice().name().into())),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
 }
@@ -138,7 +138,7 @@ fn done(report: &ActionReport) -> Option<String> {
         true => "No step is done.".to_owned(),
         false => format!("Done before, and not undone: {}.", quoted(done)),
     };
-    let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
+    let once: Vec<_> = report.unrepeatable_steps().map(|step| &*step.id).collect();
     let again = match (once.is_empty(), &report.idempotency_key) {
         (true, _) => String::new(),
         (false, Some(key)) => format!(

@@ -22,30 +22,30 @@ pub fn error(action: &str, error: &Error) -> RenderedAnswer {
              same call is refused again.\naudit_id: {id}"
         );
         let structured = serde_json::to_value(failure).unwrap_or_default();
-        return RenderedAnswer { text, beside: None, structured, is_error: true };
+        return RenderedAnswer { text, structured_text: None, structured, is_error: true };
     }
-    told(action, error, true)
+    render_error(action, error, true)
 }
 
 /// Renders the error of an action. The arguments of its failed step need not be its caller's.
-pub(super) fn of_action(action: &str, error: &Error) -> RenderedAnswer {
-    told(action, error, true)
+pub(super) fn render_action_error(action: &str, error: &Error) -> RenderedAnswer {
+    render_error(action, error, true)
 }
 
 /// Renders the error of an action, without retry advice: one of its steps must not be repeated.
-pub(super) fn not_to_be_retried(action: &str, error: &Error) -> RenderedAnswer {
-    told(action, error, false)
+pub(super) fn render_final_error(action: &str, error: &Error) -> RenderedAnswer {
+    render_error(action, error, false)
 }
 
-fn told(action: &str, error: &Error, may_retry: bool) -> RenderedAnswer {
+fn render_error(action: &str, error: &Error, may_retry: bool) -> RenderedAnswer {
     let (text, structured) = match error {
-        Error::Failure(failure) => of_failure(action, failure, may_retry),
-        Error::Host(error) => of_host(action, error, "was not run", may_retry),
+        Error::Failure(failure) => failure_parts(action, failure, may_retry),
+        Error::Host(error) => host_error_parts(action, error, "was not run", may_retry),
     };
-    RenderedAnswer { text, beside: None, structured, is_error: true }
+    RenderedAnswer { text, structured_text: None, structured, is_error: true }
 }
 
-fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
+fn failure_parts(action: &str, failure: &Failure, may_retry: bool) -> (String, Value) {
     let hint = hint(failure, may_retry);
     let class = match failure.code() {
         // The arguments are at fault, not the connector.
@@ -54,7 +54,7 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
     };
     let id = failure.audit_id().as_str();
     let mut text = failed(action, class, failure.message(), hint.as_deref(), id);
-    if let Some(said) = said(failure) {
+    if let Some(said) = connector_message(failure) {
         // Insert it before the audit id.
         let at = text.rfind('\n').unwrap_or(text.len());
         text.insert_str(at, &format!("\n{said}"));
@@ -65,12 +65,12 @@ fn of_failure(action: &str, failure: &Failure, may_retry: bool) -> (String, Valu
 /// Returns the connector's own reason for refusing the arguments, if the call failed for that. The caller's own
 /// arguments are at fault, so this is shown before the host's own text.
 pub fn refused_arguments(failure: &Failure) -> Option<String> {
-    said(failure).filter(|_| failure.code() == "input_invalid")
+    connector_message(failure).filter(|_| failure.code() == "input_invalid")
 }
 
 /// Returns the connector's own message as one line. It is quoted and labeled, so that it cannot be mistaken for the
 /// host's text.
-fn said(failure: &Failure) -> Option<String> {
+fn connector_message(failure: &Failure) -> Option<String> {
     let text = |name: &str| failure.details().get(name).and_then(Value::as_str);
     let said = text("connector_message").filter(|said| !said.trim().is_empty())?;
     let of = text("field").or_else(|| text("connector_code"));
@@ -106,14 +106,14 @@ pub(super) fn failed(action: &str, class: &str, message: &str, hint: Option<&str
 }
 
 /// Renders the host's own error for an action that was begun and could not go on.
-pub(super) fn of_host_begun(action: &str, error: &HostError, again: RepeatAdvice) -> RenderedAnswer {
-    let (text, structured) = of_host(action, error, "failed", again != RepeatAdvice::AskFirst);
-    RenderedAnswer { text, beside: None, structured, is_error: true }
+pub(super) fn render_interrupted(action: &str, error: &HostError, again: RepeatAdvice) -> RenderedAnswer {
+    let (text, structured) = host_error_parts(action, error, "failed", again != RepeatAdvice::AskFirst);
+    RenderedAnswer { text, structured_text: None, structured, is_error: true }
 }
 
 /// A host's own error is for its operator and may name paths of the machine. So an agent gets the meaning of its
 /// code, and its text only if the agent's own request is at fault.
-fn of_host(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (String, Value) {
+fn host_error_parts(action: &str, error: &HostError, ended: &str, may_retry: bool) -> (String, Value) {
     let (code, id) = (error.kind().code(), error.request_id().as_str());
     let own = error.kind().is_about_the_request();
     let message = if own { error.message() } else { error.kind().meaning() };

@@ -9,15 +9,13 @@
 mod action;
 mod error;
 #[cfg(test)]
-mod reference;
-mod shown;
+mod reference_tests;
 mod value;
 
 pub use action::{action_error, action_value};
 pub use error::error;
 pub use error::refused_arguments;
-pub use shown::VALUE_BYTES;
-pub use value::value;
+pub use value::{VALUE_BYTES, value};
 
 use serde_json::Value;
 
@@ -26,7 +24,7 @@ use serde_json::Value;
 pub struct RenderedAnswer {
     text: String,
     /// The text without the value, for clients that also read the structure.
-    beside: Option<String>,
+    structured_text: Option<String>,
     structured: Value,
     is_error: bool,
 }
@@ -40,8 +38,8 @@ impl RenderedAnswer {
 
     /// Returns the text to send together with the structure. It refers to the value and does not repeat it.
     #[must_use]
-    pub fn text_beside(&self) -> &str {
-        self.beside.as_deref().unwrap_or(&self.text)
+    pub fn structured_text(&self) -> &str {
+        self.structured_text.as_deref().unwrap_or(&self.text)
     }
 
     /// Returns the structure for programs: the envelope of the failure or of the host's error, or `{"value": ..,

@@ -17,14 +17,13 @@ use cofferdam_core::failure::{AuditId, RecoveryPrompt};
 use serde_json::{Map, Value, json};
 use tracing::Span;
 
-use super::fingerprint;
+use super::idempotency;
 use super::idempotency::{KeyDecision, PollBackoff};
 use super::kept::{self, Recorded};
-use super::key_end;
 use super::on_record::{End, OnRecord, unavailable, verdict};
-use super::operator_view;
 use super::pipeline::CallPipeline;
 use super::redact::FieldRedactor;
+use super::report;
 use super::report::Report;
 use super::request::{OnKeyConflict, actor_name, idempotency_key};
 use super::spans;
@@ -194,18 +193,22 @@ impl ActionRecord {
         self.on_record.idempotent(self.key.is_some());
         if let Some(key) = &self.key {
             let actor = self.on_record.actor();
-            let fingerprint =
-                fingerprint::of_action((&self.name, &self.file), &with.args, &with.identities, actor);
+            let fingerprint = idempotency::action_fingerprint(
+                (&self.name, &self.file),
+                &with.args,
+                &with.identities,
+                actor,
+            );
             let at = self.on_record.now();
             let steps = with.step_keys.iter().map(|key| Arc::from(key.as_str())).collect();
             let of = KeyOf::Action { action: Arc::clone(&self.name), steps };
             self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at, of });
         }
         self.args = with.args;
-        let mut patience = PollBackoff::until(with.deadline);
+        let mut patience = PollBackoff::with_deadline(with.deadline);
         loop {
             let standing = self.on_record.standing().await?;
-            match pipeline.under_key(with.if_running, standing, &mut patience).await? {
+            match pipeline.decide_for_key(with.if_running, standing, &mut patience).await? {
                 KeyDecision::Recorded { of, mut recorded, .. } => {
                     self.partial = std::mem::take(&mut recorded.partial_steps);
                     self.step(EventKind::Replayed { of: &of });
@@ -213,7 +216,7 @@ impl ActionRecord {
                     self.replayed = Some(of);
                     return Ok(Some(recorded));
                 }
-                KeyDecision::LookAgain => {}
+                KeyDecision::PollAgain => {}
                 KeyDecision::Own => {
                     if self.admitted(with.allowed).await? {
                         return Ok(None);
@@ -262,7 +265,7 @@ impl ActionRecord {
 
     /// Records that the step that was begun last is over.
     pub(crate) fn step_ended(&mut self, error: Option<&Error>, report: &Report) {
-        self.redactor.learns(&report.secrets);
+        self.redactor.add_scanners(&report.secrets);
         if let (Some(running), Some(failed)) = (&self.running, report.partial) {
             self.partial.insert(running.id.to_string(), failed);
         }
@@ -334,7 +337,7 @@ impl ActionRecord {
         let (verdict, key) = match &outcome {
             // The action's own key is released. Each step's key decides whether that step may be repeated.
             Err(error) => {
-                let mut view = operator_view::of(error, &self.redactor);
+                let mut view = report::error_view(error, &self.redactor);
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
                 view.insert("at".to_owned(), self.on_record.now().to_string().into());
                 self.operator = Some(view.clone());
@@ -381,7 +384,7 @@ impl ActionRecord {
     fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, mut more: Map<String, Value>) {
         more.insert("attempts".to_owned(), self.begun.into());
         if self.on_record.claimed().is_some() {
-            more.insert("key_end".to_owned(), key_end::fact(key));
+            more.insert("key_end".to_owned(), idempotency::disposition_json(key));
         }
         let (outcome, class) = (verdict.status.name(), verdict.class);
         self.write_down(

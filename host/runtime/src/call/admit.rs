@@ -7,12 +7,12 @@ use cofferdam_core::failure::{AuditId, Failure, FailureContext, LimitHit, LimitK
 use cofferdam_core::limits::{self, LimitRequest, Limits, ProfileTimes};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_core::suggest;
-use cofferdam_egress::credentials::{CallCredentials, CredentialError, IdentityChoice};
+use cofferdam_egress::credentials::{CallCredentials, CredentialError, IdentitySelection};
 use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::{EncodedArguments, ExportedOperation, PoolPermit};
 use tokio::sync::SemaphorePermit;
 
-use super::chain::CallCandidate;
+use super::fallback::{CallCandidate, ResolvedCandidate, reject_duplicates};
 use super::loader::LoadedPackage;
 use super::pipeline::{CallPipeline, CallState};
 use super::record::Record;
@@ -22,6 +22,7 @@ use super::verify;
 /// An attempt that may be made now.
 pub(super) struct AdmittedCall<'p> {
     pub(super) loaded: Arc<LoadedPackage>,
+    pub(super) operation: Arc<ExportedOperation>,
     pub(super) context: FailureContext,
     pub(super) limits: Limits,
     pub(super) args: EncodedArguments,
@@ -30,18 +31,19 @@ pub(super) struct AdmittedCall<'p> {
     _permit: SemaphorePermit<'p>,
 }
 
+/// A call that has its place, before its arguments and bindings are checked.
+struct PermittedCall<'p> {
+    loaded: Arc<LoadedPackage>,
+    operation: Arc<ExportedOperation>,
+    permit: SemaphorePermit<'p>,
+    room: PoolPermit<'p>,
+}
+
 /// A call that fits its connector and its limits.
 pub(super) struct CheckedRequest {
     context: FailureContext,
     limits: Limits,
     args: EncodedArguments,
-}
-
-impl AdmittedCall<'_> {
-    /// Returns the operation that is called.
-    pub(super) fn operation(&self, candidate: &CallCandidate<'_>) -> Result<&ExportedOperation, HostError> {
-        known_operation(&self.loaded, candidate.connector.text(), candidate.op)
-    }
 }
 
 impl CallPipeline {
@@ -52,15 +54,15 @@ impl CallPipeline {
         call: &Call,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
-        course: &mut CallState<'p>,
+        state: &mut CallState<'p>,
         record: &mut Record,
     ) -> Result<AdmittedCall<'p>, Error> {
-        let Some(time) = course.time else {
-            return self.check(call, candidate, plan, course, record).await;
+        let Some(time) = state.time else {
+            return self.check(call, candidate, plan, state, record).await;
         };
         tokio::select! {
             biased;
-            admitted = self.check(call, candidate, plan, course, record) => admitted,
+            admitted = self.check(call, candidate, plan, state, record) => admitted,
             () = self.loader.clock.sleep_until(time.deadline) => Err(busy().into()),
         }
     }
@@ -70,39 +72,52 @@ impl CallPipeline {
         call: &Call,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
-        course: &mut CallState<'p>,
+        state: &mut CallState<'p>,
         record: &mut Record,
     ) -> Result<AdmittedCall<'p>, Error> {
         // Wait first and check afterwards: a key that is revoked while a call waits must not let it run.
         let connector = candidate.connector.text();
-        let context =
-            FailureContext::new(course.audit_id.clone()).with_connector(Arc::clone(connector), None);
-        let (loaded, permit, room) = self.permitted(&context, call, candidate, plan, course).await?;
+        let context = FailureContext::new(state.audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let PermittedCall { loaded, operation, permit, room } =
+            self.permitted(&context, call, candidate, plan, state).await?;
         let package = &loaded.checked.package;
         record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
 
         let CheckedRequest { context, limits, args } =
-            self.fitting(call, candidate, plan, &course.audit_id, &loaded)?;
+            self.check_request(call, candidate, plan, &state.audit_id, &loaded, &operation)?;
         let identities = candidate.identities(call, package.manifest());
-        let choice = IdentityChoice::of(&identities, candidate.scope.map(|scope| &**scope));
+        let choice = IdentitySelection::new(&identities, candidate.scope.map(|scope| &**scope));
         let credentials = self.broker.for_call(package.manifest(), &loaded.hash, choice).await;
         let credentials = credentials.map_err(|refused| match refused {
             CredentialError::Binding(problem) => Error::from(Failure::binding(&context, &problem)),
             CredentialError::Host(error) => error.into(),
         })?;
-        Ok(AdmittedCall { loaded, context, limits, args, credentials, _room: room, _permit: permit })
+        Ok(AdmittedCall {
+            loaded,
+            operation,
+            context,
+            limits,
+            args,
+            credentials,
+            _room: room,
+            _permit: permit,
+        })
     }
 
     /// Acquires a permit to run. The wait is no longer than the call may run: by then the caller has given up and
     /// would send the call again.
-    async fn turn(&self, call: &Call, context: &FailureContext) -> Result<SemaphorePermit<'_>, Error> {
+    async fn acquire_permit(
+        &self,
+        call: &Call,
+        context: &FailureContext,
+    ) -> Result<SemaphorePermit<'_>, Error> {
         let clock = &*self.loader.clock;
         tokio::select! {
             biased;
             permit = self.permits.acquire() => Ok(permit.map_err(|_| busy())?),
-            () = clock.sleep_until(self.turn_until(call)) => {
+            () = clock.sleep_until(self.permit_deadline(call)) => {
                 let now = clock.now();
-                match call.part_of.as_ref().filter(|action| now >= action.deadline()) {
+                match call.action_context.as_ref().filter(|action| now >= action.deadline()) {
                     Some(action) => Err(action.out_of_time(context, now).into()),
                     None => Err(HostError::new(HostErrorKind::Busy, "Its turn did not come in time. Nothing was run.")
                         .with_hint("Try again later.")
@@ -113,36 +128,36 @@ impl CallPipeline {
     }
 
     /// Checks everything about a candidate except its bindings.
-    pub(super) fn fitting(
+    pub(super) fn check_request(
         &self,
         call: &Call,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
         audit_id: &AuditId,
         loaded: &LoadedPackage,
+        operation: &ExportedOperation,
     ) -> Result<CheckedRequest, Error> {
-        let (context, limits) = self.suited(call, candidate, plan, audit_id, loaded)?;
-        let operation = known_operation(loaded, candidate.connector.text(), candidate.op)?;
+        let (context, limits) = self.check_limits(call, candidate, plan, audit_id, loaded, operation)?;
         let args = fitting_args(&context, operation, call, candidate)?;
         Ok(CheckedRequest { context, limits, args })
     }
 
     /// Checks everything about a candidate except its bindings and its arguments.
-    pub(super) fn suited(
+    pub(super) fn check_limits(
         &self,
         call: &Call,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
         audit_id: &AuditId,
         loaded: &LoadedPackage,
+        operation: &ExportedOperation,
     ) -> Result<(FailureContext, Limits), Error> {
         let (package, connector) = (&loaded.checked.package, candidate.connector.text());
-        let operation = known_operation(loaded, connector, candidate.op)?;
-        let repeat = match call.once {
+        let repeat = match call.non_idempotent {
             true => RepeatRule::Never,
             false => package.manifest().repeat_rule(candidate.op),
         };
-        if repeat == RepeatRule::Never && !call.alternates.is_empty() {
+        if repeat == RepeatRule::Never && !call.fallbacks.is_empty() {
             return Err(not_repeatable(call, candidate).into());
         }
         let context = FailureContext::new(audit_id.clone())
@@ -160,7 +175,7 @@ impl CallPipeline {
         Ok((context, limits))
     }
 
-    /// Returns the connector, a permit to run, and room for an instance. A load can take as long as a compile, so
+    /// Returns the connector and its operation, a permit to run, and room for an instance. A load can take as long as a compile, so
     /// it comes first and holds neither of the others. After a wait for them the load is checked again: a connector
     /// that was revoked meanwhile must not run.
     async fn permitted<'p>(
@@ -169,12 +184,13 @@ impl CallPipeline {
         call: &Call,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
-        course: &mut CallState<'p>,
-    ) -> Result<(Arc<LoadedPackage>, SemaphorePermit<'p>, PoolPermit<'p>), Error> {
+        state: &mut CallState<'p>,
+    ) -> Result<PermittedCall<'p>, Error> {
         let (connector, sandbox) = (candidate.connector.text(), &self.loader.sandbox);
-        let mut loaded = self.loaded(context, call, candidate, course).await?;
+        let mut loaded = self.loaded(context, call, candidate, state).await?;
         loop {
-            let needs = known_operation(&loaded, connector, candidate.op)?.needs();
+            let operation = Arc::clone(known_operation(&loaded, connector, candidate.op)?);
+            let needs = operation.needs();
             let free = self.permits.try_acquire().ok();
             let mut waited = free.is_none();
             let permit = match free {
@@ -182,28 +198,31 @@ impl CallPipeline {
                 None => {
                     // Arguments that do not fit take no place in the queue. The values built from them are dropped:
                     // while the call waits, the arguments stay in their original form.
-                    self.fitting(call, candidate, plan, context.audit_id(), &loaded).map(drop)?;
-                    self.turn(call, context).await?
+                    self.check_request(call, candidate, plan, context.audit_id(), &loaded, &operation)
+                        .map(drop)?;
+                    self.acquire_permit(call, context).await?
                 }
             };
-            let room = match sandbox.try_room(needs) {
+            let room = match sandbox.try_pool_permit(needs) {
                 Some(room) => room,
                 None => {
                     waited = true;
-                    sandbox.room(needs).await.ok_or_else(busy)?
+                    sandbox.pool_permit(needs).await.ok_or_else(busy)?
                 }
             };
             if !waited {
-                return Ok((loaded, permit, room));
+                return Ok(PermittedCall { loaded, operation, permit, room });
             }
             let current =
                 self.loader.current(context, candidate.connector, connector, call.allow_unsigned)?;
             loaded = match current {
-                Some(current) if Arc::ptr_eq(&current, &loaded) => return Ok((loaded, permit, room)),
+                Some(current) if Arc::ptr_eq(&current, &loaded) => {
+                    return Ok(PermittedCall { loaded, operation, permit, room });
+                }
                 Some(current) => current,
                 None => {
                     drop((permit, room));
-                    self.loaded(context, call, candidate, course).await?
+                    self.loaded(context, call, candidate, state).await?
                 }
             };
         }
@@ -215,15 +234,15 @@ impl CallPipeline {
         context: &FailureContext,
         call: &Call,
         candidate: &CallCandidate<'_>,
-        course: &mut CallState<'p>,
+        state: &mut CallState<'p>,
     ) -> Result<Arc<LoadedPackage>, Error> {
         let (wanted, connector) = (candidate.connector, candidate.connector.text());
         if let Some(current) = self.loader.current(context, wanted, connector, call.allow_unsigned)? {
             return Ok(current);
         }
-        course.leave_line();
+        state.release_queue_permit();
         let loaded = self.loader.load(context, wanted, connector, call.allow_unsigned).await?;
-        course.enter_line(self)?;
+        state.acquire_queue_permit(self)?;
         Ok(loaded)
     }
 }
@@ -231,24 +250,24 @@ impl CallPipeline {
 /// Returns the error for a chain with an operation that must not be repeated.
 fn not_repeatable(call: &Call, candidate: &CallCandidate<'_>) -> HostError {
     let (op, connector) = (cofferdam_core::failure::sanitize_line(candidate.op, 100), candidate.connector);
-    let (why, hint) = match call.once {
+    let (why, hint) = match call.non_idempotent {
         true => (
             format!("`{op}` of {connector} is not to be repeated, says the call itself"),
-            "Call it without alternates, or without saying so.".to_owned(),
+            "Call it without fallbacks, or without saying so.".to_owned(),
         ),
         false => (
             format!("`{op}` of {connector} is not idempotent, says its manifest"),
-            "Call it without alternates: whoever is asked instead might do again what was done.".to_owned(),
+            "Call it without fallbacks: a fallback might repeat an effect of the first candidate.".to_owned(),
         ),
     };
     candidate.refuses(HostErrorKind::Validation, &why).with_hint(hint)
 }
 
-fn known_operation<'l>(
+pub(super) fn known_operation<'l>(
     loaded: &'l LoadedPackage,
     connector: &str,
     op: &str,
-) -> Result<&'l ExportedOperation, HostError> {
+) -> Result<&'l Arc<ExportedOperation>, HostError> {
     if let Some(operation) = loaded.connector.operation(op) {
         return Ok(operation);
     }
@@ -299,4 +318,72 @@ fn fitting_args(
 pub(super) fn busy() -> HostError {
     HostError::new(HostErrorKind::Busy, "The host has as many calls waiting as it takes.")
         .with_hint("Try again later.")
+}
+
+impl CallPipeline {
+    /// Loads the candidates of a chain, and makes the checks of an attempt except those for bindings: the candidate
+    /// is installed, trusted, within its action and its limits, its arguments fit, it may be repeated, and it does
+    /// not repeat an earlier candidate. Loading compiles what was not compiled yet, once. So the next candidate can
+    /// answer quickly.
+    ///
+    /// Returns the strictest repeat rule of the candidates.
+    pub(super) async fn preflight<'c>(
+        &self,
+        call: &'c Call,
+        first: &CallCandidate<'c>,
+        fallbacks: &[CallCandidate<'c>],
+        audit_id: &AuditId,
+    ) -> Result<RepeatRule, Error> {
+        let mut strictest = RepeatRule::Always;
+        if fallbacks.is_empty() {
+            return Ok(strictest);
+        }
+        let mut asked = Vec::with_capacity(fallbacks.len().saturating_add(1));
+        for candidate in std::iter::once(first).chain(fallbacks) {
+            let checked = self.preflight_candidate(call, candidate, audit_id).await;
+            let (one, repeat) = checked.map_err(|error| match error {
+                Error::Host(error) if candidate.index > 0 => fallback_error(candidate, error).into(),
+                error => error,
+            })?;
+            strictest = strictest.max(repeat);
+            asked.push(one);
+        }
+        reject_duplicates(call, &asked)?;
+        Ok(strictest)
+    }
+
+    async fn preflight_candidate<'a, 'c>(
+        &self,
+        call: &'c Call,
+        candidate: &'a CallCandidate<'c>,
+        audit_id: &AuditId,
+    ) -> Result<(ResolvedCandidate<'a, 'c>, RepeatRule), Error> {
+        let connector = candidate.connector.text();
+        let context = FailureContext::new(audit_id.clone()).with_connector(Arc::clone(connector), None);
+        let loaded = self.loader.load(&context, candidate.connector, connector, call.allow_unsigned).await?;
+        let plan = self.settings.plan(candidate.connector.name(), call.retry.as_ref());
+        // The arguments that are built here are dropped before the next wait, so that only one candidate's are in
+        // memory.
+        let operation = known_operation(&loaded, connector, candidate.op)?;
+        self.check_request(call, candidate, &plan, audit_id, &loaded, operation)?;
+        let manifest = loaded.checked.package.manifest();
+        let choice = IdentitySelection::new(
+            &candidate.identities(call, manifest),
+            candidate.scope.map(|scope| &**scope),
+        );
+        let asked = ResolvedCandidate { candidate, identities: choice.used(manifest.credentials()) };
+        Ok((asked, manifest.repeat_rule(candidate.op)))
+    }
+}
+
+/// Adds the candidate to the error.
+pub(super) fn fallback_error(candidate: &CallCandidate<'_>, error: HostError) -> HostError {
+    if error.details().contains_key("candidate") {
+        return error;
+    }
+    let refused = candidate.refuses(error.kind(), error.message().trim_end_matches('.'));
+    match error.hint() {
+        Some(hint) => refused.with_hint(hint),
+        None => refused,
+    }
 }

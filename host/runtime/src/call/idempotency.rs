@@ -5,24 +5,32 @@
 //! or is gone. The key is claimed in the commit that lets the first attempt run. That commit alone decides which
 //! call runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{AuditError, AuditTrouble, KeyClaim, KeyOf, Part, Sealed, Standing};
-use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::AuditId;
+use cofferdam_audit::{AuditError, AuditTrouble, KeyClaim, KeyEnd, KeyOf, Part, Sealed, Standing};
+use cofferdam_core::digest::Digest as FileDigest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass};
 use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_egress::vault::DEFAULT_IDENTITY;
+use cofferdam_model::action::ActionScope;
 use cofferdam_sandbox::{ResultFormat, json_size_over};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
+use super::fallback::object;
 use super::kept::{self, Recorded};
 use super::pipeline::CallPipeline;
 use super::request::{Call, CallArgs, OnKeyConflict};
 
 /// The delay before a key is checked for the second time. It doubles each time, up to [`LAST_LOOK`].
-const FIRST_LOOK: Duration = Duration::from_millis(20);
+const INITIAL_POLL_DELAY: Duration = Duration::from_millis(20);
 
 /// The longest delay before a key is checked again.
-const LAST_LOOK: Duration = Duration::from_millis(250);
+const MAX_POLL_DELAY: Duration = Duration::from_millis(250);
 
 /// The wait of one call for another.
 pub(super) struct PollBackoff {
@@ -32,8 +40,8 @@ pub(super) struct PollBackoff {
 
 impl PollBackoff {
     /// Creates a wait that ends at `deadline`.
-    pub(super) fn until(deadline: Instant) -> Self {
-        Self { deadline, next: FIRST_LOOK }
+    pub(super) fn with_deadline(deadline: Instant) -> Self {
+        Self { deadline, next: INITIAL_POLL_DELAY }
     }
 }
 
@@ -47,21 +55,21 @@ impl CallPipeline {
             CallArgs::Value(value) => json_size_over(value, limit).is_none(),
             CallArgs::Text(text) => text.len() as u64 <= limit,
         };
-        let fingerprint = if fits { super::fingerprint::of(call, actor) } else { None };
+        let fingerprint = if fits { call_fingerprint(call, actor) } else { None };
         let at = self.loader.clock.timestamp();
-        let of = if call.part_of.is_some() { KeyOf::Step } else { KeyOf::Call };
+        let of = if call.action_context.is_some() { KeyOf::Step } else { KeyOf::Call };
         Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of })
     }
 
     /// Returns how long a call waits for another one with its key: its own wall time, as far as that is known
     /// before the load.
-    pub(super) fn patience(&self, call: &Call) -> PollBackoff {
-        PollBackoff::until(self.waits_until(call, DEFAULT_WAIT))
+    pub(super) fn poll_backoff(&self, call: &Call) -> PollBackoff {
+        PollBackoff::with_deadline(self.waits_until(call, DEFAULT_WAIT))
     }
 
     /// Returns the time until which a call waits for a permit: its own wall time, or else the longest that any call
     /// may have.
-    pub(super) fn turn_until(&self, call: &Call) -> Instant {
+    pub(super) fn permit_deadline(&self, call: &Call) -> Instant {
         self.waits_until(call, self.loader.ceilings.wall_time())
     }
 
@@ -71,7 +79,7 @@ impl CallPipeline {
         let time = call.limits.wall_time().or(scope).or(plan.profile.times().wall_time);
         let time = time.unwrap_or(otherwise).min(self.loader.ceilings.wall_time());
         let deadline = self.loader.clock.now() + time;
-        call.part_of.as_ref().map_or(deadline, |action| deadline.min(action.deadline()))
+        call.action_context.as_ref().map_or(deadline, |action| deadline.min(action.deadline()))
     }
 
     /// Decides what a call does whose key is in this state: it runs, gets the recorded outcome, or waits.
@@ -79,7 +87,7 @@ impl CallPipeline {
     /// # Errors
     /// The call may not run: the key is another call's, the outcome under it is unknown or not kept, or the other
     /// call runs for longer than this one waits.
-    pub(super) async fn under_key<A: ResultFormat>(
+    pub(super) async fn decide_for_key<A: ResultFormat>(
         &self,
         if_running: OnKeyConflict,
         standing: Standing,
@@ -99,11 +107,11 @@ impl CallPipeline {
                 if if_running == OnKeyConflict::Refuse || clock.now() >= patience.deadline {
                     return Err(running(&audit_id, if_running));
                 }
-                let _asleep = self.asleep.try_acquire().map_err(|_| super::admit::busy())?;
+                let _asleep = self.backoff_slots.try_acquire().map_err(|_| super::admit::busy())?;
                 let until = clock.now() + patience.next;
-                patience.next = patience.next.saturating_mul(2).min(LAST_LOOK);
+                patience.next = patience.next.saturating_mul(2).min(MAX_POLL_DELAY);
                 clock.sleep_until(until.min(patience.deadline)).await;
-                Ok(KeyDecision::LookAgain)
+                Ok(KeyDecision::PollAgain)
             }
         }
     }
@@ -160,7 +168,7 @@ pub(super) enum KeyDecision<A> {
         recorded: Recorded<A>,
     },
     /// The call checks its key again.
-    LookAgain,
+    PollAgain,
 }
 
 fn unfamiliar() -> AuditError {
@@ -221,4 +229,307 @@ fn running(of: &AuditId, then: OnKeyConflict) -> HostError {
     HostError::new(HostErrorKind::InProgress, message)
         .with_hint("Call again with the same key to get its outcome.")
         .detail("call", of.as_str())
+}
+
+/// The facts that decide about a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyContext {
+    pub(super) attempts: usize,
+    /// True if each attempt has ended.
+    pub(super) all_ended: bool,
+    /// True if a request of the ended attempts may have left.
+    pub(super) sent: bool,
+    /// True if the guest returned while a request was pending that may have changed something.
+    pub(super) left_unsafe: bool,
+    /// True if the call may be repeated.
+    pub(super) idempotent: bool,
+    /// The time until which an outcome would be kept.
+    pub(super) until: Timestamp,
+}
+
+impl KeyContext {
+    /// Returns the state of the key after a call with this outcome.
+    pub(super) fn key<A>(self, outcome: &Result<A, Error>) -> KeyEnd {
+        match outcome {
+            // No attempt was made under it.
+            _ if self.attempts == 0 => KeyEnd::Free,
+            // The result of a request that was aborted when the guest returned is unknown, whatever the guest
+            // reports.
+            Ok(_) if self.left_unsafe => KeyEnd::Unknown,
+            Ok(_) => KeyEnd::Keeps(self.until),
+            // A transient failure must not block the key. Release it if that cannot cause a second effect.
+            Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
+                KeyEnd::Free
+            }
+            // The host cut the call off while its requests were on the way. As with a cancellation, the outcome
+            // does not show their effect.
+            Err(Error::Failure(failure))
+                if cut_off(failure) && matches!(self.key_without_outcome(), KeyEnd::Unknown) =>
+            {
+                KeyEnd::Unknown
+            }
+            Err(Error::Failure(_)) if self.left_unsafe => KeyEnd::Unknown,
+            Err(Error::Failure(_)) => KeyEnd::Keeps(self.until),
+            Err(Error::Host(_)) => self.key_without_outcome(),
+        }
+    }
+
+    /// Returns the state of the key after a call without an outcome of its own: it was cancelled, or the host could
+    /// not go on.
+    pub(super) fn key_without_outcome(self) -> KeyEnd {
+        // An attempt that never ended may have sent anything.
+        match self.attempts == 0 || self.idempotent || (self.all_ended && !self.sent) {
+            true => KeyEnd::Free,
+            false => KeyEnd::Unknown,
+        }
+    }
+}
+
+/// Returns the key's state as the audit log has it.
+pub(super) fn disposition_json(key: KeyEnd) -> Value {
+    match key {
+        KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
+        KeyEnd::Free => json!({"state": "free", "until": null}),
+        KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
+    }
+}
+
+/// True if the host ended the call before the connector had answered.
+fn cut_off(failure: &Failure) -> bool {
+    failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
+}
+
+/// True if another try may end otherwise. This includes a call that ran out of its own time, an open circuit, and a
+/// missing grant or binding that the operator can add.
+fn passes(failure: &Failure) -> bool {
+    use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
+    let for_the_operator = matches!(
+        failure.class(),
+        CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure
+    );
+    failure.retriable()
+        || for_the_operator
+        || matches!(failure.cause(), FailureCause::WallTime | FailureCause::CircuitOpen)
+}
+
+/// Returns the fingerprint of `call` by `actor`. None if its arguments are not a JSON object, which no operation
+/// accepts.
+pub(super) fn call_fingerprint(call: &Call, actor: &str) -> Option<[u8; 32]> {
+    let mut hash = HashWriter(Sha256::new());
+    hash.text("cofferdam-call-v1");
+    hash.text(actor);
+    hash.text(call.connector.name().as_str());
+    hash.text(&call.op);
+    let (action, step) = call.action_and_step();
+    hash.text(action.map(unversioned).unwrap_or_default());
+    hash.text(step.unwrap_or_default());
+    hash.identities(&call.identities, call.scope.as_deref());
+    match &call.args {
+        CallArgs::Value(Value::Object(args)) => hash.arguments(args),
+        CallArgs::Value(_) => return None,
+        args @ CallArgs::Text(_) => hash.arguments(&*object(args)?),
+    }
+    hash.length(call.fallbacks.len());
+    for fallback in &call.fallbacks {
+        hash.text(fallback.connector.name().as_str());
+        // Fallbacks may differ in their version alone.
+        hash.text(&fallback.connector.version().to_string());
+        hash.text(&fallback.op);
+        hash.identities(&fallback.identities, fallback.scope.as_deref());
+        // A `null` here replaces a field, so it counts.
+        hash.length(fallback.overrides.len());
+        sorted(&fallback.overrides, |_| true).for_each(|(name, value)| hash.field(name, value));
+    }
+    Some(hash.0.finalize().into())
+}
+
+/// Returns the fingerprint of an action that `actor` runs with these arguments. It covers the action's file: an
+/// edited file may name its steps differently, and would then repeat steps that are done.
+pub(super) fn action_fingerprint(
+    (name, file): (&str, &FileDigest),
+    args: &Map<String, Value>,
+    identities: &BTreeMap<String, String>,
+    actor: &str,
+) -> [u8; 32] {
+    let mut hash = HashWriter(Sha256::new());
+    hash.text("cofferdam-action-v1");
+    hash.text(actor);
+    hash.text(unversioned(name));
+    hash.text(&file.to_string());
+    hash.identities(identities, None);
+    hash.arguments(args);
+    hash.0.finalize().into()
+}
+
+/// Returns an action's name without its version.
+fn unversioned(action: &str) -> &str {
+    action.split_once('@').map_or(action, |(name, _)| name)
+}
+
+/// A hash in which every part is preceded by its kind or its length, so that different inputs never give the same
+/// bytes.
+struct HashWriter(Sha256);
+
+impl HashWriter {
+    fn length(&mut self, length: usize) {
+        self.0.update((length as u64).to_be_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.length(text.len());
+        self.0.update(text);
+    }
+
+    /// Adds the identity that is chosen for each service. The identity `default` equals no choice.
+    fn identities(&mut self, chosen: &BTreeMap<String, String>, scope: Option<&ActionScope>) {
+        let mut all = scope.map(|scope| scope.identities().clone()).unwrap_or_default();
+        all.extend(chosen.iter().map(|(service, identity)| (service.clone(), identity.clone())));
+        all.retain(|_, identity| identity != DEFAULT_IDENTITY);
+        self.length(all.len());
+        for (service, identity) in &all {
+            self.text(service);
+            self.text(identity);
+        }
+    }
+
+    fn arguments(&mut self, fields: &Map<String, Value>) {
+        self.fields(sorted(fields, |value| !value.is_null()));
+    }
+
+    fn fields<'f>(&mut self, fields: impl Iterator<Item = (&'f str, &'f Value)>) {
+        self.0.update(b"{");
+        fields.for_each(|(name, value)| self.field(name, value));
+        self.0.update(b"}");
+    }
+
+    fn field(&mut self, name: &str, value: &Value) {
+        self.0.update(b".");
+        self.text(name);
+        self.value(value);
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.0.update(b"n"),
+            Value::Bool(bool) => self.0.update(if *bool { b"t" } else { b"f" }),
+            Value::Number(number) => {
+                self.0.update(b"#");
+                match number.as_f64() {
+                    // 1.0 equals 1. Beyond 2^53 a float does not identify an integer.
+                    #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+                    Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
+                        self.text(&(float as i64).to_string());
+                    }
+                    _ => self.text(&number.to_string()),
+                }
+            }
+            Value::String(text) => {
+                self.0.update(b"\"");
+                self.text(text);
+            }
+            Value::Array(items) => {
+                self.0.update(b"[");
+                self.length(items.len());
+                items.iter().for_each(|item| self.value(item));
+            }
+            // Nested `null` values count, because they may be all that a case has: `{"ok": null}` is not `{"err":
+            // null}`.
+            Value::Object(fields) => self.fields(sorted(fields, |_| true)),
+        }
+    }
+}
+
+/// Below this limit every whole float is exactly one integer: 2^53.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+fn sorted(
+    fields: &Map<String, Value>,
+    wanted: impl Fn(&Value) -> bool,
+) -> impl Iterator<Item = (&str, &Value)> {
+    let mut fields: Vec<_> = fields.iter().filter(|(_, value)| wanted(value)).collect();
+    fields.sort_unstable_by_key(|(name, _)| *name);
+    fields.into_iter().map(|(name, value)| (name.as_str(), value))
+}
+
+#[cfg(test)]
+mod tests {
+
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::{ConnectorRef, Fallback};
+    use cofferdam_egress::resilience::RetryProfile;
+
+    fn at(version: &str) -> ConnectorRef {
+        ConnectorRef::parse(&format!("github://acme/mail@{version}")).unwrap()
+    }
+
+    fn text(args: &str) -> Call {
+        Call::from_text(at("1.0.0"), "send", args)
+    }
+
+    #[test]
+    fn equal_calls_have_equal_fingerprints() {
+        let one = call_fingerprint(&text(r#"{"to": "ada", "n": 1, "more": {"a": [1, {"b": 2}]}}"#), "host")
+            .unwrap();
+        for args in [
+            r#"{"n":1.0,"more":{"a":[1,{"b":2}]},"to":"\u0061da"}"#,
+            r#"{"none": null, "to": "ada", "n": 1e0, "more": {"a": [1.0, {"b": 2}]}}"#,
+        ] {
+            assert_eq!(call_fingerprint(&text(args), "host").unwrap(), one, "{args}");
+        }
+        let value = json!({"more": {"a": [1, {"b": 2}]}, "n": 1, "to": "ada"});
+        let call = || Call::new(at("1.0.0"), "send", value.clone());
+        for call in [
+            call(),
+            Call::new(at("2.0.0"), "send", value.clone()),
+            call().identity("mail", "default").allow_unsigned(),
+            call()
+                .retry(RetryProfile::named("none").unwrap())
+                .attempt_timeout(std::time::Duration::from_secs(1)),
+        ] {
+            assert_eq!(call_fingerprint(&call, "host").unwrap(), one, "{call:?}");
+        }
+    }
+
+    #[test]
+    fn different_calls_have_different_fingerprints() {
+        let base = || text(r#"{"a": "1", "b": [1]}"#);
+        let overrides = |value: Value| json!({"a": value}).as_object().unwrap().clone();
+        let instead = |version: &str| Fallback::new(at(version), "send");
+        let scope = ActionScope::new("notify@1.0.0", ["send"], ["a.example:443"]).unwrap();
+        let calls = [
+            base(),
+            text(r#"{"a": 1, "b": [1]}"#),
+            text(r#"{"a": "1", "b": [1, null]}"#),
+            text(r#"{"a": "1", "b": [[1]]}"#),
+            text(r#"{"a": "1", "b": []}"#),
+            text(r#"{"a": "1b"}"#),
+            text(r#"{"a": {"ok": null}}"#),
+            text(r#"{"a": {"err": null}}"#),
+            text(r#"{"a": {}}"#),
+            text(r#"{"a": "1", "b": [9007199254740993]}"#),
+            text(r#"{"a": "1", "b": [9007199254740992]}"#),
+            text(r#"{"a": "1", "b": [9007199254740992.0]}"#),
+            text(r#"{"a": "1", "b": [0.1]}"#),
+            text(r#"{"a": "1", "b": [0.10000000000000002]}"#),
+            Call::from_text(at("1.0.0"), "sent", r#"{"a": "1", "b": [1]}"#),
+            base().identity("mail", "work"),
+            base().step_of("notify", "one"),
+            base().step_of("notify", "two"),
+            base().within(scope),
+            base().or_else(instead("2.0.0")),
+            base().or_else(instead("3.0.0")),
+            base().or_else(instead("2.0.0").with_args(overrides(json!(null)))),
+            base().or_else(instead("2.0.0").with_args(overrides(json!(2)))),
+        ];
+        let mut seen: Vec<_> = calls.iter().map(|call| call_fingerprint(call, "host").unwrap()).collect();
+        seen.push(call_fingerprint(&base(), "cli:ada").unwrap());
+        let all = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), all);
+        assert_eq!(call_fingerprint(&text("[1]"), "host"), None);
+    }
 }

@@ -19,7 +19,7 @@ use cofferdam_sandbox::ResultFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::chain::Fallback;
+use super::fallback::Fallback;
 use super::request::{Call, CallArgs, ConnectorRef};
 
 /// The format version of sealed texts.
@@ -152,7 +152,7 @@ fn pinned(connector: &ConnectorRef) -> String {
 
 /// Returns everything that is needed to repeat `call`, whose attempts carry the key `carries`.
 pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
-    let alternates = call.alternates.iter().map(|alternate| Instead {
+    let alternates = call.fallbacks.iter().map(|alternate| Instead {
         connector: pinned(&alternate.connector),
         op: alternate.op.clone(),
         overrides: alternate.overrides.clone(),
@@ -174,7 +174,7 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
         scope: call.scope.as_ref().map(Scope::of),
         retry: call.retry.as_ref().map(|profile| profile.name().to_string()),
         attempt_timeout: call.attempt_timeout,
-        once: call.once,
+        once: call.non_idempotent,
         allow_unsigned: call.allow_unsigned,
         rotate_on_permanent: call.rotate_on_permanent,
         alternates: alternates.collect(),
@@ -192,7 +192,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProf
     let args = std::str::from_utf8(args).ok()?;
     let mut call = Call::from_text(ConnectorRef::parse(&head.connector).ok()?, head.op, args);
     call.limits = head.limits.restored()?;
-    call.carries = Some(head.carries.into());
+    call.attempt_key = Some(head.carries.into());
     call.idempotency_key = head.key;
     call.actor = Some(head.actor.into());
     call.step = head.action.map(|action| (action.into(), head.step.map(Into::into)));
@@ -203,7 +203,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProf
     };
     call.retry = head.retry.and_then(|name| profile(&name));
     call.attempt_timeout = head.attempt_timeout;
-    call.once = head.once;
+    call.non_idempotent = head.once;
     call.allow_unsigned = head.allow_unsigned;
     call.rotate_on_permanent = head.rotate_on_permanent;
     for instead in head.alternates {
@@ -214,7 +214,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProf
             Some(scope) => Some(scope.restored()?),
             None => None,
         };
-        call.alternates.push(alternate);
+        call.fallbacks.push(alternate);
     }
     (head.v == FORM).then_some(call)
 }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_comes_back_as_it_was_asked_for() {
+    fn a_sealed_call_round_trips() {
         let scope = ActionScope::new("notify@1.0.0", ["post"], ["a.example:8443"]).unwrap();
         let scope = Arc::new(scope.with_identity("slack", "work"));
         let limits = LimitRequest::parse(Some(7), Some("1500ms"), Some("3MiB")).unwrap();
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(whole.payload(), args.as_bytes());
         let back = super::call(&whole.text, RetryProfile::named).unwrap();
         assert_eq!(format!("{:?}", request(&back, "cli:ada", "order-17").text), format!("{:?}", whole.text));
-        assert_eq!((back.carries.as_deref(), back.actor.as_deref()), (Some("order-17"), Some("cli:ada")));
+        assert_eq!((back.attempt_key.as_deref(), back.actor.as_deref()), (Some("order-17"), Some("cli:ada")));
         assert_eq!((back.limits, back.args, back.scope), (call.limits, call.args, call.scope));
         assert_eq!(back.connector.hash(), Some(&pin));
         let value = Call::new(of("github://acme/slack@1.2.0"), "post", json!({"n": 1.1e300, "a": "ü"}));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_comes_back_in_the_same_bytes() {
+    fn a_sealed_outcome_round_trips_in_the_same_bytes() {
         let text = "{\"n\":1.10,\"b\":[1,2]}";
         let whole = outcome(&Ok::<_, Error>(text.to_owned()), Some(2));
         let back = recorded::<String>(&whole.text).unwrap();

@@ -34,7 +34,7 @@ pub(crate) struct LoadedPackage {
 }
 
 /// The hint if packages are there and their index is missing.
-pub const REBUILD: &str =
+pub const REBUILD_INDEX_HINT: &str =
     "There are packages, and their index is missing: `cofferdam verify --rebuild-index` makes it anew.";
 
 /// The parts that a slow load needs, which runs outside the executor's threads.
@@ -135,7 +135,7 @@ fn busy() -> HostError {
 const READS_AT_ONCE: usize = 4;
 
 /// The lock for loading one connector.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+type LoadLock = Arc<tokio::sync::Mutex<()>>;
 
 /// Reads, verifies and caches connectors.
 pub struct PackageLoader {
@@ -145,7 +145,7 @@ pub struct PackageLoader {
     pub(crate) ceilings: LimitCeilings,
     pub(crate) clock: Arc<dyn Clock>,
     loaded: RwLock<HashMap<String, Arc<LoadedPackage>>>,
-    loading: Mutex<HashMap<String, Turn>>,
+    loading: Mutex<HashMap<String, LoadLock>>,
     /// The slots of calls that wait for a load.
     queue: Semaphore,
     reads: Semaphore,
@@ -178,19 +178,19 @@ impl PackageLoader {
             return Ok(current);
         }
         let _place = self.queue.try_acquire().map_err(|_| busy())?;
-        let loaded = match self.kept(key, allow_unsigned) {
+        let loaded = match self.cached(key, allow_unsigned) {
             Some(loaded) => loaded,
             None => {
                 // One load of a connector at a time: the next caller finds it in the cache.
-                let turn = self.turn(key);
+                let turn = self.load_lock(key);
                 let loaded = {
                     let _turn = turn.lock().await;
-                    match self.kept(key, allow_unsigned) {
+                    match self.cached(key, allow_unsigned) {
                         Some(loaded) => Ok(loaded),
                         None => self.load_from_disk(context, wanted, key, allow_unsigned).await,
                     }
                 };
-                self.end_turn(key, turn);
+                self.release_load_lock(key, turn);
                 loaded?
             }
         };
@@ -205,16 +205,16 @@ impl PackageLoader {
         key: &str,
         allow_unsigned: bool,
     ) -> Result<Option<Arc<LoadedPackage>>, Error> {
-        self.kept(key, allow_unsigned).map(|loaded| pinned(context, wanted, key, loaded)).transpose()
+        self.cached(key, allow_unsigned).map(|loaded| pinned(context, wanted, key, loaded)).transpose()
     }
 
     /// Drops a connector and its cached code.
     pub(crate) fn forget(&self, key: &str, digest: &Digest) {
-        self.drop_kept(key);
+        self.evict(key);
         self.sandbox.forget(digest);
     }
 
-    fn kept(&self, key: &str, allow_unsigned: bool) -> Option<Arc<LoadedPackage>> {
+    fn cached(&self, key: &str, allow_unsigned: bool) -> Option<Arc<LoadedPackage>> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
         let stands = loaded.watch.fingerprint() == Some(loaded.files)
             && self.keyring.fingerprint() == loaded.keyring
@@ -223,13 +223,13 @@ impl PackageLoader {
         stands.then_some(loaded)
     }
 
-    fn turn(&self, key: &str) -> Turn {
+    fn load_lock(&self, key: &str) -> LoadLock {
         let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(loading.entry(key.to_owned()).or_default())
     }
 
     /// Drops the locks that no load waits for, because callers may name connectors that do not exist.
-    fn end_turn(&self, key: &str, turn: Turn) {
+    fn release_load_lock(&self, key: &str, turn: LoadLock) {
         let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         drop(turn);
         if loading.get(key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
@@ -237,7 +237,7 @@ impl PackageLoader {
         }
     }
 
-    fn drop_kept(&self, key: &str) {
+    fn evict(&self, key: &str) {
         self.loaded.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
@@ -248,13 +248,13 @@ impl PackageLoader {
         wanted: &ConnectorRef,
     ) -> Result<Package, Error> {
         let digest = self.find(wanted)?;
-        let desk = self.desk();
-        let mut read = desk.read(context, wanted.text(), &digest)?;
-        let package = desk.opener.open_blocking(std::mem::take(&mut read.bytes))?;
-        Ok(desk.verified(context, wanted, package, read, false)?.checked.package.without_bytes())
+        let reader = self.package_reader();
+        let mut read = reader.read(context, wanted.text(), &digest)?;
+        let package = reader.opener.open_blocking(std::mem::take(&mut read.bytes))?;
+        Ok(reader.verified(context, wanted, package, read, false)?.checked.package.without_bytes())
     }
 
-    fn desk(&self) -> PackageReader {
+    fn package_reader(&self) -> PackageReader {
         PackageReader {
             opener: self.sandbox.opener(),
             registry: self.registry.clone(),
@@ -271,21 +271,21 @@ impl PackageLoader {
         key: &str,
         allow_unsigned: bool,
     ) -> Result<Arc<LoadedPackage>, Error> {
-        self.drop_kept(key);
+        self.evict(key);
         // Reading and hashing megabytes takes milliseconds, so it must not run on a thread that runs guests.
-        let desk = Arc::new(self.desk());
+        let reader = Arc::new(self.package_reader());
         let digest = self.find(wanted)?;
-        let (context_of_it, name) = (context.clone(), key.to_owned());
+        let (task_context, name) = (context.clone(), key.to_owned());
         let place = self.reads.acquire().await;
-        let of_it = Arc::clone(&desk);
-        let reading = tokio::task::spawn_blocking(move || of_it.read(&context_of_it, &name, &digest));
+        let task_reader = Arc::clone(&reader);
+        let reading = tokio::task::spawn_blocking(move || task_reader.read(&task_context, &name, &digest));
         let mut read = reading.await.map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The load was lost.").with_source(error)
         })??;
         // Not in the task above: the compiler's worker ends with the call that waits for it.
-        let package = desk.opener.open(std::mem::take(&mut read.bytes)).await?;
+        let package = reader.opener.open(std::mem::take(&mut read.bytes)).await?;
         let VerifiedPackage { checked, watch, files, keyring } =
-            desk.verified(context, wanted, package, read, allow_unsigned)?;
+            reader.verified(context, wanted, package, read, allow_unsigned)?;
         drop(place);
         let connector = self.compile(context, &checked.package, &checked.proof).await?;
         let loaded = Arc::new(LoadedPackage {
@@ -340,7 +340,7 @@ impl PackageLoader {
             false => suggest::nearest(wanted, names.iter().filter_map(|name| name.split('@').next())),
         };
         let hint = match near {
-            _ if self.registry.has_lost_its_index() => REBUILD.to_owned(),
+            _ if self.registry.has_lost_its_index() => REBUILD_INDEX_HINT.to_owned(),
             Some(near) => format!("Did you mean {near}? `cofferdam list` shows what is installed."),
             None => "`cofferdam list` shows what is installed; `cofferdam install` adds to it.".to_owned(),
         };

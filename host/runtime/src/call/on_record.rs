@@ -387,7 +387,7 @@ impl OnRecord {
                 return Err(error);
             };
             // The writer has logged a warning about it.
-            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the record is tried again in {} s", wait.as_secs());
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the audit log is tried again in {} s", wait.as_secs());
             self.clock.sleep_until(self.clock.now() + wait).await;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cofferdam_audit::{AuditLog, Standing};
+use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failpoint;
@@ -15,26 +16,22 @@ use cofferdam_egress::resilience::{
     BreakerScope, CircuitStore, RateLimit, RateLimits, ResilienceSettings, RetryContext, RetryDecision,
     RetryPlan, decide,
 };
-use cofferdam_sandbox::{Attempt, Guards, RateDelay, RateGuard, ResultFormat, UnkeyedWatch};
+use cofferdam_sandbox::{Attempt, AttemptGuards, RateDelay, RateGuard, ResultFormat, UnkeyedWatch};
 use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
 use super::admit::AdmittedCall;
-use super::cancellation::{Cancellation, cancelled};
-use super::chain::{CallCandidate, helps};
+use super::fallback::{CallCandidate, FallbackTrace, allows_fallback, error_summary};
 use super::idempotency::KeyDecision;
 use super::loader::PackageLoader;
 use super::on_record::{OnRecord, unavailable};
-use super::part::{CallTime, PartOf};
 use super::record::Record;
 use super::recording::Recording;
-use super::report::Report;
-use super::request::{Call, idempotency_key};
-use super::settle::{forbidden, settle, tell_changes};
+use super::report::CallResult;
+use super::request::{ActionContext, Call, CallTime, Cancellation, cancelled, idempotency_key};
 use super::spans;
 use super::told::{put_on_record, telling};
-use super::trail::{FallbackTrace, said};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct CallPipeline {
@@ -44,11 +41,11 @@ pub(crate) struct CallPipeline {
     pub(crate) circuits: Arc<CircuitStore>,
     pub(super) permits: Semaphore,
     rates: Arc<RateLimits>,
-    chance: Arc<dyn RandomSource>,
+    rng: Arc<dyn RandomSource>,
     pub(super) listener: Option<Arc<dyn Listener>>,
     pub(crate) recording: Arc<Recording>,
-    waiting: Semaphore,
-    pub(super) asleep: Semaphore,
+    queue: Semaphore,
+    pub(super) backoff_slots: Semaphore,
 }
 
 /// The parts of a pipeline.
@@ -57,45 +54,53 @@ pub(crate) struct PipelineParts {
     pub(crate) broker: Arc<CredentialBroker>,
     pub(crate) settings: ResilienceSettings,
     pub(crate) circuits: Arc<CircuitStore>,
-    pub(crate) chance: Arc<dyn RandomSource>,
+    pub(crate) rng: Arc<dyn RandomSource>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) recording: Recording,
     pub(crate) concurrency: u32,
 }
 
 /// The number of calls that may wait for a permit, for each permit. Any further call is refused as busy.
-const WAITING_PER_PERMIT: usize = 64;
+const QUEUED_PER_PERMIT: usize = 64;
 
 /// Returns the number of calls that may run or wait at once, for this concurrency.
 pub(crate) fn waiting_calls(concurrency: u32) -> usize {
-    (concurrency as usize).saturating_mul(WAITING_PER_PERMIT.saturating_add(1))
+    (concurrency as usize).saturating_mul(QUEUED_PER_PERMIT.saturating_add(1))
 }
 
 /// The number of calls that may wait between two attempts, for each permit. Any further call is not retried.
-const ASLEEP_PER_PERMIT: usize = 256;
+const BACKOFFS_PER_PERMIT: usize = 256;
+
+/// The end of an attempt.
+enum AttemptEnd<A> {
+    Value(A),
+    Failed(Failure),
+    /// It was not admitted, or the host could not make it.
+    Refused(Error),
+}
 
 /// The state that all attempts of a call share.
 pub(super) struct CallState<'p> {
     /// The queue slot of a call that runs or waits for a permit. None during the delay before a retry.
-    line: Option<SemaphorePermit<'p>>,
+    queue_permit: Option<SemaphorePermit<'p>>,
     pub(super) audit_id: AuditId,
     pub(super) idempotency_key: Arc<str>,
     /// The time of the call. None before its first attempt was admitted.
     pub(super) time: Option<CallTime>,
-    part_of: Option<PartOf>,
+    action_context: Option<ActionContext>,
     /// The strictest repeat rule of the candidates, if there are several.
     pub(super) strictest: RepeatRule,
 }
 
 impl<'p> CallState<'p> {
     /// Gives the queue slot back, for a wait that is not for a permit.
-    pub(super) fn leave_line(&mut self) {
-        self.line = None;
+    pub(super) fn release_queue_permit(&mut self) {
+        self.queue_permit = None;
     }
 
     /// Takes a queue slot again.
-    pub(super) fn enter_line(&mut self, pipeline: &'p CallPipeline) -> Result<(), HostError> {
-        self.line = Some(pipeline.waiting.try_acquire().map_err(|_| super::admit::busy())?);
+    pub(super) fn acquire_queue_permit(&mut self, pipeline: &'p CallPipeline) -> Result<(), HostError> {
+        self.queue_permit = Some(pipeline.queue.try_acquire().map_err(|_| super::admit::busy())?);
         Ok(())
     }
 }
@@ -110,11 +115,11 @@ impl CallPipeline {
             circuits: parts.circuits,
             permits: Semaphore::new(permits),
             rates: Arc::default(),
-            chance: parts.chance,
+            rng: parts.rng,
             listener: parts.listener,
             recording: Arc::new(parts.recording),
-            waiting: Semaphore::new(waiting_calls(parts.concurrency)),
-            asleep: Semaphore::new(permits.saturating_mul(ASLEEP_PER_PERMIT)),
+            queue: Semaphore::new(waiting_calls(parts.concurrency)),
+            backoff_slots: Semaphore::new(permits.saturating_mul(BACKOFFS_PER_PERMIT)),
         }
     }
 
@@ -130,7 +135,7 @@ impl CallPipeline {
 
     /// Runs one call. Returns its value, its failure or the error that it was refused with, and a report of its
     /// attempts. Dropping the future cancels the call.
-    pub(crate) async fn run<A: ResultFormat>(&self, call: Call) -> (Result<A, Error>, Report) {
+    pub(crate) async fn run<A: ResultFormat>(&self, call: Call) -> CallResult<A> {
         let audit_id = call.audit_id.clone().unwrap_or_else(AuditId::mint);
         let route = call.route();
         let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
@@ -138,18 +143,18 @@ impl CallPipeline {
         let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
         let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
         on_record.resumes(call.resumes.clone());
-        let parent = call.part_of.as_ref().map(|action| &action.audit_id);
+        let parent = call.action_context.as_ref().map(|action| &action.audit_id);
         let mut record =
             Record::open(audit_id.clone(), (connector, op), parent, on_record, self.listener.clone());
         failpoint::pass("received");
         let span = record.span();
         let outcome = match &call.cancellation {
-            None => self.under_its_key(&call, &audit_id, &mut record).instrument(span).await,
+            None => self.with_idempotency(&call, &audit_id, &mut record).instrument(span).await,
             Some(cancellation) => {
                 let done = tokio::select! {
                     biased;
                     () = cancellation.cancelled() => None,
-                    outcome = self.under_its_key(&call, &audit_id, &mut record).instrument(span) => Some(outcome),
+                    outcome = self.with_idempotency(&call, &audit_id, &mut record).instrument(span) => Some(outcome),
                 };
                 done.unwrap_or_else(|| {
                     record.waited(self.loader.clock.now());
@@ -162,36 +167,36 @@ impl CallPipeline {
             failure @ Error::Failure(_) => failure,
         };
         let (outcome, report) = record.close(outcome.map_err(of_request)).await;
-        (outcome.map_err(of_request), report)
+        CallResult { outcome: outcome.map_err(of_request), report }
     }
 
     /// Runs the call, unless an earlier call has its key.
-    async fn under_its_key<A: ResultFormat>(
+    async fn with_idempotency<A: ResultFormat>(
         &self,
         call: &Call,
         audit_id: &AuditId,
         record: &mut Record,
     ) -> Result<A, Error> {
         let busy = |_| super::admit::busy();
-        let mut line = Some(self.waiting.try_acquire().map_err(busy)?);
-        let minted = call.carries.as_ref().unwrap_or(audit_id.text());
+        let mut queue_permit = Some(self.queue.try_acquire().map_err(busy)?);
+        let minted = call.attempt_key.as_ref().unwrap_or(audit_id.text());
         let key = idempotency_key(call.idempotency_key.as_deref(), minted)?;
         record.keyed(&key);
         self.recording.ready().map_err(unavailable)?;
         let claim = self.claim(call, &key, record.on_record().actor());
-        let Some(claim) = claim else { return self.chain(call, audit_id, &key, line, record).await };
+        let Some(claim) = claim else { return self.chain(call, audit_id, &key, queue_permit, record).await };
         record.on_record().claims(claim);
-        let mut patience = self.patience(call);
+        let mut patience = self.poll_backoff(call);
         loop {
             let standing = record.on_record().standing().await?;
             // A call that waits for another call's outcome gives its queue slot back.
-            let own = line.take().filter(|_| matches!(standing, Standing::Free));
-            match self.under_key(call.if_running, standing, &mut patience).await? {
+            let own = queue_permit.take().filter(|_| matches!(standing, Standing::Free));
+            match self.decide_for_key(call.if_running, standing, &mut patience).await? {
                 KeyDecision::Recorded { of, idempotent, recorded } => {
                     record.replays(of, idempotent, recorded.partial);
                     return recorded.outcome;
                 }
-                KeyDecision::LookAgain => {}
+                KeyDecision::PollAgain => {}
                 KeyDecision::Own => {
                     let outcome = self.chain(call, audit_id, &key, own, record).await;
                     if record.taken().is_none() {
@@ -200,7 +205,7 @@ impl CallPipeline {
                 }
             }
             // Another call took the key first. Its outcome shows at the next check.
-            line = Some(self.waiting.try_acquire().map_err(busy)?);
+            queue_permit = Some(self.queue.try_acquire().map_err(busy)?);
         }
     }
 
@@ -210,50 +215,50 @@ impl CallPipeline {
         call: &Call,
         audit_id: &AuditId,
         key: &Arc<str>,
-        line: Option<SemaphorePermit<'p>>,
+        queue_permit: Option<SemaphorePermit<'p>>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let mut candidate = CallCandidate::first(call);
-        let mut alternates = CallCandidate::alternates(call)?.into_iter();
-        let strictest = self.vet(call, &candidate, alternates.as_slice(), audit_id).await?;
-        let mut course = CallState {
-            line,
+        let mut fallbacks = CallCandidate::fallbacks(call)?.into_iter();
+        let strictest = self.preflight(call, &candidate, fallbacks.as_slice(), audit_id).await?;
+        let mut state = CallState {
+            queue_permit,
             audit_id: audit_id.clone(),
             idempotency_key: Arc::clone(key),
             time: None,
-            part_of: call.part_of.clone(),
+            action_context: call.action_context.clone(),
             strictest,
         };
-        let mut trail = FallbackTrace::default();
+        let mut trace = FallbackTrace::default();
         loop {
-            let failure = match self.attempts(call, &candidate, &mut course, record).await {
+            let failure = match self.attempts(call, &candidate, &mut state, record).await {
                 Ok(value) => return Ok(value),
                 Err(Error::Failure(failure)) if record.attempts_of(candidate.index).0 > 0 => failure,
-                Err(error) => return Err(trail.not_taken_up(&candidate, error, record)),
+                Err(error) => return Err(trace.finish_with_error(&candidate, error, record)),
             };
             let clock = &*self.loader.clock;
-            let in_time = course.time.is_none_or(|time| clock.now() < time.deadline);
-            let may_go_on = in_time && helps(&failure, call.rotate_on_permanent);
-            let next = alternates.next().filter(|_| may_go_on);
+            let in_time = state.time.is_none_or(|time| clock.now() < time.deadline);
+            let may_go_on = in_time && allows_fallback(&failure, call.rotate_on_permanent);
+            let next = fallbacks.next().filter(|_| may_go_on);
             // If this candidate has had its effect, a fallback would repeat it.
             if next.is_some() && failure.unrepeatable().is_some() {
                 let retried = record.retried_of(candidate.index);
                 let stopped = Some(RetryStopped::NotDeclaredIdempotent);
                 let failure = failure.with_retries(retried, stopped, None);
-                return Err(trail.ended(&candidate, failure, record).into());
+                return Err(trace.ended(&candidate, failure, record).into());
             }
             let Some(next) = next else {
-                return Err(trail.ended(&candidate, failure, record).into());
+                return Err(trace.ended(&candidate, failure, record).into());
             };
             let (from, to) = (candidate.connector.text(), next.connector.text());
             record.step(EventKind::FallbackTriggered { from, to, failure: &failure });
-            trail.failed(&candidate, failure, record);
+            trace.failed(&candidate, failure, record);
             // A listener may cancel the call when it is notified of the fallback. Check here: a cancellation that
             // races the next attempt might come after its request was sent.
             if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
                 return Err(cancelled(record.attempts()).into());
             }
-            course.idempotency_key = next.idempotency_key(key);
+            state.idempotency_key = next.idempotency_key(key);
             candidate = next;
         }
     }
@@ -263,16 +268,16 @@ impl CallPipeline {
         &'p self,
         call: &Call,
         candidate: &CallCandidate<'_>,
-        course: &mut CallState<'p>,
+        state: &mut CallState<'p>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
         let name = candidate.connector.name();
         let plan = self.settings.plan(name, call.retry.as_ref());
         // Its guard releases everything it holds when it is dropped, however the attempts end.
-        let visiting =
-            plan.breaker.as_ref().map(|policy| self.circuits.visit(name, policy, &course.audit_id));
-        let visit: Option<&Arc<BreakerScope>> = visiting.as_deref();
+        let breaker_guard =
+            plan.breaker.as_ref().map(|policy| self.circuits.call_scope(name, policy, &state.audit_id));
+        let breaker: Option<&Arc<BreakerScope>> = breaker_guard.as_deref();
         let mut package: Option<Arc<str>> = None;
         let mut last: Option<Failure> = None;
         let mut idempotent = false;
@@ -280,64 +285,66 @@ impl CallPipeline {
         loop {
             let asked = clock.now();
             let span = spans::admit(candidate);
-            let admitted = self.admit(call, candidate, &plan, course, record).instrument(span.clone()).await;
+            let admitted = self.admit(call, candidate, &plan, state, record).instrument(span.clone()).await;
             spans::admitted(span, &admitted);
             record.took("admit_us", asked, clock.now());
-            let ended = match admitted {
+            let end = match admitted {
                 Ok(admitted)
                     if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
                         != &admitted.loaded.hash =>
                 {
-                    Err(replaced(candidate.connector.text()).into())
+                    AttemptEnd::Refused(replaced(candidate.connector.text()).into())
                 }
                 Ok(admitted) => {
                     if attempts == 0 {
-                        put_on_record(call, candidate, &plan, &admitted, course, record)?;
+                        put_on_record(call, candidate, &plan, &admitted, state, record)?;
                     }
                     idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
-                    match self.attempt(&admitted, candidate, &plan, visit, course, record).await {
-                        Err(Error::Failure(failure)) => Ok(failure),
-                        Err(error @ Error::Host(_)) => Err(error),
-                        value => {
-                            settle(visit, clock, name.as_str(), record);
-                            return value;
-                        }
+                    match self.attempt(&admitted, candidate, &plan, breaker, state, record).await {
+                        Ok(value) => AttemptEnd::Value(value),
+                        Err(Error::Failure(failure)) => AttemptEnd::Failed(failure),
+                        Err(error @ Error::Host(_)) => AttemptEnd::Refused(error),
                     }
                 }
-                Err(error) => Err(error),
+                Err(error) => AttemptEnd::Refused(error),
             };
-            let failure = match (ended, last.take()) {
-                (Ok(failure), _) => failure,
+            let failure = match (end, last.take()) {
+                (AttemptEnd::Value(value), _) => {
+                    record_results(breaker, clock, name.as_str(), record);
+                    return Ok(value);
+                }
+                (AttemptEnd::Failed(failure), _) => failure,
                 // This attempt was not admitted, so the previous attempt's failure is the outcome.
-                (Err(error), before) => {
-                    settle(visit, clock, name.as_str(), record);
+                (AttemptEnd::Refused(error), before) => {
+                    record_results(breaker, clock, name.as_str(), record);
                     let Some(before) = before else { return Err(error) };
-                    let late = course.time.is_some_and(|time| clock.now() >= time.deadline);
+                    let late = state.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
                     let note = format!("not attempted again: {error}");
                     let mut before = before.with_retries(attempts.saturating_sub(1), Some(stopped), None);
                     if stopped == RetryStopped::NotAdmitted {
-                        before = before.with_refusal(said(&error));
+                        before = before.with_refusal(error_summary(&error));
                     }
                     return Err(before.with_operator_note(note).into());
                 }
             };
             let now = clock.now();
-            let deadline = course.time.map_or(now, |time| time.deadline);
-            let moment = RetryContext::of(&failure, idempotent, attempts, candidate.index, now, deadline);
+            let deadline = state.time.map_or(now, |time| time.deadline);
+            let context =
+                RetryContext::from_failure(&failure, idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
-            let next = match decide(&plan.profile, &moment, &*self.chance) {
+            let next = match decide(&plan.profile, &context, &*self.rng) {
                 // The circuit's probe time is not the retry time of the policy. So the call stops, and the next
                 // call gets the retry advice.
-                RetryDecision::Retry { .. } if forbidden(visit, clock) => {
+                RetryDecision::Retry { .. } if forbids_retry(breaker, clock) => {
                     RetryDecision::Stop { stopped: Some(RetryStopped::CircuitOpen), retry_after: None }
                 }
                 next => next,
             };
             match next {
                 RetryDecision::Stop { stopped, retry_after } => {
-                    settle(visit, clock, name.as_str(), record);
+                    record_results(breaker, clock, name.as_str(), record);
                     return Err(failure.with_retries(retried, stopped, retry_after).into());
                 }
                 RetryDecision::Retry { delay, wait, of, planned } => {
@@ -357,10 +364,10 @@ impl CallPipeline {
                     ]);
                     record.waits(now, delay, step, more);
                     let sleeping = spans::sleep(attempts, of, delay.as_millis());
-                    let slept = self.sleep(now + delay, visit, course).instrument(sleeping).await;
+                    let slept = self.sleep(now + delay, breaker, state).instrument(sleeping).await;
                     record.waited(clock.now());
                     if let Err(stopped) = slept {
-                        settle(visit, clock, name.as_str(), record);
+                        record_results(breaker, clock, name.as_str(), record);
                         return Err(failure.with_retries(retried, Some(stopped), None).into());
                     }
                     last = Some(failure);
@@ -374,17 +381,17 @@ impl CallPipeline {
     async fn sleep<'p>(
         &'p self,
         until: Instant,
-        visit: Option<&Arc<BreakerScope>>,
-        course: &mut CallState<'p>,
+        breaker: Option<&Arc<BreakerScope>>,
+        state: &mut CallState<'p>,
     ) -> Result<(), RetryStopped> {
-        let asleep = self.asleep.try_acquire().map_err(|_| RetryStopped::Busy)?;
-        course.leave_line();
+        let asleep = self.backoff_slots.try_acquire().map_err(|_| RetryStopped::Busy)?;
+        state.release_queue_permit();
         self.loader.clock.sleep_until(until).await;
         drop(asleep);
-        if forbidden(visit, &*self.loader.clock) {
+        if forbids_retry(breaker, &*self.loader.clock) {
             return Err(RetryStopped::CircuitOpen);
         }
-        course.enter_line(self).map_err(|_| RetryStopped::Busy)
+        state.acquire_queue_permit(self).map_err(|_| RetryStopped::Busy)
     }
 
     /// Makes one attempt, in a sandbox of its own.
@@ -393,26 +400,26 @@ impl CallPipeline {
         admitted: &AdmittedCall<'_>,
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
-        visit: Option<&Arc<BreakerScope>>,
-        course: &mut CallState<'_>,
+        breaker: Option<&Arc<BreakerScope>>,
+        state: &mut CallState<'_>,
         record: &mut Record,
     ) -> Result<A, Error> {
         let clock = Arc::clone(&self.loader.clock);
         let now = clock.now();
         let limits = &admitted.limits;
-        if let Some(action) = course.part_of.as_ref().filter(|action| now >= action.deadline()) {
+        if let Some(action) = state.action_context.as_ref().filter(|action| now >= action.deadline()) {
             return Err(action.out_of_time(&admitted.context, now).into());
         }
-        let part_of = course.part_of.as_ref();
+        let part_of = state.action_context.as_ref();
         let begin = || CallTime::begin(part_of, limits.wall_time(), now);
-        let time = course.time.get_or_insert_with(begin).attempt(limits.attempt_time(), now);
-        let (connector, operation) = (candidate.connector.text(), admitted.operation(candidate)?);
-        let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), course.strictest));
+        let time = state.time.get_or_insert_with(begin).attempt(limits.attempt_time(), now);
+        let (connector, operation) = (candidate.connector.text(), &*admitted.operation);
+        let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), state.strictest));
         failpoint::pass("admitted");
         let began = clock.now();
         record.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
         record.took("record_us", began, clock.now());
-        let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&course.idempotency_key)));
+        let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&state.idempotency_key)));
         record.watches(&unkeyed);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
@@ -424,9 +431,9 @@ impl CallPipeline {
             clock: Arc::clone(&clock),
             scope: candidate.scope.cloned(),
             credentials: credentials.clone(),
-            guards: Guards {
+            guards: AttemptGuards {
                 connector: Arc::clone(candidate.connector.name().text()),
-                circuits: visit.cloned(),
+                circuits: breaker.cloned(),
                 rate,
                 clock,
                 deadline: time.deadline,
@@ -434,8 +441,8 @@ impl CallPipeline {
                 waits: Arc::default(),
             },
         };
-        if let Some(visit) = visit {
-            visit.begin_attempt();
+        if let Some(breaker) = breaker {
+            breaker.begin_attempt();
         }
         failpoint::pass("attempt.begins");
         let running = cofferdam_sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
@@ -443,12 +450,12 @@ impl CallPipeline {
         let ended = telling(running, delays, record).instrument(span.clone()).await;
         spans::attempted(&span, &ended);
         failpoint::pass("attempt.ended");
-        if let Some(visit) = visit {
-            tell_changes(visit, candidate.connector.name().as_str(), record);
+        if let Some(breaker) = breaker {
+            report_changes(breaker, candidate.connector.name().as_str(), record);
         }
         // These include the tokens that were renewed during the attempt.
         if let Some(credentials) = credentials {
-            record.redactor().knows(credentials.scanner());
+            record.redactor().add_scanner(credentials.scanner());
         }
         record.attempt_ended(connector, &ended);
         ended.outcome
@@ -466,4 +473,30 @@ impl CallPipeline {
 fn replaced(connector: &str) -> HostError {
     HostError::new(HostErrorKind::Conflict, format!("{connector} was replaced while a call of it waited."))
         .with_hint("Call it again.")
+}
+
+/// True if the circuits forbid another attempt now.
+pub(super) fn forbids_retry(breaker: Option<&Arc<BreakerScope>>, clock: &dyn Clock) -> bool {
+    breaker.is_some_and(|breaker| breaker.forbids_retry(clock.timestamp()))
+}
+
+/// Counts the results of the candidate's attempts, and reports the circuit changes that follow.
+pub(super) fn record_results(
+    breaker: Option<&Arc<BreakerScope>>,
+    clock: &dyn Clock,
+    connector: &str,
+    record: &mut Record,
+) {
+    if let Some(breaker) = breaker {
+        breaker.finish(clock.timestamp());
+        report_changes(breaker, connector, record);
+    }
+}
+
+/// Reports the circuit changes.
+pub(super) fn report_changes(breaker: &BreakerScope, connector: &str, record: &mut Record) {
+    for change in breaker.take_changes() {
+        let (host, from, to) = (change.host.as_str(), change.from, change.to);
+        record.step(EventKind::CircuitChanged { connector, host, from, to, cause: change.cause });
+    }
 }

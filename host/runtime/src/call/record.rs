@@ -17,11 +17,11 @@ use cofferdam_sandbox::{AttemptEnd, ResultFormat, SuppressedLines, UnkeyedWatch}
 use serde_json::{Map, Value, json};
 use tracing::{Instrument as _, Span};
 
+use super::idempotency;
 use super::kept;
-use super::key_end;
 use super::on_record::{End, OnRecord, verdict};
-use super::operator_view;
 use super::redact::FieldRedactor;
+use super::report;
 use super::report::{AttemptOutcome, AttemptReport, Report};
 use super::spans;
 use super::tell::{self, Who, tell};
@@ -286,7 +286,7 @@ impl Record {
         let attempt = self.number();
         let mut more = Map::from_iter([("phases".to_owned(), self.phases(ended).into())]);
         if let Err(error) = &ended.outcome {
-            more.insert("failure".to_owned(), operator_view::of(error, &self.redactor).into());
+            more.insert("failure".to_owned(), report::error_view(error, &self.redactor).into());
         }
         more.insert("request_sent".to_owned(), ended.request_sent.into());
         more.extend(ended.unkeyed.as_ref().map(|unkeyed| ("unkeyed".to_owned(), json!(unkeyed))));
@@ -393,7 +393,7 @@ impl Record {
         let verdict = match &outcome {
             Ok(_) => self.write(CallStatus::Value, None, None, None, key, more),
             Err(error) => {
-                let mut view = operator_view::of(error, &self.redactor);
+                let mut view = report::error_view(error, &self.redactor);
                 let retried = self.report.as_ref().map_or(0, Report::retried);
                 view.insert("retried".to_owned(), retried.into());
                 view.insert("actor".to_owned(), (**self.on_record.actor()).into());
@@ -473,7 +473,7 @@ impl Record {
             more.insert("retried".to_owned(), report.retried().into());
         }
         if self.on_record.claimed().is_some() {
-            more.insert("key_end".to_owned(), key_end::fact(key));
+            more.insert("key_end".to_owned(), idempotency::disposition_json(key));
         }
         self.write_down(EventKind::Final { outcome: status.name(), class, code, prompt }, more);
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };

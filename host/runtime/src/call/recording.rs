@@ -71,7 +71,7 @@ impl Recording {
         self.log.submit(Order::Flush { reply });
         if let Err(error) = answer.done().await {
             // The writer has logged a warning about it.
-            tracing::debug!(target: "cofferdam::audit", %error, "the record was not written");
+            tracing::debug!(target: "cofferdam::audit", %error, "the audit log was not written");
         }
     }
 

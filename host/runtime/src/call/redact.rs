@@ -32,7 +32,7 @@ impl FieldRedactor {
     }
 
     /// Adds these secrets.
-    pub(super) fn knows(&mut self, scanner: Arc<Scanner>) {
+    pub(super) fn add_scanner(&mut self, scanner: Arc<Scanner>) {
         let known = self.scanners.0.iter().any(|other| Arc::ptr_eq(other, &scanner));
         if !known && !scanner.is_empty() {
             self.scanners.0.push(scanner);
@@ -45,8 +45,8 @@ impl FieldRedactor {
     }
 
     /// Adds these secrets, too.
-    pub(super) fn learns(&mut self, secrets: &ScannerSet) {
-        secrets.0.iter().for_each(|scanner| self.knows(Arc::clone(scanner)));
+    pub(super) fn add_scanners(&mut self, secrets: &ScannerSet) {
+        secrets.0.iter().for_each(|scanner| self.add_scanner(Arc::clone(scanner)));
     }
 
     /// Returns a payload in readable form. None if payloads are not kept.
@@ -106,10 +106,10 @@ mod tests {
     use cofferdam_core::secret::Secret;
 
     #[test]
-    fn bound_secrets_are_named_and_long_texts_say_how_long_they_were() {
+    fn secrets_are_named_and_long_texts_truncated() {
         let secret = Secret::new("s3cr3t-s3cr3t".to_owned());
         let mut redactor = FieldRedactor::new(40);
-        redactor.knows(Arc::new(Scanner::for_bindings([("api_key/a/default", &secret)])));
+        redactor.add_scanner(Arc::new(Scanner::for_bindings([("api_key/a/default", &secret)])));
         let text = "{\"key\":\"s3cr3t-s3cr3t\"}";
         assert_eq!(
             redactor.payload(text.as_bytes()).as_deref(),

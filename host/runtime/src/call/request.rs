@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_audit::Route;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, sanitize_line};
+use cofferdam_core::failure::{
+    AuditId, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, sanitize_line,
+};
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::ConnectorName;
+use cofferdam_sandbox::AttemptTime;
 use semver::Version;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use super::cancellation::Cancellation;
-use super::chain::Fallback;
-use super::part::PartOf;
+use super::fallback::Fallback;
 use super::redact::FieldRedactor;
 
 /// A connector by its exact identity: name, version and, if it is pinned, the SHA-256 of its package. There are no
@@ -120,10 +123,10 @@ pub struct Call {
     pub(super) scope: Option<Arc<ActionScope>>,
     pub(super) identities: BTreeMap<String, String>,
     /// True if the call must not be repeated, whatever the manifest says.
-    pub(super) once: bool,
+    pub(super) non_idempotent: bool,
     pub(super) retry: Option<Arc<RetryProfile>>,
     pub(super) attempt_timeout: Option<Duration>,
-    pub(super) alternates: Vec<Fallback>,
+    pub(super) fallbacks: Vec<Fallback>,
     pub(super) rotate_on_permanent: bool,
     pub(super) cancellation: Option<Cancellation>,
     pub(super) if_running: OnKeyConflict,
@@ -131,13 +134,13 @@ pub struct Call {
     /// The action that it is a part of, and its step.
     pub(super) step: Option<(Arc<str>, Option<Arc<str>>)>,
     /// The key that its attempts carry if the caller gave none: the key of the call that it resumes.
-    pub(super) carries: Option<Arc<str>>,
+    pub(super) attempt_key: Option<Arc<str>>,
     /// The interrupted call that it resumes, and the actor of that.
     pub(super) resumes: Option<(AuditId, Arc<str>)>,
     /// Its own id, if its caller has to know it beforehand.
     pub(super) audit_id: Option<AuditId>,
     /// The action that runs it.
-    pub(super) part_of: Option<PartOf>,
+    pub(super) action_context: Option<ActionContext>,
 }
 
 /// The behavior of a call whose idempotency key belongs to a call that is still running.
@@ -154,7 +157,7 @@ impl Call {
     /// Calls `op` with `args`, an object with one field per parameter.
     #[must_use]
     pub fn new(connector: ConnectorRef, op: impl Into<String>, args: Value) -> Self {
-        Self::with_args(connector, op.into(), CallArgs::Value(args))
+        Self::from_args(connector, op.into(), CallArgs::Value(args))
     }
 
     /// Calls `op` with arguments as JSON text, an object with one field per parameter. The text is converted to the
@@ -162,10 +165,10 @@ impl Call {
     /// is refused.
     #[must_use]
     pub fn from_text(connector: ConnectorRef, op: impl Into<String>, args: impl Into<String>) -> Self {
-        Self::with_args(connector, op.into(), CallArgs::Text(args.into()))
+        Self::from_args(connector, op.into(), CallArgs::Text(args.into()))
     }
 
-    fn with_args(connector: ConnectorRef, op: String, args: CallArgs) -> Self {
+    fn from_args(connector: ConnectorRef, op: String, args: CallArgs) -> Self {
         Self {
             connector,
             op,
@@ -175,24 +178,24 @@ impl Call {
             allow_unsigned: false,
             scope: None,
             identities: BTreeMap::new(),
-            once: false,
+            non_idempotent: false,
             retry: None,
             attempt_timeout: None,
-            alternates: Vec::new(),
+            fallbacks: Vec::new(),
             rotate_on_permanent: false,
             cancellation: None,
             if_running: OnKeyConflict::Wait,
             actor: None,
             step: None,
-            carries: None,
+            attempt_key: None,
             resumes: None,
             audit_id: None,
-            part_of: None,
+            action_context: None,
         }
     }
 
     /// Replaces the arguments with these, as JSON text.
-    pub fn asking(mut self, args: String) -> Self {
+    pub fn with_args(mut self, args: String) -> Self {
         self.args = CallArgs::Text(args);
         self
     }
@@ -261,7 +264,7 @@ impl Call {
     /// `~`, which separate the suffixes for fallbacks and single requests. It must not begin with `audit-`.
     ///
     /// An action under one key is done once. The same call with the same key gets the recorded outcome, and nothing
-    /// runs. Another call with that key is refused (`docs/guides/idempotency.md`).
+    /// runs. Another call with that key is refused (`docs/guides/recovery.md`).
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
@@ -320,15 +323,15 @@ impl Call {
     /// possible: a caller cannot make an operation safe to repeat.
     #[must_use]
     pub fn not_idempotent(mut self) -> Self {
-        self.once = true;
+        self.non_idempotent = true;
         self
     }
 
     /// Adds a fallback for candidates that fail. There may be up to 16. All of them are loaded and checked before
     /// the first candidate is tried, and all must be operations that may be repeated.
     #[must_use]
-    pub fn or_else(mut self, alternate: Fallback) -> Self {
-        self.alternates.push(alternate);
+    pub fn or_else(mut self, fallback: Fallback) -> Self {
+        self.fallbacks.push(fallback);
         self
     }
 
@@ -408,4 +411,133 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
         Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
             .with_hint("Use 1 to 200 printable ASCII characters without spaces, `:` and `~`.")),
     }
+}
+
+/// Cancels the calls that it was given to. Cheap to clone; all clones share one state.
+///
+/// A cancelled call ends at once in every state: in the queue, in its sandbox, between two attempts. Its outcome is
+/// neither a value nor a failure but the error `cancelled`. Dropping a call's future ends it, too, but then no
+/// outcome is returned.
+#[derive(Debug, Clone, Default)]
+pub struct Cancellation(CancellationToken);
+
+impl Cancellation {
+    /// Creates a handle that is not cancelled yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancels every call that it was given to, and also those that are made later.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// True if it is cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Completes when it is cancelled.
+    pub async fn cancelled(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// Returns the error of a call that was cancelled after `attempts` attempts.
+pub(crate) fn cancelled(attempts: usize) -> HostError {
+    let message = match attempts {
+        0 => "The call was cancelled before its first attempt; nothing was done.",
+        _ => "The call was cancelled before it had an outcome. It may have had effects.",
+    };
+    HostError::new(HostErrorKind::Cancelled, message).detail("attempts", attempts)
+}
+
+/// The action that runs a call.
+#[derive(Debug, Clone)]
+pub(crate) struct ActionContext {
+    /// The action's audit id.
+    pub(crate) audit_id: AuditId,
+    /// The time at which the action began.
+    pub(crate) since: Instant,
+    /// The longest time that the action may take.
+    pub(crate) allowed: Duration,
+}
+
+impl ActionContext {
+    /// Returns the time at which the action has to end.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.since + self.allowed
+    }
+
+    /// Returns the failure of a call for which the action has no time left.
+    pub(crate) fn out_of_time(&self, context: &FailureContext, now: Instant) -> Failure {
+        let used = now.saturating_duration_since(self.since);
+        let hit = LimitHit::new(LimitKind::WallTime, millis(self.allowed), millis(used))
+            .with_scope(DeadlineScope::Action);
+        Failure::resource_limit_exceeded(context, hit)
+    }
+}
+
+impl Call {
+    /// Records the call under this id, which no other call has. Its caller knows the id before the call begins.
+    #[must_use]
+    pub(crate) fn with_audit_id(mut self, audit_id: AuditId) -> Self {
+        self.audit_id = Some(audit_id);
+        self
+    }
+
+    /// Makes the call a part of an action. It ends within the action's time.
+    #[must_use]
+    pub(crate) fn with_action(mut self, action: ActionContext) -> Self {
+        self.action_context = Some(action);
+        self
+    }
+}
+
+/// The time of a call, including all its attempts and waits.
+#[derive(Clone, Copy)]
+pub(super) struct CallTime {
+    started: Instant,
+    allowed: Duration,
+    pub(super) deadline: Instant,
+    of: DeadlineScope,
+}
+
+impl CallTime {
+    /// Starts the time of a call that may take `allowed` from now on, but no longer than its action.
+    pub(super) fn begin(part_of: Option<&ActionContext>, allowed: Duration, now: Instant) -> Self {
+        match part_of {
+            Some(action) if action.deadline() < now + allowed => Self {
+                started: action.since,
+                allowed: action.allowed,
+                deadline: action.deadline(),
+                of: DeadlineScope::Action,
+            },
+            _ => Self { started: now, allowed, deadline: now + allowed, of: DeadlineScope::Call },
+        }
+    }
+
+    /// Returns the time of an attempt that begins now and may take at most `longest`.
+    pub(super) fn attempt(&self, longest: Duration, now: Instant) -> AttemptTime {
+        match now + longest < self.deadline {
+            true => AttemptTime {
+                deadline: now + longest,
+                allowed: longest,
+                since: now,
+                of: DeadlineScope::Attempt,
+            },
+            false => AttemptTime {
+                deadline: self.deadline,
+                allowed: self.allowed,
+                since: self.started,
+                of: self.of,
+            },
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

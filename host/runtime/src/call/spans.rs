@@ -11,7 +11,7 @@ use cofferdam_sandbox::AttemptEnd;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
-use super::chain::CallCandidate;
+use super::fallback::CallCandidate;
 
 /// The target of every span, and of nothing else.
 pub const TARGET: &str = "cofferdam::span";
@@ -189,7 +189,7 @@ mod tests {
     use cofferdam_core::failure::AuditId;
 
     #[test]
-    fn where_nobody_traces_a_span_allocates_nothing() {
+    fn an_untraced_span_allocates_nothing() {
         let audit_id = AuditId::mint();
         let verdict = Verdict { status: CallStatus::Failure, class: Some("network_error"), code: None };
         let spanned = || {

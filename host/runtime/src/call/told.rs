@@ -11,7 +11,7 @@ use cofferdam_sandbox::RateDelay;
 use tokio::sync::mpsc;
 
 use super::admit::AdmittedCall;
-use super::chain::CallCandidate;
+use super::fallback::CallCandidate;
 use super::kept::{self, Whole};
 use super::pipeline::CallState;
 use super::record::Record;
@@ -35,21 +35,21 @@ pub(super) fn put_on_record(
     candidate: &CallCandidate<'_>,
     plan: &RetryPlan,
     admitted: &AdmittedCall<'_>,
-    course: &CallState<'_>,
+    state: &CallState<'_>,
     record: &mut Record,
 ) -> Result<(), HostError> {
     let loaded = &admitted.loaded;
     if let Some(credentials) = &admitted.credentials {
-        record.redactor().knows(credentials.scanner());
+        record.redactor().add_scanner(credentials.scanner());
     }
     let bindings = admitted.credentials.iter().flat_map(|credentials| credentials.bindings()).collect();
     let actor = Arc::clone(record.on_record().actor());
-    let request = (candidate.index == 0).then(|| kept::request(call, &actor, &course.idempotency_key));
+    let request = (candidate.index == 0).then(|| kept::request(call, &actor, &state.idempotency_key));
     let facts = AdmittedFacts {
         version: candidate.connector.version(),
         bindings,
         limits: &admitted.limits,
-        key: &course.idempotency_key,
+        key: &state.idempotency_key,
         key_given: call.idempotency_key.is_some(),
         request,
     };
@@ -58,7 +58,7 @@ pub(super) fn put_on_record(
         hash: &loaded.hash,
         signer: loaded.signer.as_deref(),
         candidate: candidate.index,
-        repeat: admitted.context.repeat_rule().max(course.strictest),
+        repeat: admitted.context.repeat_rule().max(state.strictest),
         profile: plan.profile.name(),
     };
     record.admitted(step, facts)

@@ -2,15 +2,15 @@
 //! outcomes.
 
 pub(crate) mod actions;
-mod found;
+mod recorded_call;
 mod recover;
 mod replay;
 
 pub use actions::{
-    ActionPreview, ActionReport, ActionValue, CheckedAction, CheckedStep, DryCall, DryRun, DryStep,
-    ListedAction, NonIdempotentReason, Readiness, ReadyTarget, RepeatAdvice, RunRequest, StepReport,
+    ActionPreview, ActionReport, ActionResult, ActionValue, CheckedAction, CheckedStep, DryCall, DryRun,
+    DryStep, ListedAction, NonIdempotentReason, Readiness, ReadyTarget, RepeatAdvice, RunRequest, StepReport,
     StepStatus, StoredAction,
 };
 pub use recover::{IncompleteCall, SkipRequest};
-pub(crate) use recover::{incomplete, look, resume, skip};
+pub(crate) use recover::{incomplete, incomplete_call, resume, skip};
 pub(crate) use replay::replay;

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::found::{RecordedCall, find, unreadable, whole};
-use crate::call::{CallPipeline, Cancellation, ConnectorRef, Report};
+use super::recorded_call::{RecordedCall, find, read_call, unreadable};
+use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
 
 /// The longest reason that is stored, in characters.
 const REASON_CHARS: usize = 1000;
@@ -88,7 +88,7 @@ fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
 }
 
 impl IncompleteCall {
-    fn of(found: RecordedCall, pipeline: &CallPipeline) -> Self {
+    fn from_recorded(found: RecordedCall, pipeline: &CallPipeline) -> Self {
         let request =
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
         let is_action = is_action(&found.row.connector);
@@ -162,8 +162,8 @@ pub(crate) fn incomplete(pipeline: &CallPipeline) -> Result<Vec<IncompleteCall>,
         }
         // Ids sort by time.
         rows.sort_by(|a, b| a.audit_id.as_str().cmp(b.audit_id.as_str()));
-        let of = |found| IncompleteCall::of(found, pipeline);
-        rows.into_iter().map(|row| whole(reader, row).map(of)).collect::<Result<_, _>>()
+        let of = |found| IncompleteCall::from_recorded(found, pipeline);
+        rows.into_iter().map(|row| read_call(reader, row).map(of)).collect::<Result<_, _>>()
     };
     read(&mut *reader).map_err(unreadable)
 }
@@ -172,8 +172,11 @@ pub(crate) fn incomplete(pipeline: &CallPipeline) -> Result<Vec<IncompleteCall>,
 ///
 /// # Errors
 /// `audit_not_found`, `in_progress`, or `conflict`: it has an end, or it is decided.
-pub(crate) fn look(pipeline: &CallPipeline, audit_id: &AuditId) -> Result<IncompleteCall, HostError> {
-    undecided(find(&**pipeline.log(), audit_id)?).map(|found| IncompleteCall::of(found, pipeline))
+pub(crate) fn incomplete_call(
+    pipeline: &CallPipeline,
+    audit_id: &AuditId,
+) -> Result<IncompleteCall, HostError> {
+    undecided(find(&**pipeline.log(), audit_id)?).map(|found| IncompleteCall::from_recorded(found, pipeline))
 }
 
 fn undecided(found: RecordedCall) -> Result<RecordedCall, HostError> {
@@ -213,7 +216,7 @@ pub(crate) async fn resume<A: ResultFormat>(
     audit_id: &AuditId,
     actor: &Arc<str>,
     cancellation: Option<&Cancellation>,
-) -> (Result<A, Error>, Report) {
+) -> CallResult<A> {
     let call = async {
         let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
         let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
@@ -241,12 +244,12 @@ pub(crate) async fn resume<A: ResultFormat>(
                 Some(cancellation) => call.cancelled_by(cancellation),
                 None => call,
             };
-            let (outcome, report) = pipeline.run(call).await;
-            (outcome.map_err(still_undecided), report)
+            let CallResult { outcome, report } = pipeline.run(call).await;
+            CallResult { outcome: outcome.map_err(still_undecided), report }
         }
         Err(error) => {
             let report = Report::new(error.request_id().clone());
-            (Err(error.into()), report)
+            CallResult { outcome: Err(error.into()), report }
         }
     }
 }
@@ -351,5 +354,5 @@ pub(crate) async fn skip(
 }
 
 pub(super) fn gone(error: tokio::task::JoinError) -> HostError {
-    HostError::new(HostErrorKind::Internal, "The record could not be read.").with_source(error)
+    HostError::new(HostErrorKind::Internal, "The audit log could not be read.").with_source(error)
 }

@@ -5,7 +5,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_sandbox::ResultFormat;
 
-use super::found::{RecordedCall, find};
+use super::recorded_call::{RecordedCall, find};
 use crate::call::{CallPipeline, Recorded};
 
 /// Returns the outcome of a call as it was returned to its caller. Blocks.

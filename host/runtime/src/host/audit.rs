@@ -213,7 +213,7 @@ impl Audit {
             let flaw = Flaw::HomeState;
             outcome.findings.push(Finding { n, audit_id: None, seq: None, flaw, what, accepted: false, of });
         }
-        Ok(proof(outcome, &key))
+        Ok(verification_report(outcome, &key))
     }
 
     /// Records in a signed checkpoint that the operator accepts these findings, and continues from there.
@@ -247,7 +247,7 @@ impl Audit {
     pub(super) fn host_key(&self) -> Result<[u8; 32], HostError> {
         host_key::read(&self.home.join("host.key")).map_err(|error| match error {
             HostKeyError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
-                let message = "The record cannot be proved: host.key is missing, whose signature is to be checked.";
+                let message = "The audit log cannot be verified: host.key is missing, and it signed the log.";
                 HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(
                     "Put it back from a backup. Without it nothing is called, written or pruned: where it is lost, move \
                      audit.db, those beside it, audit.checkpoint and home.state away as evidence, and a new key is made.",
@@ -260,7 +260,7 @@ impl Audit {
 
 impl VerificationReport {
     /// Returns the report of an empty audit log: nothing was recorded yet.
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self {
             holds: true,
             from: 1,
@@ -281,7 +281,7 @@ impl VerificationReport {
 }
 
 /// Converts a verification outcome to a report with this key.
-pub(super) fn proof(outcome: Outcome, key: &NoteKey) -> VerificationReport {
+pub(super) fn verification_report(outcome: Outcome, key: &NoteKey) -> VerificationReport {
     let findings = outcome.findings;
     VerificationReport {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
@@ -315,7 +315,7 @@ fn unwritable(error: AuditError) -> HostError {
 }
 
 fn trouble(what: &str, error: AuditError) -> HostError {
-    let message = format!("The record cannot be {what}: {}.", error.says());
+    let message = format!("The audit log cannot be {what}: {}.", error.says());
     let kind = match error.trouble() {
         AuditTrouble::Tampered => HostErrorKind::AuditTampered,
         _ => HostErrorKind::AuditUnavailable,

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Failure, FailureContext, NetworkFault, UpstreamFault, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_egress::credentials::{CredentialError, IdentityChoice};
-use cofferdam_egress::egress::{EgressTimeouts, RequestDeparture, SendError, Unauthorized};
+use cofferdam_egress::credentials::{CredentialError, IdentitySelection};
+use cofferdam_egress::egress::{AuthorizationError, EgressTimeouts, SendError};
 use cofferdam_egress::vault::BindingName;
 use cofferdam_model::manifest::HostGrant;
 use cofferdam_model::package::Package;
@@ -18,10 +18,10 @@ use http_body_util::Empty;
 use serde::Serialize;
 
 use super::Host;
-use super::binding_view::BindingInspection;
+use super::bindings::BindingInspection;
 
 /// The time limit of each part of the exchange.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The result of a test of a binding that found no problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +91,7 @@ impl Host {
         let choice = BTreeMap::from([(name.service().to_owned(), name.identity().to_owned())]);
         let hash = format!("sha256:{}", entry.digest).into();
         let credentials =
-            self.pipeline.broker.for_call(manifest, &hash, IdentityChoice::of(&choice, None)).await;
+            self.pipeline.broker.for_call(manifest, &hash, IdentitySelection::new(&choice, None)).await;
         let credentials = credentials.map_err(|refused| not_given(context, refused))?;
         let (head, body) = Request::get(uri).body(Empty::<Bytes>::new()).map_err(internal)?.into_parts();
         let (authorization, bindings) = match &credentials {
@@ -102,10 +102,9 @@ impl Host {
                 (authorization.map_err(|why| unauthorized(context, why))?, attempt.bindings_for(&target))
             }
         };
-        let timeouts = EgressTimeouts::default().with_connect(PATIENCE).with_first_byte(PATIENCE);
+        let timeouts = EgressTimeouts::default().with_connect(TEST_TIMEOUT).with_first_byte(TEST_TIMEOUT);
         let request = Request::from_parts(head, body);
-        let sent =
-            client.send(request, &target, &timeouts, &authorization, RequestDeparture::default()).await;
+        let sent = client.send(request, &target, &timeouts, &authorization, None).await;
         let status = match sent {
             Ok(response) => response.status().as_u16(),
             Err(SendError::Refused(denial) | SendError::RefusedAnswer(denial)) => return Err(denied(denial)),
@@ -152,13 +151,14 @@ impl Host {
             same && host.port() == port && host.scheme().name() == scheme
         };
         let binding = self.binding(name)?;
-        let found = self.asking(name.kind(), name.service())?.into_iter().find(|(entry, package)| {
-            let grants = package.manifest().credentials().iter();
-            let mut grants =
-                grants.filter(|grant| grant.kind() == name.kind() && grant.service() == name.service());
-            binding.connectors.contains(&entry.name.to_string())
-                && grants.any(|grant| grant.hosts().iter().any(goes))
-        });
+        let found =
+            self.packages_requesting(name.kind(), name.service())?.into_iter().find(|(entry, package)| {
+                let grants = package.manifest().credentials().iter();
+                let mut grants =
+                    grants.filter(|grant| grant.kind() == name.kind() && grant.service() == name.service());
+                binding.connectors.contains(&entry.name.to_string())
+                    && grants.any(|grant| grant.hosts().iter().any(goes))
+            });
         found.ok_or_else(|| {
             let message = format!(
                 "No installed connector that may use {name} asks to have it sent to {}.",
@@ -179,11 +179,11 @@ fn not_given(context: &FailureContext, refused: CredentialError) -> Error {
     }
 }
 
-fn unauthorized(context: &FailureContext, why: Unauthorized) -> Error {
+fn unauthorized(context: &FailureContext, why: AuthorizationError) -> Error {
     match why {
-        Unauthorized::Binding(problem) => Failure::binding(context, &problem).into(),
-        Unauthorized::Denied(denial) => Failure::capability_denied(context, &denial).into(),
-        Unauthorized::Host(trouble) => {
+        AuthorizationError::Binding(problem) => Failure::binding(context, &problem).into(),
+        AuthorizationError::Denied(denial) => Failure::capability_denied(context, &denial).into(),
+        AuthorizationError::Host(trouble) => {
             HostError::new(trouble.kind, trouble.message).with_hint(trouble.hint).into()
         }
     }

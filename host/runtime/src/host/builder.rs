@@ -51,7 +51,7 @@ pub struct HostBuilder {
     keep_code: bool,
     resilience: ResilienceSettings,
     listeners: Vec<Arc<dyn Listener>>,
-    chance: Arc<dyn RandomSource>,
+    rng: Arc<dyn RandomSource>,
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
     log: Option<Arc<dyn AuditLog>>,
@@ -79,7 +79,7 @@ impl Default for HostBuilder {
             keep_code: true,
             resilience: ResilienceSettings::default(),
             listeners: Vec::new(),
-            chance: Arc::new(SystemRng),
+            rng: Arc::new(SystemRng),
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
             log: None,
@@ -190,8 +190,8 @@ impl HostBuilder {
 
     /// Draws the jitter of retry delays from `chance`.
     #[must_use]
-    pub fn chance(mut self, chance: Arc<dyn RandomSource>) -> Self {
-        self.chance = chance;
+    pub fn rng(mut self, chance: Arc<dyn RandomSource>) -> Self {
+        self.rng = chance;
         self
     }
 
@@ -353,7 +353,7 @@ impl HostBuilder {
         let log: Arc<dyn AuditLog> = match self.log {
             Some(log) => log,
             None => {
-                let message = "The record cannot be begun.";
+                let message = "The audit log cannot be created.";
                 let log = SqliteLog::new(
                     &home,
                     LogSettings {
@@ -391,17 +391,17 @@ impl HostBuilder {
         let queue = crate::call::waiting_calls(self.concurrency);
         let loader = PackageLoader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
         let audit = Audit::new(log, home.clone());
-        let shelf = ActionStore::new(home.join("actions"));
+        let action_store = ActionStore::new(home.join("actions"));
         let pipeline = CallPipeline::new(PipelineParts {
             loader,
             broker,
             settings: self.resilience,
             circuits: CircuitStore::new(home.join("circuits")),
-            chance: self.chance,
+            rng: self.rng,
             listener: fanout(self.listeners),
             recording,
             concurrency: self.concurrency,
         });
-        Ok(Host { pipeline: Arc::new(pipeline), vault, audit, shelf })
+        Ok(Host { pipeline: Arc::new(pipeline), vault, audit, action_store })
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::audit::{Audit, VerificationReport, unreadable};
 
 /// The number of entries that are read at once.
-const AT_ONCE: usize = 1_000;
+const EXPORT_BATCH: usize = 1_000;
 
 /// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -65,7 +65,7 @@ impl Audit {
         let mut is_part = false;
         let mut out = Some(out);
         'all: loop {
-            let entries = evidence.chain(verifier.n().saturating_add(1), AT_ONCE).map_err(unreadable)?;
+            let entries = evidence.chain(verifier.n().saturating_add(1), EXPORT_BATCH).map_err(unreadable)?;
             if entries.is_empty() {
                 break;
             }
@@ -108,7 +108,7 @@ impl Audit {
                         && signed.n < last
                     {
                         if signed.hash != kept.entry.hash {
-                            return Err(tampered("it is not the record that was signed for"));
+                            return Err(tampered("it is not the log that was signed"));
                         }
                         exporter.checkpoint(&note.note).map_err(unwritable)?;
                     }
@@ -145,11 +145,14 @@ pub fn verify_export(
             HostError::new(HostErrorKind::InputUnreadable, "The export cannot be read.").with_source(error)
         }
         ExportError::NoExport(why) => {
-            HostError::new(HostErrorKind::Validation, format!("This is no export of a record: {why}."))
+            HostError::new(HostErrorKind::Validation, format!("This is no export of an audit log: {why}."))
                 .with_hint("`cofferdam audit export FILE` makes one.")
         }
     })?;
-    Ok(VerificationReport { part: checked.part, ..super::audit::proof(checked.outcome, &checked.key) })
+    Ok(VerificationReport {
+        part: checked.part,
+        ..super::audit::verification_report(checked.outcome, &checked.key)
+    })
 }
 
 fn base_n(base: Option<&str>, key: &NoteKey) -> u64 {
@@ -163,7 +166,7 @@ fn time_of(entry: &StoredEntry) -> Option<Timestamp> {
 }
 
 fn tampered(what: &str) -> HostError {
-    let message = format!("The record does not hold together, and is not signed for: {what}.");
+    let message = format!("The audit log does not verify, and the export is not signed: {what}.");
     HostError::new(HostErrorKind::AuditTampered, message)
         .with_hint("`cofferdam audit verify` says all that is wrong.")
 }

@@ -6,10 +6,12 @@ use std::fmt;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule};
+use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::limits::{LimitRequest, Limits};
 use cofferdam_model::manifest::{CredentialGrant, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_model::registry::StoredPackage;
+use cofferdam_model::trust::KeyringFingerprint;
 use serde::Serialize;
 
 use super::Host;
@@ -306,5 +308,61 @@ fn view(package: &Package, operation: &OperationSignature) -> OperationView {
         repeat: package.manifest().repeat_rule(name),
         effect: package.manifest().effect(name),
         partial: operation.lists_errors(),
+    }
+}
+
+impl Host {
+    /// Returns the package of an installed connector, without its bytes, verified as by a call and not compiled. It
+    /// reads and hashes the file: not for a thread that runs guests.
+    ///
+    /// # Errors
+    /// It is not installed; or the failure of a call to it.
+    pub fn package(&self, connector: &ConnectorRef) -> Result<Package, Error> {
+        let context = FailureContext::new(AuditId::mint()).with_connector(connector.to_string(), None);
+        self.pipeline.loader.read_verified(&context, connector)
+    }
+}
+
+/// The installed packages, the keyring and the actions, as fingerprints of their files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstalledRevision {
+    pub(crate) ground: RevisionGround,
+    /// The fingerprints of the action files, ordered by file name.
+    pub actions: Vec<(String, FileFingerprint)>,
+}
+
+/// The state that every action depends on: the installed packages and the keyring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevisionGround {
+    index: Option<FileFingerprint>,
+    keyring: KeyringFingerprint,
+}
+
+impl RevisionGround {
+    /// True if any later change is sure to be detected.
+    pub fn is_stable(&self) -> bool {
+        self.index.is_none_or(|index| index.is_stable()) && self.keyring.is_stable()
+    }
+}
+
+impl Host {
+    /// Returns the current state, for a later comparison. It reads the metadata of every file: not for an
+    /// executor's threads.
+    pub fn installed_revision(&self) -> InstalledRevision {
+        InstalledRevision { ground: self.revision_ground(), actions: self.action_store.stamps() }
+    }
+
+    /// Returns the current state of the installed packages and the keyring, for a later comparison.
+    pub fn revision_ground(&self) -> RevisionGround {
+        let loader = &self.pipeline.loader;
+        RevisionGround { index: loader.registry.index_fingerprint(), keyring: loader.keyring.fingerprint() }
+    }
+
+    /// Returns the names of the actions, in order.
+    ///
+    /// # Errors
+    /// As [`actions`](Self::actions).
+    pub fn action_names(&self) -> Result<Vec<String>, HostError> {
+        self.action_store.names()
     }
 }

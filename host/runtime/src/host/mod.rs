@@ -1,20 +1,15 @@
 //! The public API: a builder, and a facade over all functions of a host.
 
+mod access_query;
 mod actions;
 mod audit;
 mod binding_test;
-mod binding_view;
 mod bindings;
 mod builder;
-mod circuits;
 mod export;
 mod inspection;
 mod install;
-mod installation;
-mod package;
 mod recovery;
-mod run_action;
-mod why;
 
 use std::sync::Arc;
 
@@ -29,22 +24,24 @@ use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
 use cofferdam_model::trust::KeyringFile;
 use serde_json::Value;
 
+pub use access_query::{AccessDecision, AccessQuery};
 pub use audit::unreadable;
 pub use audit::{Audit, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
-pub use binding_view::{BindingInspection, BindingVerdict, BindingView, STALE_AFTER_DAYS};
-pub use bindings::{CredentialConsumer, NewBinding};
+pub use bindings::{
+    BindingInspection, BindingVerdict, BindingView, CredentialConsumer, NewBinding, STALE_AFTER_DAYS,
+};
 pub use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
 pub use export::{ExportSummary, verify_export};
 pub use inspection::{
-    CredentialView, ImportView, LimitView, OperationView, PackageInspection, SignatureView,
+    CredentialView, ImportView, InstalledRevision, LimitView, OperationView, PackageInspection,
+    RevisionGround, SignatureView,
 };
 pub use install::{InstallOptions, Installed};
-pub use installation::{InstalledRevision, RevisionGround};
-pub use why::AccessQuery;
+pub use recovery::ReplayedCall;
 
-use crate::call::{Call, CallPipeline, ConnectorRef, Report};
+use crate::call::{Call, CallPipeline, CallResult, ConnectorRef};
 use crate::flow::actions::ActionStore;
 
 /// A host of connectors: cheap to clone, safe to share.
@@ -53,7 +50,7 @@ pub struct Host {
     pipeline: Arc<CallPipeline>,
     vault: Arc<dyn Vault>,
     audit: Audit,
-    shelf: ActionStore,
+    action_store: ActionStore,
 }
 
 impl Host {
@@ -71,20 +68,21 @@ impl Host {
     /// [`Error::Failure`] is the outcome of a call that ran, or was not allowed to run; [`Error::Host`] is the
     /// reason that a call was refused (unknown operation, arguments of the wrong type).
     pub async fn call(&self, connector: &ConnectorRef, op: &str, args: Value) -> Result<Value, Error> {
-        self.run(Call::new(connector.clone(), op, args)).await
+        self.run(Call::new(connector.clone(), op, args)).await.outcome
     }
 
-    /// Runs a call with its own limits and options.
-    ///
-    /// # Errors
-    /// As [`Host::call`].
-    pub async fn run(&self, call: Call) -> Result<Value, Error> {
-        self.pipeline.run(call).await.0
-    }
-
-    /// Runs a call as [`Host::run`] does, and returns a report: every attempt with its usage, every wait, and the
+    /// Runs a call with its own limits and options, and reports every attempt with its usage, every wait, and the
     /// candidate that returned the value.
-    pub async fn run_reported(&self, call: Call) -> (Result<Value, Error>, Report) {
+    ///
+    /// Dropping the future cancels the call, as in [`Host::call`].
+    pub async fn run(&self, call: Call) -> CallResult {
+        self.pipeline.run(call).await
+    }
+
+    /// Runs a call as [`Host::run`] does, and returns its value as compact JSON text. With arguments from
+    /// [`Call::from_text`], no [`Value`] is built on either side: use both for large arguments and results, and for
+    /// data that is only passed on.
+    pub async fn run_text(&self, call: Call) -> CallResult<String> {
         self.pipeline.run(call).await
     }
 
@@ -110,30 +108,6 @@ impl Host {
         self.pipeline.settings.profile_names()
     }
 
-    /// Calls an operation with arguments as JSON text, and returns its value as compact JSON text. It differs from
-    /// [`Host::call`] in that it builds no [`Value`] on either side: use it for large arguments and results, and
-    /// for data that is only passed on.
-    ///
-    /// # Errors
-    /// As [`Host::call`]; text that is not JSON, or that gives a field twice, is an argument that does not fit.
-    pub async fn call_text(&self, connector: &ConnectorRef, op: &str, args: &str) -> Result<String, Error> {
-        self.run_text(Call::from_text(connector.clone(), op, args)).await
-    }
-
-    /// Runs a call with its own limits and options, and returns its value as compact JSON text, whatever the form
-    /// of its arguments.
-    ///
-    /// # Errors
-    /// As [`Host::call_text`].
-    pub async fn run_text(&self, call: Call) -> Result<String, Error> {
-        self.pipeline.run(call).await.0
-    }
-
-    /// Runs a call as [`Host::run_text`] does, and returns a report of it.
-    pub async fn run_text_reported(&self, call: Call) -> (Result<String, Error>, Report) {
-        self.pipeline.run(call).await
-    }
-
     /// Checks that the binding can be used: it exists, and for a kind with tokens its issuer grants one. A valid
     /// token is not renewed.
     ///
@@ -155,9 +129,9 @@ impl Host {
     /// Many issuers replace a refresh token with every use. A renewal therefore continues when the call that began
     /// it is over, cancelled or dropped. If it ended between the issuer's response and the write to the vault, the
     /// binding would be lost. The host remains usable while and after this is awaited.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         cofferdam_core::failpoint::pass("settle");
-        self.pipeline.broker.settle().await;
+        self.pipeline.broker.flush().await;
         // The writer keeps trying without a waiter, and has logged the entries that it could not write.
         self.pipeline.recording.flushed().await;
     }

@@ -5,10 +5,7 @@
 //! guest nor a caller can create an unlimited number of labels (`names.rs`). `docs/guides/telemetry.md` lists every
 //! metric.
 
-mod flights;
-mod labels;
+mod families;
 mod listener;
-mod meters;
-mod names;
 
 pub use listener::Metrics;

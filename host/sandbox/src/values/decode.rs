@@ -6,12 +6,11 @@ use std::io;
 use cofferdam_core::limits;
 use cofferdam_core::secret::{Scanner, SecretMatch};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::image::{AbiImage, MalformedImage};
+use super::abi_buffer::{AbiBuffer, MalformedBuffer};
 use super::layout::{AbiLayout, LayoutKind, OperationLayout};
-use super::size;
-use super::written::SerializedValue;
+use super::serialize::SerializedValue;
 
 /// The result of an operation.
 #[derive(Debug, PartialEq)]
@@ -35,14 +34,14 @@ pub enum DecodeError {
     TooLong(u64),
 }
 
-impl From<MalformedImage> for DecodeError {
-    fn from(MalformedImage: MalformedImage) -> Self {
+impl From<MalformedBuffer> for DecodeError {
+    fn from(MalformedBuffer: MalformedBuffer) -> Self {
         Self::Malformed
     }
 }
 
 /// Decodes the result of a call from the image that lies at `base`, within `room` bytes of the host's memory.
-pub(super) fn returned<A: ResultFormat>(
+pub(super) fn decode_result<A: ResultFormat>(
     layout: &OperationLayout,
     image: &[u8],
     base: u32,
@@ -50,8 +49,8 @@ pub(super) fn returned<A: ResultFormat>(
 ) -> Result<DecodedResult<A>, DecodeError> {
     let result = &layout.result;
     let LayoutKind::Result(ok, err) = &result.kind else { return Err(DecodeError::Malformed) };
-    let image = AbiImage::new(image, base);
-    let payload = |layout| ResultPayload { layout, at: result.payload as usize, image, room };
+    let image = AbiBuffer::new(image, base);
+    let payload = |layout| ResultPayload { layout, at: result.payload as usize, buffer: image, room };
     match image.get(0)? {
         [0] => Ok(DecodedResult::Value(A::read(payload(ok.as_deref()))?)),
         [1] => Ok(DecodedResult::Failure(payload(err.as_deref()).value()?)),
@@ -80,7 +79,7 @@ pub trait ResultFormat: Sized + Send {
 impl ResultFormat for Value {
     fn read(payload: ResultPayload<'_>) -> Result<Self, DecodeError> {
         let value = payload.value()?;
-        match size::over(&value, limits::PAYLOAD_BYTES as u64) {
+        match over(&value, limits::PAYLOAD_BYTES as u64) {
             None => Ok(value),
             Some(size) => Err(DecodeError::TooLong(size)),
         }
@@ -137,7 +136,7 @@ impl ResultFormat for String {
 pub struct ResultPayload<'i> {
     layout: Option<&'i AbiLayout>,
     at: usize,
-    image: AbiImage<'i>,
+    buffer: AbiBuffer<'i>,
     room: &'i Cell<usize>,
 }
 
@@ -161,7 +160,7 @@ impl ResultPayload<'_> {
     fn text(self) -> Result<String, DecodeError> {
         let most = (self.room.get() / 3).min(limits::PAYLOAD_BYTES);
         let mut text = BoundedWriter { text: Vec::new(), most, over: false };
-        text.text.reserve(self.image.len().min(most));
+        text.text.reserve(self.buffer.len().min(most));
         let written = self.write(&Cell::new(Some(usize::MAX)), &mut serde_json::Serializer::new(&mut text));
         self.room.set(self.room.get().saturating_sub(text.text.capacity()));
         match written {
@@ -173,7 +172,7 @@ impl ResultPayload<'_> {
     }
 
     fn write<S: serde::Serializer>(self, budget: &Cell<Option<usize>>, to: S) -> Result<S::Ok, ()> {
-        let written = SerializedValue { layout: self.layout, at: self.at, image: self.image, budget };
+        let written = SerializedValue { layout: self.layout, at: self.at, buffer: self.buffer, budget };
         written.serialize(to).map_err(drop)
     }
 }
@@ -201,5 +200,104 @@ impl io::Write for BoundedWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Returns the length of the compact text of `value`, if it is more than `limit`. Writing the text to count
+/// it costs as much as sending it, so cheap upper bounds come first.
+pub(super) fn over(value: &Value, limit: u64) -> Option<u64> {
+    let fits = |text| at_most(value, &mut limit.clone(), text);
+    if fits(all_escaped) || fits(escaped) {
+        return None;
+    }
+    Some(exact(value)).filter(|size| *size > limit)
+}
+
+/// Returns the length of the text of an object, if it is more than `limit`.
+pub(super) fn fields_over(fields: &Map<String, Value>, limit: u64) -> Option<u64> {
+    let fits = |text| fields_at_most(fields, &mut limit.clone(), text);
+    if fits(all_escaped) || fits(escaped) {
+        return None;
+    }
+    Some(exact(fields)).filter(|size| *size > limit)
+}
+
+/// Subtracts at least the length of the text from `left`; returns false if `left` may not suffice.
+fn at_most(value: &Value, left: &mut u64, text: fn(&str) -> u64) -> bool {
+    let mut take = |bytes: u64| left.checked_sub(bytes).map(|rest| *left = rest).is_some();
+    match value {
+        Value::Null | Value::Bool(_) => take(6),
+        // The longest of an integer and a float: 24 bytes, and a comma.
+        Value::Number(_) => take(25),
+        Value::String(string) => take(text(string)),
+        Value::Array(items) => take(3) && items.iter().all(|item| at_most(item, left, text)),
+        Value::Object(fields) => fields_at_most(fields, left, text),
+    }
+}
+
+fn fields_at_most(fields: &Map<String, Value>, left: &mut u64, text: fn(&str) -> u64) -> bool {
+    let mut take = |bytes: u64| left.checked_sub(bytes).map(|rest| *left = rest).is_some();
+    take(3)
+        && fields.iter().all(|(key, value)| match left.checked_sub(text(key)) {
+            Some(rest) => {
+                *left = rest;
+                at_most(value, left, text)
+            }
+            None => false,
+        })
+}
+
+/// Returns the length in quotes, with a comma or a colon, and every byte escaped.
+fn all_escaped(text: &str) -> u64 {
+    6 * text.len() as u64 + 3
+}
+
+/// Returns the length with only those bytes escaped that need it.
+fn escaped(text: &str) -> u64 {
+    let escaped = text.bytes().filter(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\').count();
+    text.len() as u64 + 5 * escaped as u64 + 3
+}
+
+fn exact(value: &impl Serialize) -> u64 {
+    struct SizeCount(u64);
+    impl std::io::Write for SizeCount {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len() as u64);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = SizeCount(0);
+    // Writing a `Value` to a writer that never fails cannot fail.
+    drop(serde_json::to_writer(&mut count, value));
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn size_limits_are_exact() {
+        let values = [
+            json!(null),
+            json!([true, false, -1.5e-300, u64::MAX, i64::MIN]),
+            json!({"a": "\u{1}\u{1f}\"\\\n🦀", "b\n": {"c": []}}),
+            json!(["x".repeat(100), {}]),
+        ];
+        for value in values {
+            let size = serde_json::to_string(&value).unwrap().len() as u64;
+            assert_eq!(over(&value, size), None, "{value}");
+            assert_eq!(over(&value, size - 1), Some(size), "{value}");
+            for text in [all_escaped, escaped] {
+                assert!(!at_most(&value, &mut (size - 1), text), "{value}");
+            }
+        }
     }
 }

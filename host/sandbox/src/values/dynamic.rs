@@ -1,4 +1,4 @@
-//! Images to wasmtime's dynamic values and back, for operations that are called without the bridge.
+//! Images to wasmtime's dynamic values and back, for operations that are called without the adapter.
 //!
 //! Each value is one enum. That is cheap for a few values, since no wrapper is instantiated, and expensive
 //! for lists: each element costs 32 bytes, and each field of a record a name.
@@ -9,7 +9,7 @@ use cofferdam_core::limits;
 use cofferdam_model::package::WitName;
 use wasmtime::component::Val;
 
-use super::image::{AbiImage, ImageRefusal, ImageWriter, MalformedImage};
+use super::abi_buffer::{AbiBuffer, AbiBufferError, AbiBufferWriter, MalformedBuffer};
 use super::layout::{AbiLayout, LayoutKind, OperationLayout, discriminant};
 
 /// The reason why a dynamic value does not become an image.
@@ -21,8 +21,8 @@ pub(super) enum EncodeError {
     TooLong,
 }
 
-impl From<ImageRefusal> for EncodeError {
-    fn from(_: ImageRefusal) -> Self {
+impl From<AbiBufferError> for EncodeError {
+    fn from(_: AbiBufferError) -> Self {
         Self::TooLong
     }
 }
@@ -31,31 +31,34 @@ impl From<ImageRefusal> for EncodeError {
 ///
 /// If arguments with lists also go this way, types chosen by the connector could turn a few kilobytes of JSON
 /// into gigabytes of dynamic values; values beyond a budget are refused.
-pub(super) fn parameters(layout: &OperationLayout, image: AbiImage<'_>) -> Result<Vec<Val>, MalformedImage> {
-    let LayoutKind::Record(parts) = &layout.params.kind else { return Err(MalformedImage) };
+pub(super) fn parameters(
+    layout: &OperationLayout,
+    image: AbiBuffer<'_>,
+) -> Result<Vec<Val>, MalformedBuffer> {
+    let LayoutKind::Record(parts) = &layout.params.kind else { return Err(MalformedBuffer) };
     let at = layout.params_at();
     let left = Cell::new(limits::RESULT_BYTES);
-    let budgeted = BudgetedValue { image, left: &left };
+    let budgeted = BudgetedValue { buffer: image, left: &left };
     parts.iter().map(|part| read(&part.layout, budgeted, at + part.offset as usize)).collect()
 }
 
 /// An image, and the remaining budget for dynamic values, in bytes.
 #[derive(Clone, Copy)]
 struct BudgetedValue<'i> {
-    image: AbiImage<'i>,
+    buffer: AbiBuffer<'i>,
     left: &'i Cell<usize>,
 }
 
 impl BudgetedValue<'_> {
-    fn take(self, bytes: usize) -> Result<(), MalformedImage> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or(MalformedImage)?);
+    fn take(self, bytes: usize) -> Result<(), MalformedBuffer> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(MalformedBuffer)?);
         Ok(())
     }
 }
 
 /// Returns the dynamic value at `at`.
-fn read(layout: &AbiLayout, from: BudgetedValue<'_>, at: usize) -> Result<Val, MalformedImage> {
-    let image = from.image;
+fn read(layout: &AbiLayout, from: BudgetedValue<'_>, at: usize) -> Result<Val, MalformedBuffer> {
+    let image = from.buffer;
     from.take(size_of::<Val>())?;
     let payload = at + layout.payload as usize;
     let side =
@@ -72,7 +75,7 @@ fn read(layout: &AbiLayout, from: BudgetedValue<'_>, at: usize) -> Result<Val, M
         LayoutKind::Unsigned(_) => Val::U64(u64::from_le_bytes(image.get(at)?)),
         LayoutKind::Float(32) => Val::Float32(f32::from_le_bytes(image.get(at)?)),
         LayoutKind::Float(_) => Val::Float64(f64::from_le_bytes(image.get(at)?)),
-        LayoutKind::Char => Val::Char(char::from_u32(image.sized(at, 4)?).ok_or(MalformedImage)?),
+        LayoutKind::Char => Val::Char(char::from_u32(image.sized(at, 4)?).ok_or(MalformedBuffer)?),
         LayoutKind::String => Val::String(image.text(at)?.to_owned()),
         LayoutKind::Bytes => {
             let bytes = image.bytes(at)?;
@@ -109,12 +112,12 @@ fn read(layout: &AbiLayout, from: BudgetedValue<'_>, at: usize) -> Result<Val, M
         },
         LayoutKind::Variant(cases) => {
             let case = image.sized(at, discriminant(cases.len()))?;
-            let case = cases.get(case as usize).ok_or(MalformedImage)?;
+            let case = cases.get(case as usize).ok_or(MalformedBuffer)?;
             Val::Variant(case.name.wit().to_owned(), side(case.payload.as_ref())?)
         }
         LayoutKind::Enum(names) => {
             let case = image.sized(at, layout.size)?;
-            Val::Enum(names.get(case as usize).ok_or(MalformedImage)?.wit().to_owned())
+            Val::Enum(names.get(case as usize).ok_or(MalformedBuffer)?.wit().to_owned())
         }
         LayoutKind::Flags(names) => {
             let bits = image.sized(at, layout.size)?;
@@ -145,13 +148,13 @@ pub(super) fn host_bytes(value: &Val) -> usize {
 
 /// Returns the image of a result.
 pub(super) fn result(layout: &OperationLayout, value: &Val, base: u32) -> Result<Vec<u8>, EncodeError> {
-    let mut writer = ImageWriter::new(base);
+    let mut writer = AbiBufferWriter::new(base);
     let at = writer.reserve(layout.result.size as usize, layout.result.align)?;
     write(&layout.result, value, &mut writer, at)?;
     Ok(writer.finish())
 }
 
-fn write(layout: &AbiLayout, value: &Val, to: &mut ImageWriter, at: usize) -> Result<(), EncodeError> {
+fn write(layout: &AbiLayout, value: &Val, to: &mut AbiBufferWriter, at: usize) -> Result<(), EncodeError> {
     let payload = at + layout.payload as usize;
     match (&layout.kind, value) {
         (LayoutKind::Bool, Val::Bool(value)) => to.put(at, [u8::from(*value)]),
@@ -232,7 +235,7 @@ fn write(layout: &AbiLayout, value: &Val, to: &mut ImageWriter, at: usize) -> Re
 fn write_payload(
     layout: Option<&AbiLayout>,
     value: Option<&Val>,
-    to: &mut ImageWriter,
+    to: &mut AbiBufferWriter,
     at: usize,
 ) -> Result<(), EncodeError> {
     match (layout, value) {

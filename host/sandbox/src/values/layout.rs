@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use cofferdam_model::package::{OperationSignature, ShapeField, ValueShape, WitName, failure_shape};
 
+use super::abi_buffer::{AbiBuffer, MalformedBuffer};
+
 /// The maximum of flat parameters; with more, the parameters lie in memory.
 const MAX_FLAT: u32 = 16;
 
@@ -207,13 +209,13 @@ impl LayoutTable {
     /// The layouts of a function with these parameters, whose result is `result<result, failure>`.
     pub(crate) fn function(&mut self, params: &[ShapeField], result: Option<&ValueShape>) -> OperationLayout {
         let params = self.record(params);
-        let ok = result.map(|ok| Arc::new(self.of(ok)));
-        let failure = self.of(failure_shape());
+        let ok = result.map(|ok| Arc::new(self.layout_of(ok)));
+        let failure = self.layout_of(failure_shape());
         let result = self.result(ok, Some(Arc::new(failure)));
         OperationLayout { params, result }
     }
 
-    pub(super) fn of(&mut self, shape: &ValueShape) -> AbiLayout {
+    pub(super) fn layout_of(&mut self, shape: &ValueShape) -> AbiLayout {
         let Some(key) = shape.key() else { return leaf(shape) };
         if let Some(layout) = self.known.get(&key) {
             return layout.clone();
@@ -225,20 +227,22 @@ impl LayoutTable {
 
     fn compound(&mut self, shape: &ValueShape) -> AbiLayout {
         match shape {
-            ValueShape::List(item) => AbiLayout::new(8, 4, 2, LayoutKind::List(Arc::new(self.of(item)))),
+            ValueShape::List(item) => {
+                AbiLayout::new(8, 4, 2, LayoutKind::List(Arc::new(self.layout_of(item))))
+            }
             ValueShape::Tuple(items) => {
                 let mut place = LayoutPosition::default();
-                let items: Arc<[_]> = items.iter().map(|item| place.add(self.of(item))).collect();
+                let items: Arc<[_]> = items.iter().map(|item| place.add(self.layout_of(item))).collect();
                 place.end(LayoutKind::Tuple(items))
             }
             ValueShape::Record(fields) => self.record(fields),
             ValueShape::Option(item) => {
-                let item = self.of(item);
+                let item = self.layout_of(item);
                 cases(2, [(item.size, item.align, item.flat)], LayoutKind::Option(Arc::new(item)))
             }
             ValueShape::Result(ok, err) => {
-                let ok = ok.as_ref().map(|ok| Arc::new(self.of(ok)));
-                let err = err.as_ref().map(|err| Arc::new(self.of(err)));
+                let ok = ok.as_ref().map(|ok| Arc::new(self.layout_of(ok)));
+                let err = err.as_ref().map(|err| Arc::new(self.layout_of(err)));
                 self.result(ok, err)
             }
             ValueShape::Variant(all) => {
@@ -246,7 +250,7 @@ impl LayoutTable {
                     .iter()
                     .map(|case| LayoutCase {
                         name: case.name.clone(),
-                        payload: case.payload.as_ref().map(|payload| self.of(payload)),
+                        payload: case.payload.as_ref().map(|payload| self.layout_of(payload)),
                     })
                     .collect();
                 let payloads: Vec<_> = all
@@ -265,7 +269,7 @@ impl LayoutTable {
         let parts: Arc<[LayoutPart]> = fields
             .iter()
             .map(|field| {
-                let (offset, layout) = place.add(self.of(&field.shape));
+                let (offset, layout) = place.add(self.layout_of(&field.shape));
                 LayoutPart { name: field.name.clone(), offset, layout }
             })
             .collect();
@@ -338,4 +342,78 @@ fn leaf(shape: &ValueShape) -> AbiLayout {
         _ => return AbiLayout::new(8, 4, 2, LayoutKind::String),
     };
     AbiLayout::new(size, size.max(1), flat, kind)
+}
+
+/// Appends the flat values of the value at `at`.
+pub(super) fn flatten(
+    layout: &AbiLayout,
+    image: AbiBuffer<'_>,
+    at: usize,
+    out: &mut Vec<u64>,
+) -> Result<(), MalformedBuffer> {
+    match &layout.kind {
+        LayoutKind::Signed(8) => {
+            out.push(i32::from(i8::from_le_bytes(image.get(at)?)).cast_unsigned().into())
+        }
+        LayoutKind::Signed(16) => {
+            out.push(i32::from(i16::from_le_bytes(image.get(at)?)).cast_unsigned().into())
+        }
+        LayoutKind::Signed(64) | LayoutKind::Unsigned(64) | LayoutKind::Float(64) => {
+            out.push(u64::from_le_bytes(image.get(at)?))
+        }
+        LayoutKind::Bool
+        | LayoutKind::Signed(_)
+        | LayoutKind::Unsigned(_)
+        | LayoutKind::Float(_)
+        | LayoutKind::Char
+        | LayoutKind::Enum(_) => {
+            out.push(image.sized(at, layout.size)?.into());
+        }
+        LayoutKind::Flags(names) if names.is_empty() => {}
+        LayoutKind::Flags(_) => out.push(image.sized(at, layout.size)?.into()),
+        LayoutKind::String | LayoutKind::Bytes | LayoutKind::List(_) => {
+            out.push(image.sized(at, 4)?.into());
+            out.push(image.sized(at + 4, 4)?.into());
+        }
+        LayoutKind::Tuple(items) => {
+            for (offset, item) in items.iter() {
+                flatten(item, image, at + *offset as usize, out)?;
+            }
+        }
+        LayoutKind::Record(parts) => {
+            for part in parts.iter() {
+                flatten(&part.layout, image, at + part.offset as usize, out)?;
+            }
+        }
+        LayoutKind::Option(item) => {
+            flatten_case(layout, 1, |case| (case == 1).then_some(&**item), image, at, out)?
+        }
+        LayoutKind::Result(ok, err) => {
+            let side = |case| if case == 0 { ok.as_deref() } else { err.as_deref() };
+            flatten_case(layout, 1, side, image, at, out)?;
+        }
+        LayoutKind::Variant(cases) => {
+            let payload = |case: u32| cases.get(case as usize).and_then(|case| case.payload.as_ref());
+            flatten_case(layout, discriminant(cases.len()), payload, image, at, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn flatten_case<'l>(
+    layout: &AbiLayout,
+    head: u32,
+    payload: impl FnOnce(u32) -> Option<&'l AbiLayout>,
+    image: AbiBuffer<'_>,
+    at: usize,
+    out: &mut Vec<u64>,
+) -> Result<(), MalformedBuffer> {
+    let end = out.len() + layout.flat as usize;
+    let case = image.sized(at, head)?;
+    out.push(case.into());
+    if let Some(payload) = payload(case) {
+        flatten(payload, image, at + layout.payload as usize, out)?;
+    }
+    out.resize(end, 0);
+    Ok(())
 }

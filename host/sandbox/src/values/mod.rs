@@ -6,23 +6,17 @@
 //! `list<u8>` base64 text, 64-bit integers numbers that are accepted as strings too, NaN and the infinities
 //! strings, characters strings of one character. Names are snake_case.
 
-mod argument_error;
+mod abi_buffer;
 mod decode;
+mod deserialize;
 mod dynamic;
 mod encode;
-mod flat;
-mod image;
 mod layout;
-mod objects;
-mod scalars;
-mod size;
-mod slots;
-mod visit;
-mod written;
+mod serialize;
 
-pub(crate) use argument_error::ArgumentError;
 pub use decode::ResultFormat;
 pub(crate) use decode::{DecodeError, DecodedResult};
+pub(crate) use encode::ArgumentError;
 pub use encode::EncodedArguments;
 pub(crate) use layout::{CoreSignature, FlatType, LayoutTable, OperationLayout};
 
@@ -31,7 +25,7 @@ use std::cell::Cell;
 use cofferdam_model::package::{ShapeField, ValueShape, WitName};
 use wasmtime::component::Val;
 
-use super::bridge::BASE;
+use super::adapter::BASE;
 
 impl OperationLayout {
     /// Checks the arguments object against the types of the parameters and returns its image.
@@ -46,23 +40,23 @@ impl OperationLayout {
 
     /// Decodes the result of a call with `args` from its image, within `room` bytes of the host's memory; the
     /// rest stays in `room`.
-    pub(crate) fn returned<A: ResultFormat>(
+    pub(crate) fn decode_result<A: ResultFormat>(
         &self,
         args: &EncodedArguments,
         image: &[u8],
         room: &Cell<usize>,
     ) -> Result<DecodedResult<A>, DecodeError> {
-        decode::returned(self, image, args.end(), room)
+        decode::decode_result(self, image, args.end(), room)
     }
 
     /// Returns the arguments as dynamic values.
     pub(crate) fn parameters(&self, args: &EncodedArguments) -> Result<Vec<Val>, DecodeError> {
-        Ok(dynamic::parameters(self, image::AbiImage::new(&args.image, BASE))?)
+        Ok(dynamic::parameters(self, abi_buffer::AbiBuffer::new(&args.abi_buffer, BASE))?)
     }
 
     /// Decodes the result of a call from a dynamic value, within `room` bytes of the host's memory; the rest
     /// stays in `room`.
-    pub(crate) fn returned_dynamic<A: ResultFormat>(
+    pub(crate) fn decode_dynamic<A: ResultFormat>(
         &self,
         result: &Val,
         room: &Cell<usize>,
@@ -75,19 +69,19 @@ impl OperationLayout {
             dynamic::EncodeError::Malformed => DecodeError::Malformed,
             dynamic::EncodeError::TooLong => DecodeError::TooLarge,
         })?;
-        decode::returned(self, &image, BASE, room)
+        decode::decode_result(self, &image, BASE, room)
     }
 }
 
 impl EncodedArguments {
     /// The image.
-    pub(crate) fn image(&self) -> &[u8] {
-        &self.image
+    pub(crate) fn abi_buffer(&self) -> &[u8] {
+        &self.abi_buffer
     }
 
     /// The address after the image, where that of the result begins.
     fn end(&self) -> u32 {
-        let end = u32::try_from(self.image.len()).unwrap_or(u32::MAX).saturating_add(BASE);
+        let end = u32::try_from(self.abi_buffer.len()).unwrap_or(u32::MAX).saturating_add(BASE);
         end.checked_next_multiple_of(8).unwrap_or(u32::MAX)
     }
 }
@@ -105,16 +99,16 @@ pub fn literal_fits(shape: &ValueShape, value: &serde_json::Value) -> Result<(),
 
 /// Returns the length of a value's compact JSON text, in bytes, if it is more than `limit`.
 pub fn json_size_over(value: &serde_json::Value, limit: u64) -> Option<u64> {
-    size::over(value, limit)
+    decode::over(value, limit)
 }
 
 /// Returns the length of the JSON text of an object that is not a value yet, if it is more than `limit`.
 pub fn json_fields_over(fields: &serde_json::Map<String, serde_json::Value>, limit: u64) -> Option<u64> {
-    size::fields_over(fields, limit)
+    decode::fields_over(fields, limit)
 }
 
 #[cfg(test)]
-mod arbitrary;
+mod arbitrary_tests;
 #[cfg(test)]
 pub(super) mod tests;
 #[cfg(test)]

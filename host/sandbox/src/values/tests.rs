@@ -42,7 +42,7 @@ pub(super) fn round_trip(shape: &ValueShape, value: &Value) -> Result<Value, Arg
     let (layout, arguments) = arguments(shape, value);
     let value = layout.parameters(&arguments?).unwrap().pop().unwrap();
     let room = std::cell::Cell::new(usize::MAX);
-    match layout.returned_dynamic(&Val::Result(Ok(Some(Box::new(value)))), &room).unwrap() {
+    match layout.decode_dynamic(&Val::Result(Ok(Some(Box::new(value)))), &room).unwrap() {
         DecodedResult::Value(value) => Ok(value),
         DecodedResult::Failure(failure) => panic!("{failure}"),
     }
@@ -56,7 +56,7 @@ fn refused(shape: ValueShape, value: Value) -> String {
 }
 
 #[test]
-fn errors_name_the_path_and_what_is_expected() {
+fn errors_name_the_path_and_the_expected_type() {
     let block = ValueShape::Record([field("kind", ValueShape::Enum(names(&["plain-text", "image"])))].into());
     let message = ValueShape::Record([field("blocks", ValueShape::List(Arc::new(block)))].into());
     let value = json!({"blocks": [{"kind": "image"}, {"kind": "image"}, {"kind": "video"}]});
@@ -70,7 +70,7 @@ fn errors_name_the_path_and_what_is_expected() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused_and_never_rounded() {
+fn unfitting_numbers_are_refused_not_rounded() {
     for (shape, value) in [
         (ValueShape::Unsigned(8), json!(256)),
         (ValueShape::Unsigned(8), json!(-1)),
@@ -93,7 +93,7 @@ fn numbers_that_do_not_fit_are_refused_and_never_rounded() {
 }
 
 #[test]
-fn both_spellings_of_none_are_told_apart() {
+fn both_spellings_of_none_are_distinguished() {
     let nested = option(option(ValueShape::String));
     for value in [json!(null), json!({"some": null}), json!({"some": "x"})] {
         assert_eq!(round(&nested, &value), value);
@@ -184,12 +184,12 @@ pub(crate) fn typed() -> impl Strategy<Value = (ValueShape, Value)> {
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out((shape, value) in typed()) {
+    fn values_round_trip((shape, value) in typed()) {
         prop_assert_eq!(round(&shape, &value), value);
     }
 
     #[test]
-    fn arbitrary_json_is_refused_or_taken_but_never_a_panic((shape, _) in typed(), (_, value) in typed()) {
+    fn arbitrary_json_never_panics((shape, _) in typed(), (_, value) in typed()) {
         drop(arguments(&shape, &value));
     }
 }

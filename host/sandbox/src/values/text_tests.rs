@@ -19,7 +19,7 @@ fn layout(shape: &ValueShape) -> OperationLayout {
 
 fn image_of(layout: &OperationLayout, text: &str) -> Result<Vec<u8>, String> {
     let arguments = layout.arguments_from_text(text).map_err(|error| error.to_string())?;
-    Ok(arguments.image().to_vec())
+    Ok(arguments.abi_buffer().to_vec())
 }
 
 /// Parses text like callers that parse the text themselves.
@@ -35,7 +35,7 @@ fn refused(shape: &ValueShape, it: &str) -> String {
 fn given_back<A: ResultFormat>(layout: &OperationLayout, args: &Value) -> Result<A, DecodeError> {
     let value = layout.parameters(&layout.arguments(args).unwrap()).unwrap().pop().unwrap();
     let result = wasmtime::component::Val::Result(Ok(Some(Box::new(value))));
-    match layout.returned_dynamic(&result, &Cell::new(usize::MAX))? {
+    match layout.decode_dynamic(&result, &Cell::new(usize::MAX))? {
         DecodedResult::Value(value) => Ok(value),
         DecodedResult::Failure(failure) => panic!("{failure}"),
     }
@@ -43,31 +43,31 @@ fn given_back<A: ResultFormat>(layout: &OperationLayout, args: &Value) -> Result
 
 proptest! {
     #[test]
-    fn text_in_is_the_value_in((shape, value) in typed()) {
+    fn text_arguments_equal_value_arguments((shape, value) in typed()) {
         let (layout, args) = (layout(&shape), json!({ "it": value }));
         for text in [args.to_string(), format!("\n{args:#}\t ")] {
-            let by_value = layout.arguments(&read(&text)).unwrap().image().to_vec();
+            let by_value = layout.arguments(&read(&text)).unwrap().abi_buffer().to_vec();
             prop_assert_eq!(image_of(&layout, &text), Ok(by_value));
         }
     }
 
     #[test]
-    fn text_out_is_the_value_out((shape, value) in typed()) {
+    fn text_output_equals_value_output((shape, value) in typed()) {
         let (layout, args) = (layout(&shape), json!({ "it": value }));
         let text = given_back::<String>(&layout, &args).unwrap();
         prop_assert_eq!(text, given_back::<Value>(&layout, &args).unwrap().to_string());
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_in_the_same_words((shape, _) in typed(), (_, value) in typed()) {
+    fn text_and_values_are_refused_alike((shape, _) in typed(), (_, value) in typed()) {
         let (layout, text) = (layout(&shape), json!({ "it": value }).to_string());
         let by_value = layout.arguments(&read(&text)).map_err(|error| error.to_string());
-        let by_value = by_value.map(|arguments| arguments.image().to_vec());
+        let by_value = by_value.map(|arguments| arguments.abi_buffer().to_vec());
         prop_assert_eq!(image_of(&layout, &text), by_value);
     }
 
     #[test]
-    fn text_that_is_cut_short_or_goes_on_is_refused((shape, value) in typed()) {
+    fn truncated_or_trailing_text_is_refused((shape, value) in typed()) {
         let (layout, text) = (layout(&shape), json!({ "it": value }).to_string());
         for (end, _) in text.char_indices() {
             let error = image_of(&layout, &text[..end]).unwrap_err();
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn an_image_of_anything_is_read_in_the_same_way(
+    fn any_buffer_decodes_alike_as_text_and_value(
         (shape, _) in typed(),
         mut image in prop::collection::vec(prop_oneof![2 => 0_u8..16, 1 => any::<u8>()], 0..96),
     ) {
@@ -89,8 +89,8 @@ proptest! {
             *case = 0;
         }
         let room = || Cell::new(usize::MAX);
-        let text = decode::returned::<String>(&layout, &image, 0, &room());
-        match (text, decode::returned::<Value>(&layout, &image, 0, &room())) {
+        let text = decode::decode_result::<String>(&layout, &image, 0, &room());
+        match (text, decode::decode_result::<Value>(&layout, &image, 0, &room())) {
             (Ok(DecodedResult::Value(text)), Ok(DecodedResult::Value(value))) => prop_assert_eq!(text, value.to_string()),
             (Err(DecodeError::Malformed), Err(DecodeError::Malformed)) => {}
             // Each has its own limit, and may hit it first.
@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn a_field_that_is_given_twice_is_refused() {
+fn a_duplicate_field_is_refused() {
     let shape =
         ValueShape::Record([field("a", option(ValueShape::Bool)), field("b", ValueShape::Bool)].into());
     assert_eq!(refused(&shape, r#"{"a":null,"b":true,"a":true}"#), "args.it.a: given twice");
@@ -133,7 +133,7 @@ fn cases_sides_and_wrapped_options_have_one_entry() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
+fn malformed_json_is_refused_with_its_place() {
     let shape = ValueShape::List(Arc::new(ValueShape::Float(64)));
     assert_eq!(refused(&shape, "[1,]"), "args: not JSON: trailing comma at line 1 column 10");
     for wrong in ["[01]", "[1e999]", "[NaN]", "[+1]", "[.5]", "\"\u{1}\"", "[\"\\ud800\"]", "/**/[]", "'x'"] {
@@ -148,7 +148,7 @@ fn what_is_not_json_is_refused_with_its_place() {
 }
 
 #[test]
-fn text_that_is_nested_deeply_is_refused_and_the_stack_is_not_its_measure() {
+fn deeply_nested_text_is_refused() {
     let mut shape = ValueShape::Bool;
     for _ in 0..300 {
         shape = ValueShape::List(Arc::new(shape));
@@ -172,7 +172,7 @@ fn flags_are_read_wherever_they_are_in_their_bytes() {
 }
 
 #[test]
-fn a_result_is_as_long_as_its_text_and_never_longer_than_the_limit() {
+fn result_text_is_bounded_by_the_limit() {
     let layout = layout(&ValueShape::String);
     for (letter, width) in [("x", 1), ("\u{1}", 6)] {
         let args = |letters: usize| json!({ "it": letter.repeat(letters) });

@@ -107,7 +107,7 @@ struct LoggedEvent {
 }
 
 /// Returns the call's view.
-pub(super) async fn shown(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
+pub(super) async fn show(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(id)) = id else { return response::no_such_path() };
     let Some(id) = AuditId::parse(&id) else {
         let message = format!("`{}` is not the id of a call.", sanitize_line(&id, 100));
@@ -115,8 +115,8 @@ pub(super) async fn shown(State(api): State<HttpApi>, id: Result<Path<String>, P
         return response::host_error(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint));
     };
     let host = api.host.clone();
-    let read = tokio::task::spawn_blocking(move || look(&host, &id)).await.unwrap_or_else(|error| {
-        Err(HostError::new(HostErrorKind::Internal, "The record could not be read.").with_source(error))
+    let read = tokio::task::spawn_blocking(move || read_call(&host, &id)).await.unwrap_or_else(|error| {
+        Err(HostError::new(HostErrorKind::Internal, "The audit log could not be read.").with_source(error))
     });
     match read {
         // Texts and numbers: the serialization cannot fail.
@@ -125,8 +125,9 @@ pub(super) async fn shown(State(api): State<HttpApi>, id: Result<Path<String>, P
     }
 }
 
-fn look(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
-    let not_there = || HostError::new(HostErrorKind::AuditNotFound, format!("The record has no call {id}."));
+fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
+    let not_there =
+        || HostError::new(HostErrorKind::AuditNotFound, format!("The audit log has no call {id}."));
     let mut reader = host.audit().existing()?.ok_or_else(not_there)?;
     let mut read = || -> Result<_, AuditError> {
         let Some(row) = reader.call(id)? else { return Ok(None) };

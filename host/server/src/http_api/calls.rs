@@ -2,20 +2,25 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_runtime::call::{Call, Cancellation};
+use cofferdam_runtime::agent;
+use cofferdam_runtime::call::{Call, CallResult, Cancellation};
+use cofferdam_runtime::flow::ActionResult;
 use http::HeaderMap;
 
 use super::HttpApi;
-use super::request::{CallRequest, idempotency_key, is_json};
+use super::request::{self, ActionRequest, CallRequest, idempotency_key, is_json};
 use super::response::{self, CallMetadata};
+use crate::server::BudgetCharge;
 
 /// Runs the call. If the client disconnects, this future is dropped, which cancels the call; the audit log
 /// says so.
-pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {
+pub(super) async fn create(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {
     if !is_json(&headers) {
         return response::not_json();
     }
@@ -28,8 +33,8 @@ pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: B
         Err(error) => return response::host_error(error),
     };
     let cancellation = Cancellation::new();
-    let running = api.host.run_text_reported(call.cancelled_by(&cancellation));
-    let (outcome, report) = ended(&api, &cancellation, running).await;
+    let running = api.host.run_text(call.cancelled_by(&cancellation));
+    let CallResult { outcome, report } = run_until_shutdown(&api, &cancellation, running).await;
     match outcome {
         Ok(text) => response::value(&text, &CallMetadata::from_report(&report)),
         Err(error) => response::call_error(&error, &report),
@@ -38,7 +43,7 @@ pub(super) async fn made(State(api): State<HttpApi>, headers: HeaderMap, body: B
 
 /// Returns the result of `running`, and triggers `cancellation` when the server ends and its grace period is
 /// over.
-pub(super) async fn ended<T>(
+pub(super) async fn run_until_shutdown<T>(
     api: &HttpApi,
     cancellation: &Cancellation,
     running: impl Future<Output = T>,
@@ -57,7 +62,7 @@ pub(super) async fn ended<T>(
 /// Reads the requested call.
 async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, HostError> {
     let (host, actor) = (api.host.clone(), api.actor.clone());
-    let read = in_turn(api, move || {
+    let read = read_queued(api, move || {
         let call = CallRequest::read(&body)?.call(&host)?.actor(&actor);
         Ok(match key {
             Some(key) => call.idempotency_key(key),
@@ -68,7 +73,7 @@ async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, H
 }
 
 /// Reads a body with `read`, off the executor's threads: it parses megabytes and reads files.
-pub(super) async fn in_turn<T: Send + 'static>(
+pub(super) async fn read_queued<T: Send + 'static>(
     api: &HttpApi,
     read: impl FnOnce() -> Result<T, HostError> + Send + 'static,
 ) -> Result<T, HostError> {
@@ -81,4 +86,50 @@ pub(super) async fn in_turn<T: Send + 'static>(
         read()
     });
     read.await.unwrap_or_else(|error| Err(failed().with_source(error)))
+}
+
+/// Runs the action. If the client disconnects, this future is dropped, which cancels the action and its
+/// running call; the audit log says so.
+pub(super) async fn run(
+    State(api): State<HttpApi>,
+    name: Result<Path<String>, PathRejection>,
+    charge: Option<Extension<Arc<BudgetCharge>>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let Ok(Path(name)) = name else { return response::no_such_path() };
+    if !request::is_json(&headers) {
+        return response::not_json();
+    }
+    let key = match request::idempotency_key(&headers) {
+        Ok(key) => key,
+        Err(error) => return response::host_error(error),
+    };
+    let actor = api.actor.clone();
+    let read = read_queued(&api, move || {
+        let charge = charge.map(|Extension(charge)| charge);
+        let run = ActionRequest::read(&body)?.run(charge)?.actor(&*actor);
+        Ok(match key {
+            Some(key) => run.idempotency_key(key),
+            None => run,
+        })
+    });
+    let run = match read.await {
+        Ok(run) => run,
+        Err(error) => return response::host_error(error),
+    };
+    let runnable = match api.host.runnable(&name).await {
+        Ok(runnable) => runnable,
+        Err(error) => return response::not_runnable(error),
+    };
+    let cancellation = Cancellation::new();
+    let running = api.host.run_checked_action(&runnable, run.cancelled_by(&cancellation));
+    let ActionResult { outcome, report } = run_until_shutdown(&api, &cancellation, running).await;
+    match outcome {
+        Ok(value) => response::action(&value, &report),
+        Err(error) => {
+            let told = agent::action_error(&name, &error, &report);
+            response::action_error(&error, told.structured(), &report)
+        }
+    }
 }

@@ -6,13 +6,11 @@
 //! client that disconnects cancels its call, and the audit log says so. Nothing here grants, binds, trusts or
 //! installs anything.
 
-mod actions;
 mod audit;
 mod calls;
 mod openapi;
 mod request;
 mod response;
-mod status;
 
 use std::sync::Arc;
 
@@ -82,13 +80,13 @@ impl HttpApi {
     /// The router, for [`BoundServer::serve`](crate::server::BoundServer::serve).
     pub fn router(self) -> Router {
         Router::new()
-            .route(CALLS, post(calls::made))
-            .route(&format!("{ACTIONS}/{{name}}/run"), post(actions::run))
-            .route(&format!("{AUDIT}/{{id}}"), get(audit::shown))
-            .route(DESCRIPTION, get(described))
+            .route(CALLS, post(calls::create))
+            .route(&format!("{ACTIONS}/{{name}}/run"), post(calls::run))
+            .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
+            .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {
-                response::refused(
+                response::rejection(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "method_not_allowed",
                     "This path has no such method.",
@@ -101,7 +99,7 @@ impl HttpApi {
     }
 }
 
-async fn described(State(api): State<HttpApi>) -> Response {
+async fn openapi_document(State(api): State<HttpApi>) -> Response {
     let profiles: Vec<_> = api.host.profile_names().collect();
     response::json(StatusCode::OK, openapi::description(&profiles, api.has_token).to_string())
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::audit::LoggedCallView;
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN};
 use super::response::{ActionAnswer, CallValue};
-use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, status};
+use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, response};
 use crate::server::HEALTH;
 
 /// A failure of one of the nine classes: the outcome of a call that has no value.
@@ -80,10 +80,15 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     calls.insert("200".into(), answer("The value.", reference::<CallValue>(&mut generator)));
     link(&mut calls, "200", "$response.body#/audit_id");
     for class in FailureClass::ALL {
-        add_status(&mut calls, status::of_class(*class).as_u16(), &format!("`{}`.", class.name()), &either);
+        add_status(
+            &mut calls,
+            response::for_class(*class).as_u16(),
+            &format!("`{}`.", class.name()),
+            &either,
+        );
     }
-    for kind in HostErrorKind::ALL.iter().filter(|kind| is_of_calls(**kind)) {
-        add_status(&mut calls, status::of_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
+    for kind in HostErrorKind::ALL.iter().filter(|kind| applies_to_calls(**kind)) {
+        add_status(&mut calls, response::for_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
     }
     add_status(&mut calls, 415, "The body is not said to be JSON.", &either);
     let mut actions = calls.clone();
@@ -123,7 +128,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         }
     }
     for (status, response) in &mut actions {
-        of_actions(status, response);
+        add_action_headers(status, response);
     }
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
@@ -191,7 +196,7 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
 }
 
 /// Returns true if a call can end with this error.
-fn is_of_calls(kind: HostErrorKind) -> bool {
+fn applies_to_calls(kind: HostErrorKind) -> bool {
     use HostErrorKind as Kind;
     !matches!(
         kind,
@@ -223,7 +228,7 @@ fn link(responses: &mut Map<String, Value>, status: &str, id: &str) {
 }
 
 /// Adds the headers of an action's answer.
-fn of_actions(status: &str, response: &mut Value) {
+fn add_action_headers(status: &str, response: &mut Value) {
     let header = |text: &str| json!({"description": text, "required": false, "schema": {"type": "string"}});
     let mut headers = Map::new();
     let id = header(
@@ -248,7 +253,7 @@ fn of_actions(status: &str, response: &mut Value) {
 }
 
 /// The description of the header `Replayed`.
-const REPLAYED: &str = "The record of the call or action whose recorded outcome this is, for the idempotency key: nothing was run.";
+const REPLAYED: &str = "The audit id of the call or action whose recorded outcome this is, for the idempotency key: nothing was run.";
 
 /// Adds one more reason for a status.
 fn add_status(responses: &mut Map<String, Value>, status: u16, text: &str, schema: &Value) {

@@ -128,7 +128,7 @@ fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Re
 }
 
 /// Returns the text of the arguments, which must be an object.
-fn text_of(args: Option<Box<RawValue>>) -> Result<String, HostError> {
+fn args_text(args: Option<Box<RawValue>>) -> Result<String, HostError> {
     let text = args.map_or_else(|| "{}".to_owned(), |args| String::from(Box::<str>::from(args)));
     match text.starts_with('{') {
         true => Ok(text),
@@ -152,7 +152,7 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> 
 }
 
 impl Running {
-    const fn meant(self) -> OnKeyConflict {
+    const fn into_policy(self) -> OnKeyConflict {
         match self {
             Self::Wait => OnKeyConflict::Wait,
             Self::Refuse => OnKeyConflict::Refuse,
@@ -175,8 +175,8 @@ impl ActionRequest {
     /// `validation` for a value that is not acceptable.
     pub(super) fn run(self, charge: Option<Arc<BudgetCharge>>) -> Result<RunRequest, HostError> {
         let wall_time = time("wall_time", self.wall_time.as_deref())?;
-        let args = CallArguments::new(text_of(self.args)?, charge).take_values()?;
-        let run = RunRequest::new(args).if_running(self.if_running.meant());
+        let args = CallArguments::new(args_text(self.args)?, charge).take_values()?;
+        let run = RunRequest::new(args).if_running(self.if_running.into_policy());
         let run =
             self.identities.into_iter().fold(run, |run, (service, identity)| run.identity(service, identity));
         Ok(match wall_time {
@@ -210,7 +210,7 @@ impl CallRequest {
         let attempt_timeout = time("attempt_timeout", self.attempt_timeout.as_deref())?;
         let retry = self.retry.as_deref().map(|name| host.profile(name)).transpose()?;
         let connector = host.resolve(&self.connector)?;
-        let args = text_of(self.args)?;
+        let args = args_text(self.args)?;
         let mut call = Call::from_text(connector, self.op, args).limits(limits);
         call = self
             .identities
@@ -225,7 +225,7 @@ impl CallRequest {
         if self.not_idempotent {
             call = call.not_idempotent();
         }
-        Ok(call.if_running(self.if_running.meant()))
+        Ok(call.if_running(self.if_running.into_policy()))
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_body_is_named() {
+    fn invalid_bodies_are_named() {
         for (body, said) in [
             ("", "not JSON"),
             ("{", "not JSON"),
@@ -288,7 +288,7 @@ mod tests {
         }
         for args in ["[]", "1", "\"{}\""] {
             let body = format!(r#"{{"connector": "c", "op": "o", "args": {args}}}"#);
-            let error = text_of(CallRequest::read(body.as_bytes()).unwrap().args).unwrap_err();
+            let error = args_text(CallRequest::read(body.as_bytes()).unwrap().args).unwrap_err();
             assert!(error.message().contains("expected a map"), "{args}: {error}");
         }
         let many =
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_bare_or_in_quotation_marks_and_once() {
+    fn an_idempotency_key_is_bare_or_quoted_and_single() {
         let headers = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_only_if_it_says_so() {
+    fn a_body_needs_the_json_content_type() {
         let is = |kind: &'static str| {
             is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]))
         };

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::failure::{AuditId, FailureClass};
 use cofferdam_runtime::agent;
 use cofferdam_runtime::call::Report;
 use cofferdam_runtime::flow::{ActionReport, ActionValue, RepeatAdvice};
@@ -11,8 +11,6 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-
-use super::status;
 
 /// The header with the audit id of an action, whose body has no room for it.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -91,8 +89,9 @@ pub(super) fn action(value: &ActionValue, report: &ActionReport) -> Response {
     // It is JSON already: the serialization cannot fail.
     let answer = json(StatusCode::OK, serde_json::to_string(value).unwrap_or_default());
     let partial: Vec<_> = report.partial.iter().map(|(step, failed)| format!("{step}={failed}")).collect();
-    let answer = with(answer, STEPS_PARTIAL, (!partial.is_empty()).then(|| partial.join(", ")).as_deref());
-    of_action(answer, report, report.replayed.as_ref())
+    let answer =
+        with_header(answer, STEPS_PARTIAL, (!partial.is_empty()).then(|| partial.join(", ")).as_deref());
+    with_action_headers(answer, report, report.replayed.as_ref())
 }
 
 /// Returns the answer to an action that ended without a value: the error's envelope, and the steps that were
@@ -101,27 +100,27 @@ pub(super) fn action(value: &ActionValue, report: &ActionReport) -> Response {
 /// Completed steps also change the head of the answer, for clients that read nothing else: it has no status
 /// that means that nothing was done, and no `Retry-After` if a retry would repeat effects.
 pub(super) fn action_error(error: &Error, told: &Value, report: &ActionReport) -> Response {
-    let mut answer = ended(error, told);
+    let mut answer = error_with_body(error, told);
     let done: Vec<_> = report.done().map(|step| &*step.id).collect();
-    answer = with(answer, STEPS_DONE, report.has_begun().then(|| done.join(", ")).as_deref());
-    if report.did_something() {
-        *answer.status_mut() = status::of_begun(answer.status());
+    answer = with_header(answer, STEPS_DONE, report.has_begun().then(|| done.join(", ")).as_deref());
+    if report.may_have_effect() {
+        *answer.status_mut() = after_steps_done(answer.status());
     }
-    if report.again() == RepeatAdvice::AskFirst {
+    if report.repeat_advice() == RepeatAdvice::AskFirst {
         answer.headers_mut().remove(header::RETRY_AFTER);
     }
     let replayed = report.ended_in().and_then(|step| step.report.as_ref()?.replayed.as_ref());
-    of_action(answer, report, replayed.or(report.replayed.as_ref()))
+    with_action_headers(answer, report, replayed.or(report.replayed.as_ref()))
 }
 
 /// Adds the audit id of the action, if it was accepted: a missing action has no audit entry.
-fn of_action(answer: Response, report: &ActionReport, replayed: Option<&AuditId>) -> Response {
+fn with_action_headers(answer: Response, report: &ActionReport, replayed: Option<&AuditId>) -> Response {
     let id = report.steps.first().map(|_| report.audit_id.as_str());
-    with(with(answer, AUDIT_ID, id), REPLAYED, replayed.map(AuditId::as_str))
+    with_header(with_header(answer, AUDIT_ID, id), REPLAYED, replayed.map(AuditId::as_str))
 }
 
 /// Adds this header to the answer.
-fn with(mut answer: Response, name: HeaderName, value: Option<&str>) -> Response {
+fn with_header(mut answer: Response, name: HeaderName, value: Option<&str>) -> Response {
     if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
         answer.headers_mut().insert(name, value);
     }
@@ -130,7 +129,7 @@ fn with(mut answer: Response, name: HeaderName, value: Option<&str>) -> Response
 
 /// The answer for an unknown path, or one that is not text.
 pub(super) fn no_such_path() -> Response {
-    refused(
+    rejection(
         StatusCode::NOT_FOUND,
         "no_such_path",
         "There is nothing at this path.",
@@ -150,7 +149,7 @@ pub(super) fn not_runnable(error: HostError) -> Response {
         target: "cofferdam::server", request_id = error.request_id().as_str(), %error, hint = error.hint(),
         "an action cannot be run"
     );
-    refused_as(
+    rejection_with_id(
         error.request_id(),
         StatusCode::UNPROCESSABLE_ENTITY,
         "action_unusable",
@@ -161,7 +160,7 @@ pub(super) fn not_runnable(error: HostError) -> Response {
 
 /// The answer for a body whose content type is not JSON.
 pub(super) fn not_json() -> Response {
-    refused(
+    rejection(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported_media_type",
         "The body is not said to be JSON.",
@@ -172,16 +171,16 @@ pub(super) fn not_json() -> Response {
 /// Returns the answer for an error. The host's own messages are for its operator: callers get the code, and
 /// more only if their own request is at fault.
 pub(super) fn error(error: &Error) -> Response {
-    ended(error, agent::error("", error).structured())
+    error_with_body(error, agent::error("", error).structured())
 }
 
 /// Returns the answer for the error of a call, which may be its recorded outcome.
 pub(super) fn call_error(failed: &Error, report: &Report) -> Response {
-    with(error(failed), REPLAYED, report.replayed.as_ref().map(AuditId::as_str))
+    with_header(error(failed), REPLAYED, report.replayed.as_ref().map(AuditId::as_str))
 }
 
 /// Returns the answer of [`error`] with this text for callers.
-fn ended(error: &Error, told: &Value) -> Response {
+fn error_with_body(error: &Error, told: &Value) -> Response {
     if let Error::Host(error) = error
         && !error.kind().is_about_the_request()
     {
@@ -190,7 +189,7 @@ fn ended(error: &Error, told: &Value) -> Response {
             "a request failed"
         );
     }
-    let status = status::for_error(error);
+    let status = for_error(error);
     let mut answer = json(status, told.to_string());
     let after = match error {
         Error::Failure(failure) if failure.retriable() => {
@@ -212,11 +211,17 @@ pub(super) fn host_error(host_error: HostError) -> Response {
 
 /// Returns the answer for a request that is rejected before it reaches the host, in the envelope of errors
 /// that are no outcome.
-pub(super) fn refused(status: StatusCode, code: &str, message: &str, suggestion: &str) -> Response {
-    refused_as(&AuditId::mint(), status, code, message, suggestion)
+pub(super) fn rejection(status: StatusCode, code: &str, message: &str, suggestion: &str) -> Response {
+    rejection_with_id(&AuditId::mint(), status, code, message, suggestion)
 }
 
-fn refused_as(id: &AuditId, status: StatusCode, code: &str, message: &str, suggestion: &str) -> Response {
+fn rejection_with_id(
+    id: &AuditId,
+    status: StatusCode,
+    code: &str,
+    message: &str,
+    suggestion: &str,
+) -> Response {
     let details = Map::from_iter([("suggestion".to_owned(), Value::from(suggestion))]);
     let envelope = json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
     json(status, envelope.to_string())
@@ -231,4 +236,105 @@ pub(super) fn json(status: StatusCode, text: String) -> Response {
     // Outcomes must not be cached.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+/// Returns the status of an error.
+pub(super) fn for_error(error: &Error) -> StatusCode {
+    match error {
+        Error::Failure(failure) => for_class(failure.class()),
+        Error::Host(error) => for_kind(error.kind()),
+    }
+}
+
+/// Returns the status of a failure of this class.
+pub(super) const fn for_class(class: FailureClass) -> StatusCode {
+    match class {
+        FailureClass::CapabilityDenied => StatusCode::FORBIDDEN,
+        FailureClass::BindingRequired | FailureClass::BindingFailed => StatusCode::PRECONDITION_FAILED,
+        FailureClass::ResourceLimitExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        FailureClass::ConnectorRuntimeError => StatusCode::INTERNAL_SERVER_ERROR,
+        FailureClass::NetworkError | FailureClass::ExternalApiError => StatusCode::BAD_GATEWAY,
+        FailureClass::HashMismatch | FailureClass::SignatureFailure => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+/// Returns the status of the host's own error of this kind.
+pub(super) const fn for_kind(kind: HostErrorKind) -> StatusCode {
+    use HostErrorKind as Kind;
+    match kind {
+        Kind::Validation => StatusCode::BAD_REQUEST,
+        Kind::ConnectorNotFound
+        | Kind::ActionNotFound
+        | Kind::OpNotFound
+        | Kind::InputUnreadable
+        | Kind::BindingNotFound
+        | Kind::AuditNotFound => StatusCode::NOT_FOUND,
+        Kind::Conflict
+        | Kind::Downgrade
+        | Kind::IdempotencyConflict
+        | Kind::InProgress
+        | Kind::NotReplayable => StatusCode::CONFLICT,
+        // The package exists, but is not usable.
+        Kind::ContractVersion | Kind::CompileRefused => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        // Nothing ran, and the operator has to fix it; or the server ends.
+        Kind::AuditUnavailable
+        | Kind::KeyringInvalid
+        | Kind::VaultLocked
+        | Kind::VaultUnusable
+        | Kind::RegistryUnavailable
+        | Kind::CircuitsUnavailable
+        | Kind::AuditTampered
+        | Kind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+        // Something may have run: the status must not invite a retry.
+        Kind::OutcomeUnknown | Kind::OutputUnwritable | Kind::Tool | Kind::Configuration | Kind::Internal => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// Returns the status that replaces this one if steps of an action were completed, or may have been: a status
+/// that says that nothing was done (a fault of the request, or 503) becomes 500. The envelope has the actual
+/// error.
+pub(super) fn after_steps_done(status: StatusCode) -> StatusCode {
+    match status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
+        true => StatusCode::INTERNAL_SERVER_ERROR,
+        false => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_http_status() {
+        let statuses = FailureClass::ALL.iter().map(|class| (class.name(), for_class(*class).as_u16()));
+        let statuses: Vec<_> = statuses.collect();
+        let expected = [
+            ("capability_denied", 403),
+            ("binding_required", 412),
+            ("binding_failed", 412),
+            ("resource_limit_exceeded", 507),
+            ("connector_runtime_error", 500),
+            ("network_error", 502),
+            ("external_api_error", 502),
+            ("hash_mismatch", 422),
+            ("signature_failure", 422),
+        ];
+        for one in expected {
+            assert!(statuses.contains(&one), "{one:?}: {statuses:?}");
+        }
+        assert_eq!(statuses.len(), expected.len());
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_not_reported_as_retriable() {
+        for kind in HostErrorKind::ALL {
+            let status = for_kind(*kind).as_u16();
+            assert!(status >= 400, "{kind:?}");
+            assert!(*kind != HostErrorKind::OutcomeUnknown || status == 500);
+        }
+    }
 }

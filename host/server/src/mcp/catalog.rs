@@ -10,11 +10,11 @@ use cofferdam_runtime::host::Host;
 use rmcp::model::Tool;
 
 use super::catalog_cache::{CatalogCache, DiscoveredTools};
-use super::given_names::GivenNames;
 use super::pins::{PinStatus, ToolPins};
+use super::selection::ToolFilter;
 use super::tool::{CatalogTool, ToolDraft};
-use super::tool_filter::ToolFilter;
 use super::tool_names;
+use super::tool_names::GivenNames;
 
 /// The most tools in one answer to `tools/list`; a cursor leads to the others.
 const PAGE: usize = 1_000;
@@ -74,13 +74,14 @@ impl ToolCatalog {
         if offer.is_read_only() {
             found.retain(|tool| {
                 if !tool.is_read_only() {
-                    let why = format!("left out by --read-only: {} may change something", tool.runs.shown());
+                    let why =
+                        format!("left out by --read-only: {} may change something", tool.runs.describe());
                     left_out.push(WithheldItem::new(&tool.wanted.base, why));
                 }
                 tool.is_read_only()
             });
         }
-        let names = tool_names::assigned(&found.iter().map(|tool| &tool.wanted).collect::<Vec<_>>(), given);
+        let names = tool_names::assign(&found.iter().map(|tool| &tool.wanted).collect::<Vec<_>>(), given);
         let mut tools = Vec::with_capacity(found.len());
         let mut count: HashMap<&str, usize> = HashMap::new();
         for name in &names {
@@ -89,22 +90,22 @@ impl ToolCatalog {
         for (tool, name) in found.iter().zip(&names) {
             // With two tools of one name, an agent would call one and mean the other.
             if count.get(name.as_str()).is_some_and(|count| *count > 1) {
-                let why = format!("{} and another tool come to the same name", tool.runs.shown());
+                let why = format!("{} and another tool come to the same name", tool.runs.describe());
                 withheld.push(WithheldItem::new(name, why));
                 continue;
             }
             let tool =
-                before.same(tool, name).unwrap_or_else(|| Arc::new(CatalogTool::new(tool, name.clone())));
+                before.reuse(tool, name).unwrap_or_else(|| Arc::new(CatalogTool::new(tool, name.clone())));
             let name = tool.tool.name.to_string();
             match pins.status(&name, &tool.pin) {
                 PinStatus::Unchanged => tools.push(tool),
                 PinStatus::Changed => {
                     let why =
-                        format!("{} is not what was pinned: read it and pin it anew", tool.runs().shown());
+                        format!("{} is not what was pinned: read it and pin it anew", tool.runs().describe());
                     withheld.push(WithheldItem::new(name, why));
                 }
                 PinStatus::New => {
-                    let why = format!("{} is not pinned: read it and pin it", tool.runs().shown());
+                    let why = format!("{} is not pinned: read it and pin it", tool.runs().describe());
                     withheld.push(WithheldItem::new(name, why));
                 }
             }
@@ -117,7 +118,7 @@ impl ToolCatalog {
     }
 
     /// Returns the tool of this name, if it was built from the same draft.
-    fn same(&self, of: &Arc<ToolDraft>, name: &str) -> Option<Arc<CatalogTool>> {
+    fn reuse(&self, of: &Arc<ToolDraft>, name: &str) -> Option<Arc<CatalogTool>> {
         self.named(name).filter(|named| Arc::ptr_eq(&named.draft, of)).cloned()
     }
 
@@ -163,7 +164,7 @@ impl ToolCatalog {
     }
 
     /// Records the names under which the tools are offered. No other tool can get a name with a mark.
-    pub(super) fn give(&self, names: &mut GivenNames) -> bool {
+    pub(super) fn assign_names(&self, names: &mut GivenNames) -> bool {
         let plain = self.tools.iter().filter(|tool| *tool.tool.name == *tool.draft.wanted.base);
         names.give(plain.map(|tool| (&*tool.tool.name, &tool.draft.wanted)))
     }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_tools_come_page_by_page_each_once() {
+    fn ten_thousand_tools_are_paged_each_once() {
         let all = catalog(10_000, "");
         let (lengths, seen) = pages(&all);
         assert_eq!((lengths, seen.len()), (vec![1_000; 10], 10_000));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_no_longer_than_a_client_reads() {
+    fn a_page_has_a_bounded_size() {
         let (lengths, seen) = pages(&catalog(300, &"x".repeat(10_000)));
         assert_eq!((lengths.iter().sum::<usize>(), seen.len()), (300, 300));
         assert!(lengths.iter().all(|length| *length < 110) && lengths.len() < 5, "{lengths:?}");
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_not_made_again() {
+    fn unchanged_tools_are_reused() {
         let tool = |name: &str| Arc::new(ToolDraft::for_test(name, ""));
         let (one, two) = (tool("one"), tool("two"));
         let of = |tools: &[&Arc<ToolDraft>], before: &ToolCatalog| {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn attack_155_of_tools_that_have_one_name_none_is_offered_and_all_are_shown() {
+    fn tools_with_one_name_are_withheld_and_listed() {
         // Two identical tools, which no mark distinguishes.
         let tool = |name: &str| Arc::new(ToolDraft::for_test(name, ""));
         let found = DiscoveredTools {

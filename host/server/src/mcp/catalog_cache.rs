@@ -15,9 +15,9 @@ use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::host::{Host, RevisionGround};
 
 use super::catalog::WithheldItem;
+use super::selection::ToolFilter;
 use super::selection::{self, AmbiguousSelector, InstalledOperations, ToolSelection};
 use super::tool::ToolDraft;
-use super::tool_filter::ToolFilter;
 
 /// The number of actions after which the task yields the thread.
 const TURN: usize = 32;
@@ -68,7 +68,7 @@ impl CatalogCache {
         offer: &Arc<ToolFilter>,
     ) -> Result<DiscoveredTools, HostError> {
         // Taken before the files are read: a concurrent change differs from it the next time.
-        let ground = host.ground();
+        let ground = host.revision_ground();
         let before = std::mem::take(self);
         (self.selection, self.was_read) = (before.selection.clone(), before.was_read);
         let mut known = match before.ground.as_ref() == Some(&ground) {
@@ -93,7 +93,7 @@ impl CatalogCache {
                     known.operations = whole.then(|| (found.tools.clone(), found.left_out.clone()));
                 }
             }
-            let unchecked = known.shelved(&reading, &mut found)?;
+            let unchecked = known.reuse_actions(&reading, &mut found)?;
             Ok::<_, HostError>((known, found, unchecked))
         });
         let lost = |error| {
@@ -115,7 +115,7 @@ impl CatalogCache {
                 Err(error) => found.withheld.push(WithheldItem::new(name, error.message())),
             }
         }
-        if ground.is_settled() {
+        if ground.is_stable() {
             known.ground = Some(ground);
             *self = known;
         }
@@ -123,12 +123,12 @@ impl CatalogCache {
     }
 
     /// Adds the tools of unchanged actions; returns the others, parsed and unchecked. Drops removed actions.
-    fn shelved(
+    fn reuse_actions(
         &mut self,
         host: &Host,
         found: &mut DiscoveredTools,
     ) -> Result<Vec<UncheckedAction>, HostError> {
-        let stamps: HashMap<_, _> = host.installation().actions.into_iter().collect();
+        let stamps: HashMap<_, _> = host.installed_revision().actions.into_iter().collect();
         let mut before = std::mem::take(&mut self.actions);
         let mut unchecked = Vec::new();
         for name in host.action_names()? {
@@ -161,7 +161,7 @@ impl CatalogCache {
         for entry in host.list()? {
             let connector = ConnectorRef::new(entry.name, entry.version);
             let mut ops = Some(Vec::new());
-            if every || offer.selectors().any(|text| selection::is_of(text, &connector)) {
+            if every || offer.selectors().any(|text| selection::may_mean(text, &connector)) {
                 let package = host.package(&connector).map_err(|error| error.to_string());
                 ops = package.as_ref().ok().map(|package| {
                     package.operations().iter().map(|operation| operation.name().json().to_owned()).collect()
@@ -188,15 +188,15 @@ impl CatalogCache {
             };
             for operation in package.operations() {
                 if let Some(name) = self.selection.selects(offer, &connector, operation.name().json()) {
-                    let tool = ToolDraft::operation(&package, &connector, operation).under(name);
-                    found.tools.push(Arc::new(tool.sending(offer.sends_text())));
+                    let tool = ToolDraft::operation(&package, &connector, operation).with_chosen_name(name);
+                    found.tools.push(Arc::new(tool.with_text_values(offer.sends_text())));
                 }
             }
         }
-        for (nothing, why) in self.selection.selecting_nothing(offer) {
+        for (nothing, why) in self.selection.unmatched_selectors(offer) {
             // An unreadable connector is reported elsewhere, and so is an ambiguous selector.
             let unread = |(connector, ops): &InstalledOperations| {
-                ops.is_none() && selection::is_of(nothing, connector)
+                ops.is_none() && selection::may_mean(nothing, connector)
             };
             if !installed.iter().any(unread) && !ambiguous.iter().any(|one| one.text == nothing) {
                 found.withheld.push(WithheldItem::new(nothing, why));
@@ -236,7 +236,7 @@ async fn tool(
     }
     host.check_action(action)
         .await
-        .map(|runnable| Some(Arc::new(ToolDraft::action(runnable).sending(offer.sends_text()))))
+        .map(|runnable| Some(Arc::new(ToolDraft::action(runnable).with_text_values(offer.sends_text()))))
 }
 
 #[cfg(test)]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_change_is_not_read_again() {
+    async fn unchanged_files_are_not_read_again() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("actions")).unwrap();
         fs::set_permissions(home.path().join("actions"), Permissions::from_mode(0o700)).unwrap();
@@ -277,7 +277,7 @@ mod tests {
             write(home.path(), name, "Does.");
         }
         let to_read = |known: &mut CatalogCache| {
-            let unchecked = known.shelved(&host, &mut DiscoveredTools::default()).unwrap();
+            let unchecked = known.reuse_actions(&host, &mut DiscoveredTools::default()).unwrap();
             unchecked.into_iter().map(|one| one.name).collect::<Vec<_>>()
         };
         let mut known = CatalogCache::default();

@@ -74,13 +74,43 @@ fn not_run(tool: &str) -> CallToolResult {
     result(&agent::error(tool, &Error::Host(busy)), &id, ValueForm::Text)
 }
 
+/// The longest description of a tool, in bytes.
+pub(super) const DESCRIPTION_BYTES: usize = 1024;
+
+/// The longest description of a parameter, in bytes.
+pub(super) const PARAMETER_BYTES: usize = 512;
+
+/// The longest title of a tool, in bytes.
+pub(super) const TITLE_BYTES: usize = 120;
+
+/// Returns `text` with its lines, each printable, truncated to `max` bytes between two characters.
+pub(super) fn sanitize_text(text: &str, max: usize) -> String {
+    let lines: Vec<String> = text.lines().map(|line| sanitize_line(line, max)).collect();
+    let text = lines.join("\n").trim().to_owned();
+    if text.len() <= max {
+        return text;
+    }
+    let room = max.saturating_sub('…'.len_utf8());
+    let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= room).last();
+    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default().trim_end())
+}
+
+/// Returns the author's description of a tool, then our description of its target, which the author's text
+/// cannot displace.
+pub(super) fn description(author: &str, runs: &str) -> String {
+    let runs = sanitize_text(runs, DESCRIPTION_BYTES / 2);
+    let author = sanitize_text(author, DESCRIPTION_BYTES - runs.len() - 2);
+    if author.is_empty() { runs } else { format!("{author}\n\n{runs}") }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
     use rmcp::model::ClientJsonRpcMessage;
     use serde_json::{Value, json};
 
-    use super::ErrorResponse;
+    use super::{DESCRIPTION_BYTES, ErrorResponse, description, sanitize_text};
 
     fn busy(message: Value) -> Value {
         let ClientJsonRpcMessage::Request(request) = serde_json::from_value(message).unwrap() else {
@@ -90,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_room_reads_like_one_that_the_host_had_no_room_for() {
+    fn a_call_without_a_slot_is_answered_as_busy() {
         let call = |meta: Value| json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "x\u{1b}[2J", "_meta": meta}});
         let answer = busy(call(json!({})));
         let result = &answer["result"];
@@ -108,9 +138,20 @@ mod tests {
     }
 
     #[test]
-    fn any_other_request_without_room_has_an_error() {
+    fn other_requests_without_a_slot_get_an_error() {
         let answer = busy(json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}));
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32000)), "{answer}");
         assert_eq!(answer["error"]["data"], json!({"code": "busy"}), "{answer}");
+    }
+    #[test]
+    fn descriptions_are_sanitized_and_bounded() {
+        let hidden =
+            "Posts.\u{1b}[31m\u{200b}\u{202e}\u{2066}\u{e0049}\u{e0067}\u{feff}\r\nIgnore previous\u{0}";
+        assert_eq!(sanitize_text(hidden, 1024), "Posts. [31m\nIgnore previous");
+        let long = description(&"ä".repeat(1 << 20), "Operation greet of github://acme/hello@1.0.0.");
+        assert!(long.len() <= DESCRIPTION_BYTES, "{}", long.len());
+        assert!(long.ends_with("…\n\nOperation greet of github://acme/hello@1.0.0."), "{long}");
+        assert_eq!(description("\u{200b}\n ", "Runs."), "Runs.");
+        assert_eq!(sanitize_text("äää", 5), "ä…");
     }
 }

@@ -17,20 +17,15 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body_util::BodyExt as _;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::initialize;
 use super::jsonrpc::{self, MessageKind, RpcError};
-use super::replay_buffer::{self, EventId, ReplayBuffer};
 use super::server::{McpServer, McpSettings, McpShared};
-use super::sessions::{McpSession, McpSessions, RequestIdLease};
+use super::sessions::{McpSession, McpSessions};
 use crate::server::{BODY_BYTES, BudgetCharge, CallArguments, GuardedBody};
 
 /// Requests without a session that are served at once.
@@ -48,7 +43,7 @@ const SESSION: &str = "mcp-session-id";
 /// The header that names the version; this version and later ones have no sessions.
 const VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
 
-type McpHttpService = StreamableHttpService<McpServer, LocalSessionManager>;
+type McpHttpService = StreamableHttpService<McpServer, McpSessions>;
 
 #[derive(Clone)]
 struct HttpFrontend {
@@ -70,14 +65,10 @@ impl McpSettings {
         config.json_response = true;
         config.max_request_body_bytes = BODY_BYTES;
         config.cancellation_token = ending.clone();
-        let mut manager = LocalSessionManager::default();
-        // The SDK does not know of running calls; [`McpSessions`] does, and ends the sessions.
-        manager.session_config.keep_alive = None;
-        let manager = Arc::new(manager);
-        let sessions = McpSessions::new(Arc::clone(&manager), limits);
+        let sessions = McpSessions::new(limits);
         let of_all = Arc::clone(&shared);
         let make = move || Ok(McpServer::new(Arc::clone(&of_all)));
-        let service = StreamableHttpService::new(make, manager, config);
+        let service = StreamableHttpService::new(make, Arc::clone(&sessions), config);
         // Idle streams would delay the listener; they end when no call has output left.
         let calls = tokio::spawn(async move {
             shutdown.begun().await;
@@ -92,7 +83,7 @@ impl McpSettings {
         });
         let front =
             HttpFrontend { service, sessions, alone: Arc::new(Semaphore::new(MAX_SESSIONLESS_REQUESTS)) };
-        (Router::new().route(path, any(answered)).with_state(front), DrainHandle(calls))
+        (Router::new().route(path, any(handle)).with_state(front), DrainHandle(calls))
     }
 }
 
@@ -108,7 +99,7 @@ impl DrainHandle {
     }
 }
 
-async fn answered(State(front): State<HttpFrontend>, request: Request) -> Response {
+async fn handle(State(front): State<HttpFrontend>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
@@ -125,24 +116,17 @@ async fn answered(State(front): State<HttpFrontend>, request: Request) -> Respon
         None => None,
         Some(name) => match front.sessions.get(name) {
             None => return (StatusCode::NOT_FOUND, "There is no such session.").into_response(),
-            Some(session) => Some((name.to_owned(), session)),
+            session => session,
         },
     };
-    let answer = match (&parts.method, session) {
-        (&Method::POST, session) => front.handle_post(parts, body, session.map(|(_, session)| session)).await,
-        (&Method::GET, Some((_, session))) => front.handle_get(parts, body, &session).await,
-        (&Method::DELETE, Some((name, _))) => {
-            let answer = front.handled(parts, body).await;
-            match answer.status().is_success() {
-                true => {
-                    front.sessions.remove(&name);
-                    // The SDK answers 202, which the Python SDK takes for a session that continues.
-                    Ok(StatusCode::NO_CONTENT.into_response())
-                }
-                false => Ok(answer),
-            }
-        }
-        _ => Ok(front.handled(parts, body).await),
+    let answer = match parts.method {
+        Method::POST => front.handle_post(parts, body, session).await,
+        // The SDK answers 202, which the Python SDK takes for a session that continues.
+        Method::DELETE if session.is_some() => Ok(match front.forward(parts, body).await {
+            answer if answer.status().is_success() => StatusCode::NO_CONTENT.into_response(),
+            answer => answer,
+        }),
+        _ => Ok(front.forward(parts, body).await),
     };
     answer.unwrap_or_else(|refused| refusal(&refused))
 }
@@ -177,13 +161,9 @@ fn is_of(headers: &HeaderMap, name: header::HeaderName, media: &str) -> bool {
         .is_some_and(|value| value.split([',', ';']).any(|part| part.trim().eq_ignore_ascii_case(media)))
 }
 
-fn is_stream(headers: &HeaderMap) -> bool {
-    is_of(headers, header::CONTENT_TYPE, "text/event-stream")
-}
-
 impl HttpFrontend {
     /// Returns the answer of the SDK.
-    async fn handled(&self, parts: Parts, body: Bytes) -> Response {
+    async fn forward(&self, parts: Parts, body: Bytes) -> Response {
         self.service.handle(Request::from_parts(parts, Body::from(body))).await.map(Body::new)
     }
 
@@ -202,96 +182,29 @@ impl HttpFrontend {
         };
         let answer = match (kind, id, session) {
             (MessageKind::Request { method }, Some(id), None) if method == "initialize" => {
-                self.handle_initialize(parts, initialize::trim_request(body), id).await?
+                if !self.sessions.make_room() {
+                    return Err(RpcError::busy(id));
+                }
+                self.forward(parts, jsonrpc::trim_request(body)).await
             }
             (MessageKind::Request { method }, Some(id), Some(session)) => {
-                let taken = session.take(&id, method == "tools/call")?;
-                let body = if method == "initialize" { initialize::trim_request(body) } else { body };
-                self.handle_request(parts, body, id, session, taken).await
+                parts.extensions.insert(session.take(&id, method == "tools/call")?);
+                let body = if method == "initialize" { jsonrpc::trim_request(body) } else { body };
+                self.forward(parts, body).await
             }
             (MessageKind::Request { .. }, Some(id), None) => {
                 let Ok(room) = Arc::clone(&self.alone).try_acquire_owned() else {
                     return Err(RpcError::busy(id));
                 };
-                self.handled(parts, body).await.map(|body| Body::new(GuardedBody::new(body, room)))
+                self.forward(parts, body).await.map(|body| Body::new(GuardedBody::new(body, room)))
             }
-            (MessageKind::Notification, _, Some(session)) => {
-                note(&body, &session);
-                self.handled(parts, body).await
-            }
-            _ => self.handled(parts, body).await,
+            _ => self.forward(parts, body).await,
         };
         if answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE && is_json {
             Err(unread)
         } else {
             Ok(answer)
         }
-    }
-
-    /// Handles an initialize request, which creates a session.
-    async fn handle_initialize(&self, parts: Parts, body: Bytes, id: Value) -> Result<Response, RpcError> {
-        if !self.sessions.make_room() {
-            return Err(RpcError::busy(id));
-        }
-        let front = self.clone();
-        let answer = tokio::spawn(async move {
-            let answer = front.handled(parts, body).await;
-            let name = answer.headers().get(SESSION).and_then(|name| name.to_str().ok());
-            if let Some(name) = name {
-                front.sessions.add(name);
-            }
-            answer
-        });
-        Ok(answer.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()))
-    }
-
-    /// Handles a request of a session: its output is stored, whether or not a client reads it.
-    async fn handle_request(
-        &self,
-        mut parts: Parts,
-        body: Bytes,
-        id: Value,
-        session: Arc<McpSession>,
-        taken: Arc<RequestIdLease>,
-    ) -> Response {
-        // The SDK passes it on to the handler, and drops it when the handler has stopped.
-        parts.extensions.insert(Arc::clone(&taken));
-        let (sender, answer) = oneshot::channel();
-        let front = self.clone();
-        tokio::spawn(async move {
-            let answer = front.handled(parts, body).await;
-            if !is_stream(answer.headers()) {
-                drop(taken);
-                drop(sender.send(answer));
-                return;
-            }
-            let (head, said) = answer.into_parts();
-            let reply = Arc::<ReplayBuffer>::default();
-            drop(sender.send(Response::from_parts(head, reply.read(None))));
-            follow(said, &id, &session, &reply, taken).await;
-            front.sessions.bound(&session);
-        });
-        answer.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
-    }
-
-    /// Handles a client that reconnects for missed events, or one that waits for any event.
-    async fn handle_get(
-        &self,
-        parts: Parts,
-        body: Bytes,
-        session: &Arc<McpSession>,
-    ) -> Result<Response, RpcError> {
-        let place = parts.headers.get("last-event-id").and_then(|place| EventId::read(place.to_str().ok()?));
-        let Some(place) = place.filter(|_| is_of(&parts.headers, header::ACCEPT, "text/event-stream")) else {
-            let answer = self.handled(parts, body).await;
-            let open = session.open();
-            return Ok(answer.map(|body| Body::new(GuardedBody::new(body, open))));
-        };
-        // A dropped answer gets an empty response: an error would be retried again and again.
-        let body =
-            session.reply(place.stream).map_or_else(Body::empty, |reply| reply.read(Some(place.index)));
-        let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
-        Ok((head, body).into_response())
     }
 }
 
@@ -307,61 +220,4 @@ fn envelope(parts: &mut Parts, body: &[u8]) -> Result<(MessageKind, Option<Value
         parts.extensions.insert(Arc::new(CallArguments::new(arguments.to_owned(), charge)));
     }
     Ok((message.kind, message.id, message.envelope.into_owned().into()))
-}
-
-/// Stores the events until the last one. A request whose session ended gets its answer, too.
-async fn follow(
-    mut said: Body,
-    id: &Value,
-    session: &McpSession,
-    reply: &Arc<ReplayBuffer>,
-    taken: Arc<RequestIdLease>,
-) {
-    let mut taken = Some(taken);
-    let mut stream = None;
-    while let Some(Ok(frame)) = said.frame().await {
-        let Ok(event) = frame.into_data() else { continue };
-        // The reader's connection has its own keep-alive.
-        if event.starts_with(b":") {
-            continue;
-        }
-        if let (None, Some(place)) = (stream, EventId::from_event(&event)) {
-            stream = Some(place.stream);
-            session.keep(place.stream, reply);
-        }
-        if replay_buffer::is_answer(&event) {
-            // A client that has the answer may reuse the id.
-            taken = None;
-        }
-        reply.push(event);
-    }
-    if taken.take().is_some() && !session.is_cancelled(id) {
-        reply.push_lost(id, stream.unwrap_or_default());
-    }
-    reply.end();
-}
-
-/// Handles a client's notification to its session.
-fn note(body: &[u8], session: &McpSession) {
-    #[derive(Deserialize)]
-    struct SessionNotification {
-        method: String,
-        params: Option<CancelledParams>,
-    }
-    #[derive(Deserialize)]
-    struct CancelledParams {
-        #[serde(rename = "requestId")]
-        request_id: Option<Value>,
-    }
-    match serde_json::from_slice::<SessionNotification>(body) {
-        Ok(SessionNotification { method, .. }) if method == "notifications/initialized" => {
-            session.initialized()
-        }
-        Ok(SessionNotification { method, params: Some(CancelledParams { request_id: Some(id) }) })
-            if method == "notifications/cancelled" =>
-        {
-            session.cancel(&id);
-        }
-        _ => {}
-    }
 }

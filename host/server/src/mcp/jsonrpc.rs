@@ -8,7 +8,11 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use cofferdam_core::error::HostErrorKind;
+use rmcp::model::{
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetMeta as _, Implementation, RequestMetaObject,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
@@ -120,9 +124,9 @@ struct RpcMembers<'m> {
     method: Option<&'m RawValue>,
     #[serde(borrow)]
     params: Option<&'m RawValue>,
-    #[serde(deserialize_with = "there")]
+    #[serde(deserialize_with = "is_present")]
     result: bool,
-    #[serde(deserialize_with = "there")]
+    #[serde(deserialize_with = "is_present")]
     error: bool,
 }
 
@@ -142,7 +146,7 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, 
     <&RawValue>::deserialize(from).map(Some)
 }
 
-fn there<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+fn is_present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
@@ -169,12 +173,11 @@ pub(super) fn read(message: &[u8]) -> Result<RpcMessage<'_>, RpcError> {
         Err(JsonCountError::RepeatedName(_)) => {
             // With a repeated name, a client may have shown the other argument to the approving person.
             let refused = RpcError::request("A name stands twice in one object of the message.");
-            return Err(refused.with_id(named(message)));
+            return Err(refused.with_id(read_id(message)));
         }
         Err(JsonCountError::TooManyValues(_)) => {
-            return Err(
-                RpcError::request("The message has more values than a server takes.").with_id(named(message))
-            );
+            return Err(RpcError::request("The message has more values than a server takes.")
+                .with_id(read_id(message)));
         }
     };
     let head: RpcMembers<'_> =
@@ -202,7 +205,7 @@ pub(super) fn read(message: &[u8]) -> Result<RpcMessage<'_>, RpcError> {
     let is_call = matches!(&method, Some(Ok(method)) if method == "tools/call");
     let arguments = params.arguments.filter(|_| is_call).map(RawValue::get);
     let envelope = match arguments {
-        Some(arguments) => without(message, arguments),
+        Some(arguments) => replace_with_empty(message, arguments),
         None => Cow::Borrowed(message),
     };
     if envelope.len() > ENVELOPE_BYTES {
@@ -227,7 +230,7 @@ pub(super) fn read(message: &[u8]) -> Result<RpcMessage<'_>, RpcError> {
 }
 
 /// Returns the message with an empty object instead of `part`, which is a part of it.
-fn without<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
+fn replace_with_empty<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
     let from = (part.as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
     let before = message.get(..from).unwrap_or_default();
     let after = message.get(from.saturating_add(part.len())..).unwrap_or_default();
@@ -235,7 +238,7 @@ fn without<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
 }
 
 /// Returns the id for the answer to a message that is rejected for its content.
-fn named(message: &[u8]) -> Option<Value> {
+fn read_id(message: &[u8]) -> Option<Value> {
     #[derive(Deserialize)]
     struct RpcId<'m> {
         #[serde(borrow)]
@@ -256,15 +259,36 @@ fn as_id(id: &RawValue) -> Option<Value> {
     }
 }
 
+/// The longest name, and version, of a client that is kept, in characters.
+const NAME: usize = 256;
+
+/// Returns the message without the parts that the server does not use. Any other message is unchanged, for
+/// the SDK to reject.
+pub(super) fn trim_request(message: Bytes) -> Bytes {
+    let Ok(mut greeting) = serde_json::from_slice::<ClientJsonRpcMessage>(&message) else { return message };
+    let ClientJsonRpcMessage::Request(request) = &mut greeting else { return message };
+    let ClientRequest::InitializeRequest(initialize) = &mut request.request else { return message };
+    let short = |text: &str| text.chars().take(NAME).collect::<String>();
+    let client = &initialize.params.client_info;
+    let client = Implementation::new(short(&client.name), short(&client.version));
+    initialize.params.meta = None;
+    // A server that sends no requests to its client does not need its capabilities.
+    initialize.params.capabilities = ClientCapabilities::default();
+    initialize.params.client_info = client;
+    *request.request.get_meta_mut() = RequestMetaObject::default();
+    serde_json::to_vec(&greeting).map_or(message, Bytes::from)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
     use serde_json::{Value, json};
 
-    use super::{ENVELOPE_BYTES, MessageKind, VALUES, read};
+    use super::{ENVELOPE_BYTES, MessageKind, NAME, VALUES, read, trim_request};
 
     #[test]
-    fn attack_152_what_is_no_message_is_answered_with_its_code() {
+    fn invalid_messages_are_answered_with_their_code() {
         for (message, code) in [
             ("", -32700),
             ("{", -32700),
@@ -323,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_is_told_by_its_kind() {
+    fn messages_are_classified_by_kind() {
         let kind = |message: Value| {
             let text = message.to_string();
             let message = read(text.as_bytes()).unwrap();
@@ -380,5 +404,23 @@ mod tests {
             );
             assert_eq!(answer(&message)["error"]["code"], -32600, "{huge}");
         }
+    }
+    #[test]
+    fn only_client_name_and_version_are_kept() {
+        let short = |params: Value| -> Value {
+            let message = json!({"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": params});
+            serde_json::from_slice(&trim_request(message.to_string().into())).unwrap()
+        };
+        let client = json!({"name": "é".repeat(1_000), "version": "1", "title": "x".repeat(1_000)});
+        let greeting =
+            short(json!({"protocolVersion": "2025-06-18", "clientInfo": client, "_meta": {"x": [[]]},
+            "capabilities": {"experimental": {"x": {"y": [[], []]}}, "roots": {"listChanged": true}}}));
+        assert_eq!((&greeting["id"], &greeting["method"]), (&json!("a"), &json!("initialize")));
+        let client = json!({"name": "é".repeat(NAME), "version": "1"});
+        let kept =
+            json!({"protocolVersion": "2025-06-18", "clientInfo": client, "capabilities": {}, "_meta": {}});
+        assert_eq!(greeting["params"], kept);
+        let wrong = json!({"protocolVersion": 1});
+        assert_eq!(short(wrong.clone())["params"], wrong);
     }
 }

@@ -12,9 +12,9 @@ use tokio::sync::{Mutex, watch};
 
 use super::catalog::{ToolCatalog, WithheldItem};
 use super::catalog_cache::{CatalogCache, DiscoveredTools};
-use super::given_names::GivenNames;
 use super::pins::ToolPins;
-use super::tool_filter::ToolFilter;
+use super::selection::ToolFilter;
+use super::tool_names::GivenNames;
 
 /// The interval between two checks of the files. A check costs a `stat` each, on a thread that serves no
 /// requests.
@@ -53,7 +53,7 @@ impl LiveCatalog {
         let offer = Arc::new(offer);
         let mut known = CatalogCache::default();
         let found = known.read(&host, &offer).await?;
-        let catalog = named(found, &offer, &pins, &mut names, &ToolCatalog::default());
+        let catalog = name_tools(found, &offer, &pins, &mut names, &ToolCatalog::default());
         announce(&[], catalog.withheld());
         let known = Arc::new(Mutex::new(known));
         let names = Arc::new(Mutex::new(names));
@@ -80,13 +80,13 @@ impl LiveCatalog {
     /// stay unchanged, and the error is logged once.
     pub async fn follow(&self) {
         let mut pins = self.pins.clone();
-        let mut made = self.made().await;
+        let mut made = self.sources().await;
         // Files that changed while they were read may have changed again within one tick of their clock.
         let mut again = true;
         let mut said: Option<String> = None;
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let is = self.made().await;
+            let is = self.sources().await;
             if is == made && !again {
                 continue;
             }
@@ -97,9 +97,9 @@ impl LiveCatalog {
                 // If the pins are deleted, the old ones are valid until the server restarts.
                 Ok(Some(new)) if new.count().is_some() => {
                     pins = new;
-                    self.read_anew(&pins).await
+                    self.reload(&pins).await
                 }
-                Ok(_) => self.read_anew(&pins).await,
+                Ok(_) => self.reload(&pins).await,
                 Err(error) => Err(error),
             };
             match read {
@@ -123,23 +123,23 @@ impl LiveCatalog {
     }
 
     /// Reads the tools again, as far as their sources changed.
-    async fn read_anew(&self, pins: &ToolPins) -> Result<ToolCatalog, HostError> {
+    async fn reload(&self, pins: &ToolPins) -> Result<ToolCatalog, HostError> {
         let found = self.known.lock().await.read(&self.host, &self.offer).await?;
         let mut names = self.names.lock().await;
-        Ok(named(found, &self.offer, pins, &mut names, &self.now()))
+        Ok(name_tools(found, &self.offer, pins, &mut names, &self.now()))
     }
 
-    async fn made(&self) -> CatalogSources {
+    async fn sources(&self) -> CatalogSources {
         let pins = std::fs::metadata(self.pins.path()).ok().map(|metadata| FileFingerprint::from(&metadata));
         let host = self.host.clone();
-        let installation = tokio::task::spawn_blocking(move || host.installation()).await.ok();
+        let installation = tokio::task::spawn_blocking(move || host.installed_revision()).await.ok();
         CatalogSources { installation, pins }
     }
 }
 
 /// Names the discovered tools, and stores the names. Names that cannot be stored are valid until the server
 /// ends.
-fn named(
+fn name_tools(
     found: DiscoveredTools,
     offer: &ToolFilter,
     pins: &ToolPins,
@@ -148,7 +148,7 @@ fn named(
 ) -> ToolCatalog {
     let lock = names.lock();
     let catalog = ToolCatalog::build(found, offer, pins, names, before);
-    let is_new = catalog.give(names);
+    let is_new = catalog.assign_names(names);
     let kept = lock.and_then(|lock| if is_new { names.save(&lock) } else { Ok(()) });
     if let Err(error) = kept {
         tracing::warn!(target: "cofferdam::mcp", %error, "the names of tools are not kept");

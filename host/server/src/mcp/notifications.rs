@@ -116,7 +116,7 @@ pub(super) struct NotificationSender {
 impl NotificationSender {
     /// Sends the notifications of a call to `peer`: those of the level and above, and each as progress if it
     /// gave a token.
-    pub(super) fn to(
+    pub(super) fn start(
         peer: &Peer<RoleServer>,
         progress: Option<ProgressToken>,
         level: Option<LoggingLevel>,
@@ -147,9 +147,9 @@ async fn send_notifications(
     progress: Option<ProgressToken>,
     from: Option<LoggingLevel>,
 ) {
-    let mut course = ProgressTracker::default();
+    let mut tracker = ProgressTracker::default();
     while let Some(CallNotification { level, audit_id, step, says }) = notes.recv().await {
-        let Some(ProgressUpdate { text, at, of }) = course.update(&audit_id, says) else { continue };
+        let Some(ProgressUpdate { text, at, of }) = tracker.update(&audit_id, says) else { continue };
         if from.is_some_and(|from| rank(level) >= rank(from)) {
             let facts = json!({"audit_id": audit_id, "step": step, "message": text});
             let note = LoggingMessageNotificationParam::new(level, facts).with_logger("cofferdam");

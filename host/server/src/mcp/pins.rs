@@ -69,7 +69,7 @@ impl ToolPins {
 
     /// Returns the same file as if it were missing.
     #[must_use]
-    pub fn forgotten(&self) -> Self {
+    pub fn without_pins(&self) -> Self {
         Self { file: self.file.clone(), tools: None }
     }
 
@@ -80,7 +80,7 @@ impl ToolPins {
     }
 
     /// Writes the file atomically with exactly these tools, and returns it.
-    pub(super) fn written(&self, tools: BTreeMap<String, Digest>) -> Result<Self, HostError> {
+    pub(super) fn save(&self, tools: BTreeMap<String, Digest>) -> Result<Self, HostError> {
         let texts = tools.iter().map(|(name, pin)| (name.clone(), format!("sha256:{pin}"))).collect();
         self.file.write(&PinsDocument { version: VERSION, tools: texts })?;
         Ok(Self { file: self.file.clone(), tools: Some(tools) })
@@ -112,10 +112,10 @@ mod tests {
     use super::{Digest, PinStatus, ToolPins};
 
     #[test]
-    fn pins_that_others_could_have_written_are_refused() {
+    fn pins_writable_by_others_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp-pins.json");
-        ToolPins::none(&path).written(BTreeMap::new()).unwrap();
+        ToolPins::none(&path).save(BTreeMap::new()).unwrap();
         let mode = |path: &std::path::Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
@@ -136,17 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_holds_what_a_tool_is_and_nothing_but_a_good_file_is_read() {
+    fn pins_hold_tools_and_bad_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mcp-pins.json");
         let none = ToolPins::load(&path).unwrap();
         let (one, two) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
         assert_eq!((none.count(), none.status("a", &one)), (None, PinStatus::Unchanged));
-        none.written(BTreeMap::from([("a".to_owned(), one)])).unwrap();
+        none.save(BTreeMap::from([("a".to_owned(), one)])).unwrap();
         let pins = ToolPins::load(&path).unwrap();
         assert_eq!((pins.count(), pins.status("a", &one)), (Some(1), PinStatus::Unchanged));
         assert_eq!((pins.status("a", &two), pins.status("b", &one)), (PinStatus::Changed, PinStatus::New));
-        pins.written(BTreeMap::new()).unwrap();
+        pins.save(BTreeMap::new()).unwrap();
         assert_eq!(
             ToolPins::load(&path).unwrap().status("a", &one),
             PinStatus::New,

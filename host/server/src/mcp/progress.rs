@@ -71,7 +71,7 @@ impl ProgressTracker {
                 self.notes += 1;
                 let (at, of) = match (&step, how) {
                     (Some(step), "succeeded") => (f64::from(step.of), Some(f64::from(step.of))),
-                    (step, _) => self.place(step.as_ref()),
+                    (step, _) => self.position(step.as_ref()),
                 };
                 return Some(ProgressUpdate {
                     text: sanitize_line(&format!("The {what} {how}{why}."), NOTE_CHARS),
@@ -84,7 +84,7 @@ impl ProgressTracker {
                 text
             }
         };
-        let (at, of) = self.place(self.step.as_ref());
+        let (at, of) = self.position(self.step.as_ref());
         let text = match &self.step {
             Some(step) => format!("Step {} of {}, {}: {text}", step.number, step.of, step.name),
             None => text,
@@ -93,7 +93,7 @@ impl ProgressTracker {
     }
 
     /// Returns the progress. Within a step it approaches the step's end without reaching it.
-    fn place(&self, step: Option<&RunningStep>) -> (f64, Option<f64>) {
+    fn position(&self, step: Option<&RunningStep>) -> (f64, Option<f64>) {
         let notes = f64::from(self.notes);
         match step {
             Some(step) => {
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn an_action_is_told_step_by_step_and_never_goes_back() {
-        let mut course = ProgressTracker::default();
+    fn action_progress_advances_step_by_step() {
+        let mut tracker = ProgressTracker::default();
         let within = || ProgressEvent::Within("Attempt 1.".into());
         let notes = [
             ("action", ProgressEvent::Action),
@@ -134,7 +134,7 @@ mod tests {
             ("b", ProgressEvent::Ended("succeeded", None)),
             ("action", ProgressEvent::Ended("succeeded", None)),
         ];
-        let told: Vec<_> = notes.into_iter().filter_map(|(id, says)| course.update(id, says)).collect();
+        let told: Vec<_> = notes.into_iter().filter_map(|(id, says)| tracker.update(id, says)).collect();
         let texts: Vec<_> = told.iter().map(|told| told.text.as_str()).collect();
         assert_eq!(
             texts,
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_is_not_told_as_done() {
-        let mut course = ProgressTracker::default();
-        assert!(course.update("action", ProgressEvent::Action).is_none());
-        course.update("a", begins(1, "a", "greeting")).unwrap();
+    fn unfinished_work_is_not_reported_as_done() {
+        let mut tracker = ProgressTracker::default();
+        assert!(tracker.update("action", ProgressEvent::Action).is_none());
+        tracker.update("a", begins(1, "a", "greeting")).unwrap();
         let end =
-            course.update("action", ProgressEvent::Ended("failed", Some("network_error".into()))).unwrap();
+            tracker.update("action", ProgressEvent::Ended("failed", Some("network_error".into()))).unwrap();
         assert_eq!(end.text, "The action failed: network_error.");
         assert!(end.at > 0.0 && end.at < 1.0 && end.of == Some(2.0), "{end:?}");
         let mut call = ProgressTracker::default();

@@ -9,7 +9,7 @@
 use cofferdam_model::package::{OperationDocs, OperationSignature, ShapeField, ValueShape};
 use serde_json::{Map, Value, json};
 
-use super::sanitize::{PARAMETER_BYTES, sanitize_text};
+use super::error_response::{PARAMETER_BYTES, sanitize_text};
 
 /// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no
 /// agent reads.
@@ -51,7 +51,7 @@ pub(super) fn output(operation: &OperationSignature) -> Map<String, Value> {
     bounded(|depth| {
         let value = operation
             .result()
-            .map_or(json!({"type": "null"}), |shape| of(shape, SchemaDirection::Out, depth));
+            .map_or(json!({"type": "null"}), |shape| shape_schema(shape, SchemaDirection::Out, depth));
         outcome("value", value)
     })
 }
@@ -69,7 +69,7 @@ pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
 }
 
 /// Returns the schema of an action's input, from its file, with sanitized texts.
-pub(super) fn of_action(schema: &Value) -> Map<String, Value> {
+pub(super) fn action_input(schema: &Value) -> Map<String, Value> {
     let mut schema = object(schema.clone());
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(|properties| properties.values_mut()) {
@@ -84,7 +84,7 @@ pub(super) fn of_action(schema: &Value) -> Map<String, Value> {
 }
 
 /// Returns the schema of an action's output: its output and the value of each step, or `error`.
-pub(super) fn outcome_of_action(output: Option<&Value>) -> Map<String, Value> {
+pub(super) fn action_output(output: Option<&Value>) -> Map<String, Value> {
     let output = output.cloned().filter(|schema| schema.to_string().len() <= LONGEST);
     let mut schema = outcome("output", output.unwrap_or_else(|| json!({})));
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -106,7 +106,7 @@ fn bounded(make: impl Fn(usize) -> Map<String, Value>) -> Map<String, Value> {
     schema
 }
 
-fn of(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
+fn shape_schema(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
     let Some(deeper) = depth.checked_sub(1) else { return json!({}) };
     match shape {
         ValueShape::Bool => json!({"type": "boolean"}),
@@ -121,10 +121,10 @@ fn of(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
         ValueShape::Bytes => {
             json!({"type": "string", "contentEncoding": "base64", "description": "Bytes, as base64."})
         }
-        ValueShape::List(item) => json!({"type": "array", "items": of(item, way, deeper)}),
+        ValueShape::List(item) => json!({"type": "array", "items": shape_schema(item, way, deeper)}),
         ValueShape::Tuple(items) => {
             let mut each: Vec<Value> = Vec::new();
-            for item in items.iter().map(|item| of(item, way, deeper)) {
+            for item in items.iter().map(|item| shape_schema(item, way, deeper)) {
                 if !each.contains(&item) {
                     each.push(item);
                 }
@@ -139,14 +139,14 @@ fn of(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
         ValueShape::Option(inner) => {
             let some = match &**inner {
                 // The inner and the outer none have to differ.
-                ValueShape::Option(_) => named("some", of(inner, way, deeper)),
-                _ => of(inner, way, deeper),
+                ValueShape::Option(_) => named("some", shape_schema(inner, way, deeper)),
+                _ => shape_schema(inner, way, deeper),
             };
             one_of(vec![some, json!({"type": "null"})])
         }
         ValueShape::Result(ok, err) => {
             let side = |side: &Option<std::sync::Arc<ValueShape>>| {
-                side.as_ref().map_or(json!({"type": "null"}), |shape| of(shape, way, deeper))
+                side.as_ref().map_or(json!({"type": "null"}), |shape| shape_schema(shape, way, deeper))
             };
             one_of(vec![named("ok", side(ok)), named("err", side(err))])
         }
@@ -160,7 +160,7 @@ fn of(shape: &ValueShape, way: SchemaDirection, depth: usize) -> Value {
             }
             for case in cases.iter() {
                 if let Some(payload) = &case.payload {
-                    each.push(named(case.name.json(), of(payload, way, deeper)));
+                    each.push(named(case.name.json(), shape_schema(payload, way, deeper)));
                 }
             }
             one_of(each)
@@ -193,7 +193,7 @@ fn record(fields: &[ShapeField], way: SchemaDirection, depth: usize) -> Map<Stri
         if way == SchemaDirection::Out || !matches!(field.shape, ValueShape::Option(_)) {
             required.push(name.into());
         }
-        properties.insert(name.to_owned(), of(shape, way, depth));
+        properties.insert(name.to_owned(), shape_schema(shape, way, depth));
     }
     let mut schema = object(json!({"type": "object", "properties": properties}));
     if !required.is_empty() {

@@ -12,8 +12,6 @@ use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 
-use super::tool_filter::ToolFilter;
-
 /// An installed connector and its operations; none if it cannot be read.
 pub(super) type InstalledOperations = (ConnectorRef, Option<Vec<String>>);
 
@@ -166,7 +164,7 @@ impl ToolSelection {
     }
 
     /// Returns the selectors that select nothing, with the reasons.
-    pub(super) fn selecting_nothing<'o>(&self, offer: &'o ToolFilter) -> Vec<(&'o str, &'static str)> {
+    pub(super) fn unmatched_selectors<'o>(&self, offer: &'o ToolFilter) -> Vec<(&'o str, &'static str)> {
         let why = |(text, name): (&'o str, Option<&str>)| {
             let why = match (self.operations.get(text), name) {
                 (None, _) => "nothing that is installed has this name",
@@ -190,7 +188,7 @@ fn readings<'t>(text: &'t str, connector: &ConnectorRef) -> impl Iterator<Item =
 }
 
 /// Returns true if `text` could mean the connector or something in it.
-pub(super) fn is_of(text: &str, connector: &ConnectorRef) -> bool {
+pub(super) fn may_mean(text: &str, connector: &ConnectorRef) -> bool {
     readings(text, connector).next().is_some()
 }
 
@@ -200,9 +198,106 @@ fn names(text: &str, connector: &ConnectorRef) -> bool {
     text == name || text == connector.to_string() || name.rsplit('/').next() == Some(text)
 }
 
+/// The offer. By default it has actions and no operations.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolFilter {
+    every_operation: bool,
+    operations: Vec<OperationSelector>,
+    only: Vec<String>,
+    read_only: bool,
+    text_values: bool,
+}
+
+/// A selector of operations, with the chosen name if there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OperationSelector {
+    name: Option<String>,
+    text: String,
+}
+
+impl ToolFilter {
+    /// Creates an offer of actions, and no operations.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Offers the operations that `selector` names: `CONNECTOR` or `CONNECTOR.OP`, the connector as
+    /// `github://acme/slack`, `github://acme/slack@1.2.0` or `slack`. `TOOL=CONNECTOR.OP` gives the operation's tool
+    /// that name.
+    #[must_use]
+    pub fn operations(mut self, selector: impl Into<String>) -> Self {
+        let selector = selector.into();
+        self.operations.push(match selector.split_once('=') {
+            Some((name, selector)) => {
+                OperationSelector { name: Some(name.to_owned()), text: selector.to_owned() }
+            }
+            None => OperationSelector { name: None, text: selector },
+        });
+        self
+    }
+
+    /// Offers every operation of every installed connector.
+    #[must_use]
+    pub fn every_operation(mut self) -> Self {
+        self.every_operation = true;
+        self
+    }
+
+    /// Leaves out everything that uses other connectors than those named here; may be given several times.
+    #[must_use]
+    pub fn only(mut self, connector: impl Into<String>) -> Self {
+        self.only.push(connector.into());
+        self
+    }
+
+    /// Leaves out everything that is not known to change nothing.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Sends values as text alone, for clients that show their model nothing else; tools then have no schema
+    /// of their output.
+    #[must_use]
+    pub fn text_values(mut self) -> Self {
+        self.text_values = true;
+        self
+    }
+
+    pub(super) fn sends_text(&self) -> bool {
+        self.text_values
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(super) fn is_every_operation(&self) -> bool {
+        self.every_operation
+    }
+
+    /// Returns the selectors of operations.
+    pub(super) fn selectors(&self) -> impl Iterator<Item = &str> {
+        self.operations.iter().map(|one| one.text.as_str())
+    }
+
+    /// Returns the selectors of operations, each with the name that was chosen for its tool.
+    pub(super) fn named_selectors(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.operations.iter().map(|one| (one.text.as_str(), one.name.as_deref()))
+    }
+
+    /// Returns the selectors of the connectors that the offer is limited to.
+    pub(super) fn only_texts(&self) -> impl Iterator<Item = &str> {
+        self.only.iter().map(String::as_str)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
     use super::{ConnectorRef, InstalledOperations, ToolFilter, ToolSelection};
 
     fn installed(all: &[(&str, &[&str])]) -> Vec<InstalledOperations> {
@@ -219,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_offered_that_nobody_named() {
+    fn only_named_tools_are_offered() {
         let all = installed(&[("github://acme/slack.js@1.2.0", &["post", "get"])]);
         let slack = &all[0].0;
         let none = ToolFilter::new();
@@ -253,20 +348,20 @@ mod tests {
         let offer =
             ToolFilter::new().operations("slack.js.post").operations("slack.js.pots").operations("teams");
         let nothing: Vec<_> =
-            resolved(&offer, &all).selecting_nothing(&offer).into_iter().map(|(name, _)| name).collect();
+            resolved(&offer, &all).unmatched_selectors(&offer).into_iter().map(|(name, _)| name).collect();
         assert_eq!(nothing, ["slack.js.pots", "teams"]);
         // A name that cannot be given is reported: such a selector offers nothing.
         for wrong in ["say=slack.js", "=slack.js.post", "=slack.js"] {
             let offer = ToolFilter::new().operations(wrong);
             let selection = resolved(&offer, &all);
             assert!(selection.selects(&offer, slack, "post").is_none(), "{wrong}");
-            let [(_, why)] = selection.selecting_nothing(&offer)[..] else { panic!("{wrong}") };
+            let [(_, why)] = selection.unmatched_selectors(&offer)[..] else { panic!("{wrong}") };
             assert!(why.contains("TOOL=CONNECTOR.OP"), "{wrong}: {why}");
         }
     }
 
     #[test]
-    fn a_word_with_several_meanings_is_refused() {
+    fn ambiguous_names_are_refused() {
         let ambiguous = |offer: &ToolFilter, all: &[(&str, &[&str])]| {
             let mut selection = ToolSelection::default();
             let full: Vec<_> =
@@ -307,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_installed_later_does_not_change_a_meaning() {
+    fn later_installs_do_not_change_a_selection() {
         let offer = ToolFilter::new().operations("slack.post").every_operation().only("slack");
         let mut all = installed(&[("github://acme/slack@1.0.0", &["post"])]);
         let mut selection = resolved(&offer, &all);

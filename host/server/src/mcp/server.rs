@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cofferdam_core::failure::{AuditId, sanitize_line, visible_json};
 use cofferdam_runtime::agent::{self, RenderedAnswer};
-use cofferdam_runtime::call::{Call, Cancellation};
-use cofferdam_runtime::flow::RunRequest;
+use cofferdam_runtime::call::{Call, CallResult, Cancellation};
+use cofferdam_runtime::flow::{ActionResult, RunRequest};
 use cofferdam_runtime::host::Host;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -24,14 +24,16 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::cursor;
+use super::listing;
 use super::live_catalog::LiveCatalog;
 use super::notifications::NotificationSender;
-use super::request_permit::{AnswerMemory, RequestPermit};
 use super::sessions::SessionLimits;
 use super::tool::ToolTarget;
-use crate::server::{CallArguments, InFlightRequests, RequestBudget, Shutdown};
+use crate::server::{
+    BudgetCharge, CallArguments, InFlightRequests, RequestBudget, Shutdown, VALUE_BYTES, VALUES, count,
+};
 
 /// The instructions about all tools for every client.
 const INSTRUCTIONS: &str = "Each tool runs in a sandbox, and every call is on record under its audit_id. A result with \
@@ -119,7 +121,7 @@ impl McpServer {
                     let call = Call::from_text(connector.clone(), op.clone(), args)
                         .actor(&actor(context))
                         .cancelled_by(&cancellation);
-                    let (outcome, report) = self.shared.settings.host.run_text_reported(call).await;
+                    let CallResult { outcome, report } = self.shared.settings.host.run_text(call).await;
                     let told = match outcome {
                         Ok(json) => {
                             self.make_room(&json, context).await;
@@ -138,7 +140,8 @@ impl McpServer {
                         }
                     };
                     let run = RunRequest::new(args).actor(actor(context)).cancelled_by(&cancellation);
-                    let (outcome, report) = self.shared.settings.host.run_checked_action(runnable, run).await;
+                    let ActionResult { outcome, report } =
+                        self.shared.settings.host.run_checked_action(runnable, run).await;
                     let told = match outcome {
                         Ok(value) => agent::action_value(name, &value, &report, limit),
                         Err(error) => agent::action_error(name, &error, &report),
@@ -162,7 +165,7 @@ impl McpServer {
     /// Waits until there is memory for the answer with this value, or the request was cancelled.
     async fn make_room(&self, json: &str, context: &RequestContext<RoleServer>) {
         let room = tokio::select! {
-            room = self.shared.answers.room(json, self.shared.settings.value_bytes) => room,
+            room = self.shared.answers.reserve(json, self.shared.settings.value_bytes) => room,
             () = context.ct.cancelled() => None,
             () = self.shared.settings.shutdown.cancelled() => None,
         };
@@ -212,7 +215,7 @@ fn actor(context: &RequestContext<RoleServer>) -> String {
 /// Returns the result of a call, with or without a value. A value is sent once.
 pub(super) fn result(told: &RenderedAnswer, audit_id: &AuditId, form: ValueForm) -> CallToolResult {
     let text = match form {
-        ValueForm::Structure => told.text_beside(),
+        ValueForm::Structure => told.structured_text(),
         ValueForm::Text => told.text(),
     };
     let text = vec![ContentBlock::text(text)];
@@ -231,7 +234,7 @@ pub(super) fn result(told: &RenderedAnswer, audit_id: &AuditId, form: ValueForm)
 }
 
 /// Notifies the client of a session about changed tools, until the session ends.
-async fn tell_changes(shared: Arc<McpShared>, peer: Peer<RoleServer>) {
+async fn notify_changes(shared: Arc<McpShared>, peer: Peer<RoleServer>) {
     let mut changes = shared.settings.offered.changes();
     loop {
         tokio::select! {
@@ -251,7 +254,7 @@ async fn tell_changes(shared: Arc<McpShared>, peer: Peer<RoleServer>) {
 }
 
 /// Returns the answer to an unknown method.
-fn absent(method: &str) -> ErrorData {
+fn method_not_found(method: &str) -> ErrorData {
     let message = format!("There is no method `{}`.", sanitize_line(method, 100));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
 }
@@ -270,7 +273,7 @@ impl ServerHandler for McpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let after = match request.and_then(|request| request.cursor) {
-            Some(cursor) => Some(cursor::read(&cursor).ok_or_else(|| {
+            Some(cursor) => Some(listing::read(&cursor).ok_or_else(|| {
                 let message = "The cursor is none of this list's. Ask for the tools from their beginning.";
                 ErrorData::invalid_params(message, None)
             })?),
@@ -279,7 +282,7 @@ impl ServerHandler for McpServer {
         let catalog = self.shared.settings.offered.now();
         let (tools, more) = catalog.page(after.as_deref());
         let mut result = ListToolsResult::with_all_items(tools);
-        result.next_cursor = more.map(cursor::after);
+        result.next_cursor = more.map(listing::after);
         Ok(result)
     }
 
@@ -299,7 +302,7 @@ impl ServerHandler for McpServer {
         };
         let _one = self.shared.running.start();
         let notes =
-            NotificationSender::to(&context.peer, context.meta.get_progress_token(), self.level(&context));
+            NotificationSender::start(&context.peer, context.meta.get_progress_token(), self.level(&context));
         let args = arguments(&context);
         let (told, audit_id) = notes.run(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
         Ok(result(&told, &audit_id, self.value_form(&context)).into())
@@ -311,7 +314,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         if !has_sessions(&context) {
-            return Err(absent("logging/setLevel"));
+            return Err(method_not_found("logging/setLevel"));
         }
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
         Ok(())
@@ -320,7 +323,7 @@ impl ServerHandler for McpServer {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         // A repeated subscription does not add notifications.
         if !self.told.swap(true, Ordering::Relaxed) {
-            tokio::spawn(tell_changes(Arc::clone(&self.shared), context.peer));
+            tokio::spawn(notify_changes(Arc::clone(&self.shared), context.peer));
         }
     }
 
@@ -352,7 +355,7 @@ impl ServerHandler for McpServer {
         if METHODS.contains(&method) || (OLDER_METHODS.contains(&method) && has_sessions(&context)) {
             return Err(ErrorData::invalid_params("The parameters are not those of this method.", None));
         }
-        Err(absent(&request.method))
+        Err(method_not_found(&request.method))
     }
 
     // An undeclared feature is unknown; the SDK would answer with an empty list.
@@ -362,7 +365,7 @@ impl ServerHandler for McpServer {
         _: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(absent("completion/complete"))
+        Err(method_not_found("completion/complete"))
     }
 
     async fn list_prompts(
@@ -370,7 +373,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(absent("prompts/list"))
+        Err(method_not_found("prompts/list"))
     }
 
     async fn list_resources(
@@ -378,7 +381,7 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Err(absent("resources/list"))
+        Err(method_not_found("resources/list"))
     }
 
     async fn list_resource_templates(
@@ -386,6 +389,61 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(absent("resources/templates/list"))
+        Err(method_not_found("resources/templates/list"))
+    }
+}
+
+/// The memory for values that are built and not written yet, in KiB, for all clients together.
+const ANSWERS: usize = 64 * 1024;
+
+/// The resources of a request over standard streams: held until its answer is written and its handler has
+/// stopped.
+#[derive(Debug, Clone)]
+pub(super) struct RequestPermit(Arc<RequestResources>);
+
+#[derive(Debug)]
+struct RequestResources {
+    _place: OwnedSemaphorePermit,
+    _charge: Arc<BudgetCharge>,
+    answer: Mutex<Option<AnswerMemoryPermit>>,
+}
+
+/// Memory for the answer to one request, until this is dropped.
+#[derive(Debug)]
+pub(super) struct AnswerMemoryPermit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+impl RequestPermit {
+    pub(super) fn new(place: OwnedSemaphorePermit, charge: Arc<BudgetCharge>) -> Self {
+        Self(Arc::new(RequestResources { _place: place, _charge: charge, answer: Mutex::default() }))
+    }
+
+    /// Holds `answer` as long as the request's resources.
+    pub(super) fn keep(&self, answer: AnswerMemoryPermit) {
+        *self.0.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+}
+
+/// The memory of all unwritten answers.
+#[derive(Debug, Clone)]
+pub(super) struct AnswerMemory(Arc<Semaphore>);
+
+impl Default for AnswerMemory {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ANSWERS)))
+    }
+}
+
+impl AnswerMemory {
+    /// Waits for the memory for the value in `json`: a client that reads no answers gets no further ones.
+    pub(super) async fn reserve(&self, json: &str, limit: usize) -> Option<AnswerMemoryPermit> {
+        let shown = json.len().min(limit.saturating_mul(2));
+        let values = match json.len() <= limit {
+            true => count(json.as_bytes(), VALUES).unwrap_or(VALUES),
+            // Two bytes are the shortest item.
+            false => shown / 2,
+        };
+        let kib = shown.saturating_add(values.saturating_mul(VALUE_BYTES)) >> 10;
+        let permits = u32::try_from(kib.min(ANSWERS)).unwrap_or(u32::MAX);
+        Arc::clone(&self.0).acquire_many_owned(permits).await.ok().map(AnswerMemoryPermit)
     }
 }

@@ -1,19 +1,31 @@
-//! The sessions: their ids in use, their stored answers, and their expiry.
+//! The sessions: their ids in use, their stored answers, and their expiry. The SDK's session manager does the protocol;
+//! this one, around it, bounds it.
 //!
 //! A session ends when its client closes it, when it was idle too long, or when another needs its slot; never
 //! for one of the two latter reasons while one of its calls is running.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rmcp::transport::streamable_http_server::SessionManager as _;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use futures_util::stream::empty;
+use futures_util::{Stream, StreamExt as _};
+use http::request::Parts;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, GetExtensions as _, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
+};
+use rmcp::transport::streamable_http_server::SessionManager;
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError, SessionTransport,
+};
+use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::jsonrpc::RpcError;
-use super::replay_buffer::ReplayBuffer;
+use super::replay_buffer::{EventId, ReplayBuffer, is_answer};
 
 /// The most requests of one session that run at once.
 const UNDER_WAY: usize = 256;
@@ -33,9 +45,6 @@ const MAX_TOTAL_REPLAY_BYTES: usize = 64 << 20;
 /// The time for which each is stored.
 const REPLAY_TTL: Duration = Duration::from_secs(300);
 
-/// A session that was active this recently may have begun during the check of the others.
-const NEW: Duration = Duration::from_secs(5);
-
 /// The limits on the number of sessions and their idle time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
@@ -53,8 +62,10 @@ impl Default for SessionLimits {
 
 /// All sessions.
 pub(super) struct McpSessions {
-    by_name: Mutex<HashMap<String, Arc<McpSession>>>,
-    manager: Arc<LocalSessionManager>,
+    /// Itself: a request is handled in a task that does not depend on its connection.
+    this: Weak<Self>,
+    by_name: Mutex<HashMap<SessionId, Arc<McpSession>>>,
+    manager: LocalSessionManager,
     limits: SessionLimits,
 }
 
@@ -111,8 +122,8 @@ impl McpSession {
     }
 
     /// Records that the client does not want an answer any more.
-    pub(super) fn cancel(&self, id: &Value) {
-        let text = id.to_string();
+    fn cancel(&self, id: &RequestId) {
+        let text = id.clone().into_json_value().to_string();
         let mut now = self.now();
         if now.under_way.contains_key(&text) {
             now.cancelled.truncate(CANCELLED - 1);
@@ -121,25 +132,21 @@ impl McpSession {
     }
 
     /// Records that its client has completed the initialization.
-    pub(super) fn initialized(&self) {
+    fn initialized(&self) {
         self.now().initialized = true;
     }
 
-    pub(super) fn is_cancelled(&self, id: &Value) -> bool {
-        self.now().cancelled.contains(&id.to_string())
-    }
-
     /// Opens a waiting stream, until the result is dropped.
-    pub(super) fn open(self: &Arc<Self>) -> OpenStream {
+    fn open(self: &Arc<Self>) -> OpenStream {
         self.now().open += 1;
         OpenStream(Arc::clone(self))
     }
 
-    pub(super) fn keep(&self, stream: u64, reply: &Arc<ReplayBuffer>) {
+    fn keep(&self, stream: u64, reply: &Arc<ReplayBuffer>) {
         self.now().replies.push_back((stream, Arc::clone(reply)));
     }
 
-    pub(super) fn reply(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
+    fn reply(&self, stream: u64) -> Option<Arc<ReplayBuffer>> {
         let now = self.now();
         now.replies.iter().find(|(number, _)| *number == stream).map(|(_, reply)| Arc::clone(reply))
     }
@@ -167,7 +174,7 @@ impl McpSession {
     }
 
     /// Drops the oldest answer.
-    fn forget_one(&self) {
+    fn evict_oldest(&self) {
         let mut now = self.now();
         if let Some(oldest) = now.replies.iter().position(|(_, reply)| reply.ended().is_some()) {
             now.replies.remove(oldest);
@@ -178,7 +185,7 @@ impl McpSession {
 
     /// Returns the time of the last activity; none while a call is running. Sessions without a listening
     /// client sort first.
-    fn silent(&self) -> Option<(bool, bool, Instant)> {
+    fn idle_since(&self) -> Option<(bool, bool, Instant)> {
         let now = self.now();
         let calls = now.under_way.values().any(|is_call| *is_call);
         (!calls).then_some((now.open > 0, now.initialized, now.heard))
@@ -191,6 +198,12 @@ pub(super) struct RequestIdLease {
     id: String,
 }
 
+impl RequestIdLease {
+    fn is_cancelled(&self) -> bool {
+        self.session.now().cancelled.contains(&self.id)
+    }
+}
+
 impl Drop for RequestIdLease {
     fn drop(&mut self) {
         let mut now = self.session.now();
@@ -200,7 +213,7 @@ impl Drop for RequestIdLease {
 }
 
 /// A waiting stream.
-pub(super) struct OpenStream(Arc<McpSession>);
+struct OpenStream(Arc<McpSession>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -211,13 +224,18 @@ impl Drop for OpenStream {
 }
 
 impl McpSessions {
-    pub(super) fn new(manager: Arc<LocalSessionManager>, limits: SessionLimits) -> Arc<Self> {
-        let sessions = Arc::new(Self { by_name: Mutex::default(), manager, limits });
-        tokio::spawn(end_silent(Arc::downgrade(&sessions), limits.idle));
+    pub(super) fn new(limits: SessionLimits) -> Arc<Self> {
+        let mut manager = LocalSessionManager::default();
+        // The SDK does not know of running calls, and would end their sessions.
+        manager.session_config.keep_alive = None;
+        let make =
+            |this: &Weak<Self>| Self { this: this.clone(), by_name: Mutex::default(), manager, limits };
+        let sessions = Arc::new_cyclic(make);
+        tokio::spawn(expire_idle(Arc::downgrade(&sessions), limits.idle));
         sessions
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<McpSession>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<McpSession>>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,36 +248,31 @@ impl McpSessions {
 
     /// Returns true if there is room for another session, if necessary after ending the one that is idle
     /// longest.
-    pub(super) fn make_room(&self) -> bool {
+    pub(super) fn make_room(self: &Arc<Self>) -> bool {
         let evicted = {
             let mut all = self.all();
             if all.len() < self.limits.sessions {
                 return true;
             }
-            let silent = all.iter().filter_map(|(name, session)| Some((session.silent()?, name)));
+            let silent = all.iter().filter_map(|(name, session)| Some((session.idle_since()?, name)));
             let Some(name) = silent.min().map(|(_, name)| name.clone()) else { return false };
             all.remove(&name);
             name
         };
         tracing::debug!(target: "cofferdam::mcp", "a session ended: another needed its place");
-        let manager = Arc::clone(&self.manager);
-        tokio::spawn(async move { manager.close_session(&evicted.into()).await });
+        self.close(evicted);
         true
     }
 
-    /// Adds a new session.
-    pub(super) fn add(&self, name: &str) {
-        self.all().insert(name.to_owned(), Arc::new(McpSession::new()));
-    }
-
-    /// Removes a session that ended.
-    pub(super) fn remove(&self, name: &str) {
-        self.all().remove(name);
+    /// Ends a session in the background.
+    fn close(self: &Arc<Self>, name: SessionId) {
+        let sessions = Arc::clone(self);
+        tokio::spawn(async move { sessions.close_session(&name).await });
     }
 
     /// Drops answers beyond the limits: the oldest of this session, and beyond the total, of the session with
     /// the most bytes.
-    pub(super) fn bound(&self, session: &McpSession) {
+    fn bound(&self, session: &McpSession) {
         session.bound();
         let mut by_bytes: Vec<_> = {
             let all = self.all();
@@ -267,7 +280,7 @@ impl McpSessions {
         };
         while by_bytes.iter().map(|(bytes, _)| bytes).sum::<usize>() > MAX_TOTAL_REPLAY_BYTES {
             let Some((bytes, most)) = by_bytes.iter_mut().max_by_key(|(bytes, _)| *bytes) else { return };
-            most.forget_one();
+            most.evict_oldest();
             let left = most.now().kept;
             // Another answer arrived meanwhile, and the task that stores it applies the limit.
             if left >= *bytes {
@@ -278,32 +291,152 @@ impl McpSessions {
     }
 }
 
+/// Stores the events of a request until the last one. A request whose session ended gets its answer, too.
+async fn store_events(
+    events: impl Stream<Item = ServerSseMessage>,
+    id: RequestId,
+    session: &McpSession,
+    reply: &Arc<ReplayBuffer>,
+    lease: Option<Arc<RequestIdLease>>,
+) {
+    let mut events = pin!(events);
+    let mut lease = lease;
+    let mut stream = None;
+    while let Some(event) = events.next().await {
+        if let (None, Some(place)) = (stream, event.event_id.as_deref().and_then(EventId::parse)) {
+            stream = Some(place.stream);
+            session.keep(place.stream, reply);
+        }
+        if is_answer(&event) {
+            // A client that has the answer may reuse the id.
+            lease = None;
+        }
+        reply.push(event);
+    }
+    if lease.is_some_and(|lease| !lease.is_cancelled()) {
+        reply.push_lost(id, stream.unwrap_or_default());
+    }
+    reply.end();
+}
+
 /// Ends idle sessions, for as long as the server runs.
-async fn end_silent(sessions: Weak<McpSessions>, idle: Duration) {
+async fn expire_idle(sessions: Weak<McpSessions>, idle: Duration) {
     let pause = (idle / 8).clamp(Duration::from_millis(20), Duration::from_secs(30));
     loop {
         tokio::time::sleep(pause).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        let there: Vec<String> =
-            sessions.manager.sessions.read().await.keys().map(|id| id.to_string()).collect();
-        let there: std::collections::HashSet<_> = there.into_iter().collect();
         let mut ended = Vec::new();
         sessions.all().retain(|name, session| {
-            let silent = session.silent();
-            let over = matches!(silent, Some((false, _, since)) if since.elapsed() > idle);
+            let over = matches!(session.idle_since(), Some((false, _, since)) if since.elapsed() > idle);
             if over {
-                ended.push(name.clone());
+                ended.push(SessionId::clone(name));
             }
-            // Also removes sessions that the SDK ended, but none that began meanwhile.
-            let new = silent.is_none_or(|(_, _, since)| since.elapsed() < NEW);
-            !over && (there.contains(name) || new)
+            !over
         });
         let all: Vec<_> = sessions.all().values().map(Arc::clone).collect();
         all.iter().for_each(|session| session.bound());
-        for name in ended {
-            let manager = Arc::clone(&sessions.manager);
-            tokio::spawn(async move { manager.close_session(&name.into()).await });
+        ended.into_iter().for_each(|name| sessions.close(name));
+    }
+}
+
+/// The part of a session in the SDK's service: what it does there with the protocol's messages, and what is kept of
+/// them.
+impl SessionManager for McpSessions {
+    type Error = LocalSessionManagerError;
+    type Transport = SessionTransport;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
+        let (name, transport) = self.manager.create_session().await?;
+        self.all().insert(name.clone(), Arc::new(McpSession::new()));
+        Ok((name, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Self::Error> {
+        self.manager.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
+        self.manager.has_session(id).await
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
+        self.all().remove(id);
+        self.manager.close_session(id).await
+    }
+
+    /// Returns the events of a request. They are stored, whether or not a client reads them.
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        let unknown = || LocalSessionManagerError::SessionNotFound(id.clone());
+        let sessions = self.this.upgrade().ok_or_else(unknown)?;
+        let session = self.get(id).ok_or_else(unknown)?;
+        let JsonRpcMessage::Request(request) = &message else { return Err(unknown()) };
+        let request_id = request.id.clone();
+        // The SDK passes it on to the handler, too, and drops it when the handler has stopped.
+        let lease = request.request.extensions().get::<Parts>();
+        let lease = lease.and_then(|parts| parts.extensions.get::<Arc<RequestIdLease>>().cloned());
+        let reply = Arc::<ReplayBuffer>::default();
+        let stored = reply.read(None);
+        let id = id.clone();
+        let begun = tokio::spawn(async move {
+            let events = sessions.manager.create_stream(&id, message).await?;
+            tokio::spawn(async move {
+                store_events(events, request_id, &session, &reply, lease).await;
+                sessions.bound(&session);
+            });
+            Ok(())
+        });
+        begun.await.map_err(|_| unknown())?.map(|()| stored)
+    }
+
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
+        if let (JsonRpcMessage::Notification(sent), Some(session)) = (&message, self.get(id)) {
+            match &sent.notification {
+                ClientNotification::InitializedNotification(_) => session.initialized(),
+                ClientNotification::CancelledNotification(cancelled) => {
+                    cancelled.params.request_id.iter().for_each(|id| session.cancel(id));
+                }
+                _ => {}
+            }
         }
+        self.manager.accept_message(id, message).await
+    }
+
+    /// Returns the stream of a client that waits for any event.
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        let open = self.get(id).map(|session| session.open());
+        let events = self.manager.create_standalone_stream(id).await?;
+        Ok(events.inspect(move |_| {
+            let _ = &open;
+        }))
+    }
+
+    /// Returns the events that a client missed. A dropped answer gets an empty stream: an error would be retried again
+    /// and again.
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        let Some(place) = EventId::parse(&last_event_id) else {
+            return Ok(self.manager.resume(id, last_event_id).await?.left_stream());
+        };
+        let reply = self.get(id).and_then(|session| session.reply(place.stream));
+        let missed = match reply {
+            Some(reply) => reply.read(Some(place.index)).left_stream(),
+            None => empty().right_stream(),
+        };
+        Ok(missed.right_stream())
     }
 }
 
@@ -312,23 +445,34 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use std::sync::Arc;
 
-    use bytes::Bytes;
+    use rmcp::model::{ErrorCode, ErrorData, ServerJsonRpcMessage};
+    use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 
     use super::{
-        LocalSessionManager, MAX_REPLAY_BUFFERS, MAX_REPLAY_BYTES, MAX_TOTAL_REPLAY_BYTES, McpSession,
-        McpSessions, ReplayBuffer, SessionLimits,
+        MAX_REPLAY_BUFFERS, MAX_REPLAY_BYTES, MAX_TOTAL_REPLAY_BYTES, McpSession, McpSessions, ReplayBuffer,
+        SessionLimits,
     };
+    use crate::mcp::replay_buffer::host_bytes;
+
+    fn message(text: String) -> ServerJsonRpcMessage {
+        ServerJsonRpcMessage::error(ErrorData::new(ErrorCode(0), text, None), None)
+    }
+
+    fn add(sessions: &McpSessions, name: &str) {
+        sessions.all().insert(name.into(), Arc::new(McpSession::new()));
+    }
 
     fn said(session: &McpSession, stream: u64, bytes: usize) {
         let reply = Arc::<ReplayBuffer>::default();
         session.keep(stream, &reply);
-        reply.push(Bytes::from(vec![b'x'; bytes]));
+        let text = "x".repeat(bytes - host_bytes(&message(String::new())));
+        reply.push(ServerSseMessage::from_message(message(text)));
         reply.end();
         session.bound();
     }
 
     #[tokio::test]
-    async fn of_the_answers_that_wait_the_oldest_go_beyond_the_bounds_and_none_that_is_under_way() {
+    async fn the_oldest_finished_responses_are_dropped_first() {
         let session = McpSession::new();
         let under_way = Arc::<ReplayBuffer>::default();
         session.keep(1_000, &under_way);
@@ -345,12 +489,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_all_sessions_the_one_that_keeps_most_gives_up_first() {
-        let sessions = McpSessions::new(Arc::<LocalSessionManager>::default(), SessionLimits::default());
+    async fn the_session_that_keeps_most_is_trimmed_first() {
+        let sessions = McpSessions::new(SessionLimits::default());
         let each = MAX_REPLAY_BYTES / 2 - 1;
         let names: Vec<String> = (0..6).map(|number| number.to_string()).collect();
         for name in &names {
-            sessions.add(name);
+            add(&sessions, name);
             let session = sessions.get(name).unwrap();
             for stream in 0..if name == "0" { 1 } else { 2 } {
                 said(&session, stream, each);
@@ -364,23 +508,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_makes_room_has_no_call_and_is_silent_longest() {
+    async fn the_longest_idle_session_is_evicted() {
         let limits = SessionLimits { sessions: 3, ..SessionLimits::default() };
-        let sessions = McpSessions::new(Arc::<LocalSessionManager>::default(), limits);
+        let sessions = McpSessions::new(limits);
         for name in ["calls", "listens", "silent"] {
             assert!(sessions.make_room());
-            sessions.add(name);
+            add(&sessions, name);
             sessions.get(name).unwrap().initialized();
         }
         let call = sessions.get("calls").unwrap().take(&1.into(), true).map_err(drop).unwrap();
         let open = sessions.get("listens").unwrap().open();
         assert!(sessions.make_room() && sessions.get("silent").is_none());
-        sessions.add("new");
+        add(&sessions, "new");
         assert!(sessions.make_room() && sessions.get("new").is_none(), "it has not greeted to the end");
-        sessions.add("calls too");
+        add(&sessions, "calls too");
         let other = sessions.get("calls too").unwrap().take(&1.into(), true).map_err(drop).unwrap();
         assert!(sessions.make_room() && sessions.get("listens").is_none());
-        sessions.add("calls as well");
+        add(&sessions, "calls as well");
         let third = sessions.get("calls as well").unwrap().take(&1.into(), true).map_err(drop).unwrap();
         assert!(!sessions.make_room());
         drop((call, open, other, third));

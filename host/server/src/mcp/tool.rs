@@ -10,7 +10,7 @@ use cofferdam_runtime::flow::CheckedAction;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
 use super::tool_names::{NameRequest, plain};
-use super::{sanitize, schema};
+use super::{error_response, schema};
 
 /// The target of a tool.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(super) enum ToolTarget {
 
 impl ToolTarget {
     /// Returns a description for the operator.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Operation { connector, op } => format!("{op} of {connector}"),
             Self::Action(runnable) => format!("action {}", runnable.action().reference()),
@@ -86,7 +86,7 @@ impl ToolDraft {
                 op: op.to_owned(),
             },
             title: None,
-            description: sanitize::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
+            description: error_response::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
             input: Arc::new(schema::input(operation, docs)),
             output: Some(Arc::new(schema::output(operation))),
             annotations: hints(manifest.known_effect(op), reaches),
@@ -101,17 +101,19 @@ impl ToolDraft {
         let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
         Self {
             wanted: NameRequest::action(action.name(), action.version()),
-            title: action.title().map(|title| sanitize::sanitize_text(title, sanitize::TITLE_BYTES)),
-            description: sanitize::description(action.description(), &runs),
-            input: Arc::new(schema::of_action(&action.input_schema())),
-            output: Some(Arc::new(schema::outcome_of_action(action.output().map(|output| output.schema())))),
+            title: action
+                .title()
+                .map(|title| error_response::sanitize_text(title, error_response::TITLE_BYTES)),
+            description: error_response::description(action.description(), &runs),
+            input: Arc::new(schema::action_input(&action.input_schema())),
+            output: Some(Arc::new(schema::action_output(action.output().map(|output| output.schema())))),
             annotations: hints(runnable.effect(), reaches),
             runs: ToolTarget::Action(Arc::new(runnable)),
         }
     }
 
     /// Sets the name that the operator chose, if one was chosen.
-    pub(super) fn under(mut self, name: Option<&str>) -> Self {
+    pub(super) fn with_chosen_name(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
             (self.wanted.base, self.wanted.is_chosen) = (plain(name), true);
         }
@@ -119,7 +121,7 @@ impl ToolDraft {
     }
 
     /// Removes the schema of its output, if values are sent as text.
-    pub(super) fn sending(mut self, text: bool) -> Self {
+    pub(super) fn with_text_values(mut self, text: bool) -> Self {
         self.output = self.output.filter(|_| !text);
         self
     }

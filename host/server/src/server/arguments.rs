@@ -43,7 +43,7 @@ impl CallArguments {
     /// `validation`: there are too many. `busy`: the budget has no room for them.
     pub(crate) fn take_values(&self) -> Result<Value, HostError> {
         let text = self.take().unwrap_or_default();
-        let values = super::json_count::count(text.as_bytes(), ACTION_VALUES);
+        let values = super::budget::count(text.as_bytes(), ACTION_VALUES);
         let values = values.map_err(|rejection| unacceptable(&rejection.into_error()))?;
         if self.charge.as_ref().is_some_and(|charge| !charge.grow(values.saturating_mul(VALUE_BYTES))) {
             return Err(busy());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_actions_are_counted_and_charged() {
+    fn action_values_are_counted_and_charged() {
         let budget = RequestBudget::new(0);
         let charge = || budget.charge(BudgetClient::Streams, 0).map(Arc::new);
         let values = |text: String, charge| CallArguments::new(text, charge).take_values();

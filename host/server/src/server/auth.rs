@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use http::request::Parts;
@@ -9,7 +10,6 @@ use http::uri::Authority;
 use http::{HeaderMap, header};
 
 use super::rejection::RequestRejection;
-use super::token::BearerToken;
 
 /// The names of the local machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -111,7 +111,7 @@ impl AccessPolicy {
         let Some(token) = &self.token else { return Ok(()) };
         let given = one(&request.headers, header::AUTHORIZATION).flatten().ok_or(RequestRejection::Token)?;
         let (scheme, given) = given.split_once(' ').ok_or(RequestRejection::Token)?;
-        let right = scheme.eq_ignore_ascii_case("bearer") && token.is(given.trim().as_bytes());
+        let right = scheme.eq_ignore_ascii_case("bearer") && token.matches(given.trim().as_bytes());
         if right { Ok(()) } else { Err(RequestRejection::Token) }
     }
 
@@ -145,9 +145,46 @@ fn wrong(what: &str, text: &str, example: &str) -> HostError {
     HostError::new(HostErrorKind::Configuration, message).with_hint(format!("Write it like {example}."))
 }
 
+/// The shortest token. One of random letters and digits of this length cannot be guessed.
+const SHORTEST: usize = 24;
+
+/// The longest token, in bytes.
+const LONGEST: usize = 512;
+
+/// The token that a request has to carry as `Authorization: Bearer ..`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BearerToken(Digest);
+
+impl BearerToken {
+    /// Creates the token `text`, 24 to 512 printable ASCII characters without spaces; white space around it
+    /// does not count.
+    ///
+    /// # Errors
+    /// `configuration`: it is too easy to guess, or cannot be sent in a header.
+    pub fn new(text: &str) -> Result<Self, HostError> {
+        let text = text.trim();
+        if (SHORTEST..=LONGEST).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Ok(Self(Digest::sha256(text.as_bytes())));
+        }
+        let message = "The token of the server is not acceptable.";
+        let hint = format!(
+            "It is one line of {SHORTEST} to {LONGEST} printable ASCII characters; `openssl rand -hex 32` makes one."
+        );
+        Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint))
+    }
+
+    /// Returns true if this is the token. Constant time: whole digests are compared.
+    pub(super) fn matches(&self, given: &[u8]) -> bool {
+        let given = Digest::sha256(given);
+        let pairs = self.0.as_bytes().iter().zip(given.as_bytes());
+        pairs.fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+
     use std::net::{IpAddr, Ipv4Addr};
 
     use http::Request;
@@ -167,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn attack_158_a_request_names_this_server_and_comes_from_no_foreign_page() {
+    fn host_and_origin_must_match_this_server() {
         let mut access = AccessPolicy::default();
         access.allow_host("mcp.example").unwrap();
         access.allow_host("other.example:8443").unwrap();
@@ -234,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn attack_159_a_token_stands_in_its_header_and_nowhere_else() {
+    fn a_token_counts_only_in_its_header() {
         let access =
             AccessPolicy { token: Some(BearerToken::new(TOKEN).unwrap()), ..AccessPolicy::default() };
         let host = ("host", "localhost");
@@ -256,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_and_no_origin_is_refused() {
+    fn invalid_hosts_and_origins_are_refused() {
         let mut access = AccessPolicy::default();
         for host in ["", "a b", "https://example.com", "example.com/x", "a@b", "x:99999"] {
             assert!(access.allow_host(host).is_err(), "{host}");
@@ -264,5 +301,18 @@ mod tests {
         for origin in ["", "*", "example.com", "ftp://example.com", "https://", "https://example.com/x"] {
             assert!(access.allow_origin(origin).is_err(), "{origin}");
         }
+    }
+    #[test]
+    fn a_token_must_be_long_and_fit_a_header() {
+        let good = "0123456789abcdef0123456789abcdef";
+        let token = BearerToken::new(&format!("{good}\n")).unwrap();
+        assert!(token.matches(good.as_bytes()));
+        for other in ["", "0", &good[1..], &format!("{good}0"), &good.to_uppercase()] {
+            assert!(!token.matches(other.as_bytes()), "{other}");
+        }
+        for bad in ["", "short", &format!("{good} {good}"), &format!("{good}\n{good}"), &"ä".repeat(30)] {
+            assert!(BearerToken::new(bad).is_err(), "{bad}");
+        }
+        assert!(!format!("{token:?}").contains(good));
     }
 }

@@ -1,10 +1,18 @@
 //! One budget of bytes for the requests that a server holds: those being read, waiting, running or being
 //! answered.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cofferdam_core::strict_json::duplicate_name_error;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 
 /// The default budget of a server for all its clients, in bytes.
 const DEFAULT_BYTES: usize = 128 << 20;
@@ -137,10 +145,127 @@ impl Drop for BudgetCharge {
     }
 }
 
+/// The most names of one object. The types of operations have far fewer; each costs more than its text while
+/// it is compared with the others.
+const NAMES: usize = 65_536;
+
+/// The reason why a text is not accepted as JSON.
+#[derive(Debug)]
+pub(crate) enum JsonCountError {
+    Malformed(serde_json::Error),
+    RepeatedName(serde_json::Error),
+    TooManyValues(serde_json::Error),
+}
+
+impl JsonCountError {
+    pub(crate) fn into_error(self) -> serde_json::Error {
+        match self {
+            Self::Malformed(error) | Self::RepeatedName(error) | Self::TooManyValues(error) => error,
+        }
+    }
+}
+
+/// Counts the values of one JSON text: each item of an array, each field of an object, and the whole. At most
+/// `most` are accepted, and no name may be repeated in an object, as in
+/// [`parse`](cofferdam_core::strict_json::parse).
+pub(crate) fn count(text: &[u8], most: usize) -> Result<usize, JsonCountError> {
+    let counter = ValueCounter { left: &Cell::new(most), is_over: &Cell::new(false), most };
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let counted = counter.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    match counted {
+        Ok(()) => Ok(most - counter.left.get()),
+        Err(error) if error.classify() != Category::Data => Err(JsonCountError::Malformed(error)),
+        Err(error) if counter.is_over.get() => Err(JsonCountError::TooManyValues(error)),
+        Err(error) => Err(JsonCountError::RepeatedName(error)),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct ValueCounter<'c> {
+    left: &'c Cell<usize>,
+    is_over: &'c Cell<bool>,
+    most: usize,
+}
+
+impl ValueCounter<'_> {
+    fn over<E: serde::de::Error>(self, most: usize, what: &str) -> E {
+        self.is_over.set(true);
+        E::custom(format!("it has more than {most} {what}"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for ValueCounter<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let Some(left) = self.left.get().checked_sub(1) else { return Err(self.over(self.most, "values")) };
+        self.left.set(left);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueCounter<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut names = HashSet::new();
+        while let Some(ObjectKey(name)) = fields.next_key()? {
+            if names.len() >= NAMES {
+                return Err(self.over(NAMES, "names in one object"));
+            }
+            fields.next_value_seed(self)?;
+            if let Some(name) = names.replace(name) {
+                return Err(duplicate_name_error(&name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name in an object: borrowed from the text unless it is written with escapes.
+#[derive(Deserialize)]
+struct ObjectKey<'n>(#[serde(borrow)] Cow<'n, str>);
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use super::{BudgetClient, LEAST_BYTES, RequestBudget};
+
+    use cofferdam_core::strict_json::parse;
+
+    use super::{BudgetClient, JsonCountError, LEAST_BYTES, NAMES, RequestBudget, count};
 
     fn at(address: u8, session: u64) -> BudgetClient {
         BudgetClient::Network { address: [127, 0, 0, address].into(), session: Some(session) }
@@ -151,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_sessions_leave_room_for_other_addresses() {
+    fn forged_sessions_leave_room_for_other_addresses() {
         let budget = RequestBudget::new(0);
         let held: Vec<_> = (0..64).map_while(|n| budget.charge(at(1, n), LEAST_BYTES / 16)).collect();
         assert_eq!(held.len(), 12, "three quarters");
@@ -159,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_gets_half_and_all_get_the_whole() {
+    fn one_client_gets_half_of_the_budget() {
         let budget = RequestBudget::new(0);
         let half = LEAST_BYTES / 2;
         let first = budget.charge(client(1), half).unwrap();
@@ -178,5 +303,24 @@ mod tests {
             budget.charge(BudgetClient::Streams, LEAST_BYTES).is_some(),
             "a client without others has all"
         );
+    }
+    #[test]
+    fn counting_and_parsing_accept_the_same_json() {
+        for text in
+            [r#"{"a": [1, -2, 0.5, "x\u00e9", true, null], "b": {"a": {}}}"#, "[]", "7", "{a: 1}", "1e999"]
+        {
+            assert_eq!(count(text.as_bytes(), 100).ok().is_some(), parse(text.as_bytes()).is_ok(), "{text}");
+        }
+        let text = br#"{"a": [1, 2, {"b": null}]}"#;
+        assert_eq!(count(text, 6).unwrap(), 6);
+        assert!(matches!(count(text, 5), Err(JsonCountError::TooManyValues(_))));
+        assert!(matches!(count(b"[1,]", 5), Err(JsonCountError::Malformed(_))));
+        for text in [r#"{"a": 1, "a": 1}"#, r#"{"x": [{"a": 1, "\u0061": 2}]}"#] {
+            assert!(matches!(count(text.as_bytes(), 9), Err(JsonCountError::RepeatedName(_))), "{text}");
+        }
+        let names: Vec<_> = (0..=NAMES).map(|n| format!("\"{n}\": 0")).collect();
+        let wide = format!("{{{}}}", names.join(","));
+        assert!(matches!(count(wide.as_bytes(), usize::MAX), Err(JsonCountError::TooManyValues(_))));
+        assert!(matches!(count("[".repeat(100_000).as_bytes(), 9), Err(JsonCountError::TooManyValues(_))));
     }
 }

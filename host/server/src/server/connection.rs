@@ -3,35 +3,37 @@
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Error, ErrorKind};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use super::auth::AccessPolicy;
 use super::budget::{BudgetCharge, BudgetClient, RequestBudget};
 use super::connection_limit::ConnectionPermit;
-use super::guarded_body::GuardedBody;
-use super::in_flight::InFlightRequests;
+use super::listener::ServerTls;
 use super::rejection::{RequestRejection, healthy};
+use super::shutdown::InFlightRequests;
 use super::shutdown::Shutdown;
-use super::tls::ServerTls;
-use super::write_timeout::WriteTimeout;
 use super::{BODY_BYTES, HEALTH};
 
 /// The longest head of a request, in bytes.
@@ -83,7 +85,7 @@ pub(super) async fn serve(shared: Arc<ServerContext>, stream: TcpStream, place: 
     let place = Arc::new(place);
     tokio::select! {
         () = handshake_and_serve(shared, stream, ends, Arc::clone(&place)) => {}
-        () = place.lost() => {
+        () = place.revoked() => {
             tracing::debug!(target: "cofferdam::server", "a connection that had not been let in made room");
         }
     }
@@ -96,7 +98,9 @@ async fn handshake_and_serve(
     place: Arc<ConnectionPermit>,
 ) {
     let stuck = stream.stuck();
-    let Some(tls) = shared.tls.clone() else { return requests(shared, stream, ends, place, stuck).await };
+    let Some(tls) = shared.tls.clone() else {
+        return serve_requests(shared, stream, ends, place, stuck).await;
+    };
     let handshake = timeout(shared.io_timeout, TlsAcceptor::from(tls.0).accept(stream));
     let shaken = tokio::select! {
         shaken = handshake => shaken,
@@ -104,13 +108,13 @@ async fn handshake_and_serve(
         () = shared.shutdown.begun() => return,
     };
     match shaken {
-        Ok(Ok(stream)) => requests(shared, stream, ends, place, stuck).await,
+        Ok(Ok(stream)) => serve_requests(shared, stream, ends, place, stuck).await,
         Ok(Err(error)) => tracing::debug!(target: "cofferdam::server", %error, "no handshake"),
         Err(_) => tracing::debug!(target: "cofferdam::server", "the handshake took too long"),
     }
 }
 
-async fn requests(
+async fn serve_requests(
     shared: Arc<ServerContext>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ends: ConnectionEnds,
@@ -243,10 +247,14 @@ async fn read_body(
     if length > BODY_BYTES {
         return Err(RequestRejection::TooLarge);
     }
-    timeout(patience, read(body, length, charge)).await.unwrap_or(Err(RequestRejection::TooSlow))
+    timeout(patience, read_frames(body, length, charge)).await.unwrap_or(Err(RequestRejection::TooSlow))
 }
 
-async fn read(mut body: Incoming, length: usize, charge: &BudgetCharge) -> Result<Bytes, RequestRejection> {
+async fn read_frames(
+    mut body: Incoming,
+    length: usize,
+    charge: &BudgetCharge,
+) -> Result<Bytes, RequestRejection> {
     let (mut whole, mut paid) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| RequestRejection::Broken)?.into_data() else { continue };
@@ -266,4 +274,125 @@ async fn read(mut body: Incoming, length: usize, charge: &BudgetCharge) -> Resul
         whole.extend_from_slice(&data);
     }
     Ok(whole.freeze())
+}
+
+/// A stream that fails once nothing could be written for longer than `patience`.
+pub(super) struct WriteTimeout<S> {
+    stream: S,
+    timeout: Duration,
+    /// The timer of the pending write.
+    waiting: Option<Pin<Box<Sleep>>>,
+    stuck: Arc<AtomicBool>,
+}
+
+impl<S> WriteTimeout<S> {
+    pub(super) fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, timeout: patience, waiting: None, stuck: Arc::default() }
+    }
+
+    /// Returns a flag that is true if the last write timed out.
+    pub(super) fn stuck(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stuck)
+    }
+
+    /// Returns the result of a write attempt, and stops or checks the timer.
+    fn enforce_timeout<T>(
+        &mut self,
+        tried: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        self.stuck.store(tried.is_pending(), Ordering::Relaxed);
+        if tried.is_ready() {
+            self.waiting = None;
+            return tried;
+        }
+        let patience = self.timeout;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
+        ready!(waiting.as_mut().poll(context));
+        // Every later attempt fails at once.
+        waiting.as_mut().reset(Instant::now());
+        Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "nobody reads the answer")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.enforce_timeout(tried, context)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.stream).poll_flush(context);
+        this.enforce_timeout(tried, context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.stream).poll_shutdown(context);
+        this.enforce_timeout(tried, context)
+    }
+}
+
+/// A body that holds something.
+pub(crate) struct GuardedBody<T> {
+    body: Body,
+    _held: T,
+}
+
+impl<T> GuardedBody<T> {
+    pub(crate) fn new(body: Body, held: T) -> Self {
+        Self { body, _held: held }
+    }
+}
+
+impl<T: Unpin> http_body::Body for GuardedBody<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::WriteTimeout;
+
+    #[tokio::test]
+    async fn a_write_that_is_not_read_times_out() {
+        let (near, far) = tokio::io::duplex(16);
+        let mut near = WriteTimeout::new(near, Duration::from_millis(50));
+        let error = near.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        drop(far);
+    }
 }

@@ -90,7 +90,7 @@ impl ConnectionLimiter {
     }
 
     /// Returns a permit for a new connection; evicts the oldest unauthenticated connection if necessary.
-    pub(super) fn take(&self) -> ConnectionPermit {
+    pub(super) fn acquire(&self) -> ConnectionPermit {
         let mut taken = self.shared.taken();
         if self.shared.is_full(&taken)
             && let Some((_, (_, gone))) = taken.unauthenticated.pop_first()
@@ -130,7 +130,7 @@ impl ConnectionPermit {
     }
 
     /// Completes once the connection is evicted.
-    pub(super) async fn lost(&self) {
+    pub(super) async fn revoked(&self) {
         self.gone.cancelled().await;
     }
 }
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_make_room_and_who_may_ask_keeps_its_place() {
+    async fn unauthenticated_connections_are_evicted_first() {
         let places = ConnectionLimiter::with_auth_grace(32, Duration::ZERO);
-        let mut all: Vec<_> = (0..30).map(|_| places.take()).collect();
+        let mut all: Vec<_> = (0..30).map(|_| places.acquire()).collect();
         assert!(!all.iter().any(gone), "so many are strangers' at once");
         assert!(all[0].mark_authenticated() && all[0].mark_authenticated());
-        all.push(places.take());
-        all.push(places.take());
+        all.push(places.acquire());
+        all.push(places.acquire());
         assert!(
             !gone(&all[0]) && gone(&all[1]) && !gone(&all[2]),
             "the longest there, of those that are strangers"
@@ -175,7 +175,7 @@ mod tests {
         }
         // 31 are authenticated: the one remaining permit passes from one unauthenticated connection to the
         // next.
-        let (one, two) = (places.take(), places.take());
+        let (one, two) = (places.acquire(), places.acquire());
         assert!(gone(&one) && !gone(&two) && two.mark_authenticated());
         let full = tokio::time::timeout(Duration::from_millis(50), places.wait_for_capacity()).await;
         assert!(full.is_err(), "nobody is shed who may ask");
@@ -184,18 +184,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_that_comes_at_once_is_not_shed() {
+    async fn unauthenticated_connections_keep_their_grace() {
         let places = ConnectionLimiter::with_auth_grace(2, Duration::from_secs(600));
-        let (one, two) = (places.take(), places.take());
+        let (one, two) = (places.acquire(), places.acquire());
         let room = |for_ms| tokio::time::timeout(Duration::from_millis(for_ms), places.wait_for_capacity());
         assert!(room(50).await.is_err() && !gone(&one) && !gone(&two), "both may still ask");
         assert!(one.mark_authenticated() && room(50).await.is_err(), "it took no place from nobody");
         drop(one);
         room(60_000).await.unwrap();
         let short = ConnectionLimiter::with_auth_grace(1, Duration::from_millis(100));
-        let silent = short.take();
+        let silent = short.acquire();
         short.wait_for_capacity().await;
-        drop(short.take());
+        drop(short.acquire());
         assert!(gone(&silent), "who has had its chance makes room");
     }
 }

@@ -12,28 +12,20 @@ mod auth;
 mod budget;
 mod connection;
 mod connection_limit;
-mod guarded_body;
-mod in_flight;
-mod json_count;
 mod listener;
 mod rejection;
 mod settings;
 mod shutdown;
-mod tls;
-mod token;
-mod write_timeout;
 
 pub(crate) use arguments::{CallArguments, VALUE_BYTES, VALUES};
+pub use auth::BearerToken;
 pub use budget::RequestBudget;
-pub(crate) use budget::{BudgetCharge, BudgetClient};
-pub(crate) use guarded_body::GuardedBody;
-pub(crate) use in_flight::InFlightRequests;
-pub(crate) use json_count::{JsonCountError, count};
-pub use listener::BoundServer;
+pub(crate) use budget::{BudgetCharge, BudgetClient, JsonCountError, count};
+pub(crate) use connection::GuardedBody;
+pub use listener::{BoundServer, ServerTls};
 pub use settings::ServerSettings;
+pub(crate) use shutdown::InFlightRequests;
 pub use shutdown::Shutdown;
-pub use tls::ServerTls;
-pub use token::BearerToken;
 
 /// The path of the health check; it needs no token.
 pub const HEALTH: &str = "/healthz";

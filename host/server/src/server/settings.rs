@@ -6,9 +6,9 @@ use std::time::Duration;
 use cofferdam_core::error::{HostError, HostErrorKind};
 
 use super::auth::AccessPolicy;
+use super::auth::BearerToken;
 use super::budget::RequestBudget;
-use super::tls::ServerTls;
-use super::token::BearerToken;
+use super::listener::ServerTls;
 
 /// The time for a request to arrive, for its head and its body each, and the longest idle time of a
 /// connection.

@@ -85,7 +85,7 @@ fn assert_refused(answer: &str, status: u16, code: &str) {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_before_anybody_handles_it() {
+async fn invalid_requests_never_reach_the_handler() {
     let server = Server::start(|settings| settings.token(BearerToken::new(TOKEN).unwrap())).await;
     let health = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert!(server.ask(health).await.ends_with("ok\n"));
@@ -101,7 +101,7 @@ async fn what_is_refused_is_refused_before_anybody_handles_it() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_or_too_slow_ends_its_connection_and_no_other() {
+async fn slow_or_oversized_requests_end_their_connection() {
     let server = Server::start(|settings| settings).await;
     let long =
         request("/count", "", "").replace("content-length: 0", &format!("content-length: {}", 5 << 20));
@@ -137,7 +137,7 @@ async fn what_is_too_long_or_too_slow_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn who_comes_after_all_connections_are_taken_waits_for_one() {
+async fn excess_connections_wait_for_a_permit() {
     let server = Server::start(|settings| settings.connections(2)).await;
     let (first, second) = (server.send("").await, server.send("").await);
     // Both are silent, and are closed after the timeout.
@@ -146,7 +146,7 @@ async fn who_comes_after_all_connections_are_taken_waits_for_one() {
 }
 
 #[tokio::test]
-async fn the_end_takes_nothing_new_and_cuts_no_answer() {
+async fn shutdown_accepts_nothing_and_finishes_responses() {
     let server = Server::start(|settings| settings.grace(Duration::from_millis(300))).await;
     let idle = server.send("").await;
     let waiting = server.send(&request("/wait", "", "")).await;
@@ -159,7 +159,7 @@ async fn the_end_takes_nothing_new_and_cuts_no_answer() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_does_not_lock_out_who_has() {
+async fn unauthenticated_clients_do_not_lock_out_others() {
     let token = BearerToken::new(TOKEN).unwrap();
     let server =
         Server::start(|settings| settings.token(token).connections(16).io_timeout(Duration::from_secs(120)))
@@ -211,7 +211,7 @@ async fn one(stream: &mut TcpStream) -> String {
 
 /// Grace period and timeout are longer than any test: a wait for any client would fail the test.
 #[tokio::test]
-async fn the_end_waits_for_nobody_who_has_not_asked() {
+async fn shutdown_does_not_wait_for_idle_clients() {
     let long = Duration::from_secs(600);
     let server = Server::start(|settings| settings.grace(long).io_timeout(long)).await;
     let head = server.send("POST /count HTTP/1.1\r\nhost: local").await;
@@ -239,7 +239,7 @@ async fn the_end_waits_for_nobody_who_has_not_asked() {
 
 /// An answer is not truncated because its reader is slow: the answer is larger than the buffers in between.
 #[tokio::test]
-async fn the_end_waits_for_who_reads_slowly() {
+async fn shutdown_waits_for_slow_readers() {
     let long = Duration::from_secs(600);
     let server = Server::start(|settings| settings.grace(long).io_timeout(long)).await;
     let mut stream = server.send(&request("/large", "", "")).await;
@@ -252,7 +252,7 @@ async fn the_end_waits_for_who_reads_slowly() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_it_wants_a_token_and_tls() {
+async fn beyond_loopback_a_token_and_tls_are_required() {
     let anywhere = || ServerSettings::new("0.0.0.0:0".parse().unwrap());
     let token = || BearerToken::new(TOKEN).unwrap();
     for bad in [anywhere(), anywhere().cleartext_beyond_loopback(), anywhere().token(token())] {
@@ -267,7 +267,7 @@ async fn beyond_loopback_it_wants_a_token_and_tls() {
 }
 
 #[tokio::test]
-async fn over_tls_it_shows_its_certificate() {
+async fn tls_presents_the_configured_certificate() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let tls = ServerTls::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();

@@ -52,7 +52,7 @@ fn turn(target: &Path) -> Result<File, GuestError> {
 /// The rustc to build with; none where cargo's own will do.
 fn rustc() -> Result<Option<PathBuf>, GuestError> {
     if cfg!(not(unix)) {
-        // No script here: cargo itself says what is missing, and the error what to do.
+        // No script here: cargo itself reports the missing target, and the error names the remedy.
         return Ok(None);
     }
     let mut script = clean("bash");
@@ -92,8 +92,8 @@ fn run(command: Command, loud: bool) -> Result<(bool, String), GuestError> {
     run_reading(command, loud, None)
 }
 
-/// Runs a command to its end: whether it succeeded, and the last lines of its stderr. Where it is to be `loud`, they
-/// appear on ours as they come; where not, from the first thing that is compiled on.
+/// Runs a command to its end: returns whether it succeeded, and the last lines of its stderr. If `loud`, they are
+/// passed on to ours as they come; otherwise from the first compiled crate on.
 fn run_reading(
     mut command: Command,
     mut loud: bool,
@@ -129,7 +129,7 @@ fn run_reading(
 
 /// A line of progress, past the capturing of a test's output: a minute of silence looks like a hang.
 fn say(line: &str) {
-    // Nobody has to read it.
+    // A closed standard error is no reason to fail.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_toolchain_gets_a_target_directory_by_its_version() {
+    fn a_private_toolchain_has_its_own_target_directory() {
         assert_eq!(sysroot_name(Path::new("/home/x/.cache/cofferdam/wasm/v1/bin/rustc")), "debian-v1");
     }
 }

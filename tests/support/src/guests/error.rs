@@ -3,36 +3,36 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a guest could not be had. Its text says what to do.
+/// The reason why a guest is not available. Its text names the remedy.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum GuestError {
     /// No example connector has that name.
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The names there are.
         known: Vec<String>,
     },
     /// This machine has no Rust that compiles for `wasm32-wasip2`, and none could be made.
     NoTarget {
-        /// What was tried, as it was said.
+        /// The output of the attempts.
         output: String,
     },
     /// The guests do not compile.
     Build {
         /// The folder cargo was run in.
         folder: PathBuf,
-        /// The end of what it said.
+        /// The end of its output.
         output: String,
     },
     /// A file or program could not be used.
     Io {
-        /// What was tried with it.
+        /// The attempted operation.
         what: &'static str,
         /// Which one.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: String,
     },
 }

@@ -1,8 +1,8 @@
-//! The example connectors as components, built from source when a test or the tour first asks for one.
+//! The example connectors as components, built from source on first use by a test or the tour.
 //!
 //! All are built together, by one plain cargo call in `examples/`, once per process; when nothing has changed that
 //! call is all it costs. Not a build script: it would hide its progress, and a host that is only compiled needs no
-//! wasm at all. Where the target comes from is `wasm-target.sh`'s business.
+//! wasm at all. `wasm-target.sh` provides the target.
 
 mod build;
 mod error;
@@ -14,7 +14,8 @@ pub use error::GuestError;
 
 /// The component of the example connector `name` (its folder in `examples/`), without a manifest packed in.
 ///
-/// The first call of a process builds all of them, and says so on stderr where that takes long. Processes take turns.
+/// The first call of a process builds all of them, and prints a message on stderr if that takes long. Processes
+/// take turns.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub fn names() -> Result<Vec<String>, GuestError> {
     Ok(names)
 }
 
-/// What cargo calls the component of a package.
+/// Cargo's file name for the component of a package.
 fn file(name: &str) -> String {
     format!("{}.wasm", name.replace('-', "_"))
 }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_guest_is_named_beside_the_known() {
+    fn an_unknown_guest_is_named_with_the_known_ones() {
         let error = component("hallo").expect_err("there is none").to_string();
         assert!(error.contains("`hallo`") && error.contains("hello"), "{error}");
     }

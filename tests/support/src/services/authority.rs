@@ -3,7 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// A certificate authority that nobody else believes.
+/// A certificate authority that is trusted only here.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -15,7 +15,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new one, with a key of its own.
+    /// A new one, with a new key.
     ///
     /// # Panics
     /// There is no randomness.
@@ -27,7 +27,7 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
     }
 
-    /// Its certificate: what a host is told to believe.
+    /// Its certificate, for a host's roots.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()

@@ -1,4 +1,4 @@
-//! mockttp: a server that breaks connections on purpose, behind a certificate that nobody believes.
+//! mockttp: a server that breaks connections on purpose, behind an untrusted certificate.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Starts it, with a certificate authority of its own.
+    /// Starts it, with a new certificate authority.
     ///
     /// # Panics
     /// It does not start.

@@ -1,9 +1,9 @@
-//! What stands before the mock of a service: its name, its port 443, and TLS, so that a connector and its manifest
-//! are tested as they are.
+//! The front of a service's mock: its name, its port 443, and TLS, so that a connector and its manifest are
+//! tested unchanged.
 //!
-//! A host is pointed here by its resolver and by the authority that it believes. Each name is relayed to a server of
-//! plain HTTP, and every request is remembered as it arrived. For what no mock can say (a limit that is reached, a
-//! card that is declined) a test gives the answer; the vendor's documentation says how it looks.
+//! A host is pointed here by its resolver and its trusted authority. Each name is relayed to a server of plain
+//! HTTP, and every request is recorded as it arrived. For responses that no mock can give (a limit that is
+//! reached, a card that is declined) a test sets the response; the vendor's documentation describes it.
 
 mod relay;
 
@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
 use super::Authority;
-use crate::upstream::Seen;
+use crate::upstream::ReceivedRequest;
 
-/// Where the requests for one name go.
+/// The target of the requests for one name.
 #[derive(Debug, Clone)]
 pub struct Route {
     host: &'static str,
@@ -43,7 +43,7 @@ impl Route {
         self
     }
 
-    /// With their bearer token in a header of its own too, for a description that wants it twice.
+    /// With their bearer token in a further header field, for a schema that requires it twice.
     #[must_use]
     pub fn with_token_in(mut self, header: &'static str) -> Self {
         self.token_header = Some(header);
@@ -60,15 +60,15 @@ struct Scripted {
     body: String,
 }
 
-/// What the connections share.
+/// The state shared by the connections.
 struct Shared {
     routes: HashMap<&'static str, Route>,
-    seen: Mutex<Vec<(String, Seen)>>,
+    seen: Mutex<Vec<(String, ReceivedRequest)>>,
     scripted: Mutex<Vec<Scripted>>,
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Vec<(String, Seen)>> {
+    fn seen(&self) -> MutexGuard<'_, Vec<(String, ReceivedRequest)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +87,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front for these routes, on port 443 of a loopback address of its own.
+    /// Starts a front for these routes, on port 443 of a separate loopback address.
     ///
     /// # Errors
     /// This user may not listen on that port.
@@ -127,8 +127,8 @@ impl Front {
         Arc::new(Names { names, address: self.address.into() })
     }
 
-    /// From now on, requests for `host` with `marker` in their path or body are answered with this, and are not
-    /// relayed. The marker keeps tests apart that run at the same time.
+    /// From now on, requests for `host` with `marker` in their path or body get this response, and are not
+    /// relayed. The marker separates tests that run at the same time.
     pub fn answer(
         &self,
         host: &'static str,
@@ -142,9 +142,9 @@ impl Front {
 
     /// The requests for `host` with `marker` in their path or body, until now.
     #[must_use]
-    pub fn seen(&self, host: &str, marker: &str) -> Vec<Seen> {
+    pub fn seen(&self, host: &str, marker: &str) -> Vec<ReceivedRequest> {
         let all = self.shared.seen();
-        let wanted = |(name, seen): &&(String, Seen)| name == host && relay::marked(seen, marker);
+        let wanted = |(name, seen): &&(String, ReceivedRequest)| name == host && relay::marked(seen, marker);
         all.iter().filter(wanted).map(|(_, seen)| seen.clone()).collect()
     }
 }

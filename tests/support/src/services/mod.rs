@@ -1,8 +1,7 @@
-//! Real servers that nobody here wrote, on loopback, and the front that stands before them as the services do.
+//! Real third-party servers on loopback, and the front that stands in for the services' addresses.
 //!
-//! They are what `tests/services/tools/install.sh DIRECTORY` installs, and `$COFFERDAM_SERVICES` says where that is.
-//! Where it says nothing a test skips, visibly; where `$COFFERDAM_REQUIRE_SERVICES` is set, as in CI, that is a
-//! failure.
+//! `tests/services/tools/install.sh DIRECTORY` installs them, and `$COFFERDAM_SERVICES` names the directory.
+//! Without it a test skips, visibly; if `$COFFERDAM_REQUIRE_SERVICES` is set, as in CI, that is a failure.
 
 mod authority;
 mod faults;
@@ -26,7 +25,7 @@ pub use plain::{Answer, ask};
 pub use rotel::rotel;
 pub use server::Server;
 
-/// Where the servers are installed.
+/// The directory of the servers.
 #[derive(Debug, Clone)]
 pub struct Tools {
     dir: PathBuf,
@@ -52,7 +51,7 @@ impl Tools {
         Ok(Self { dir })
     }
 
-    /// Whether they have to be there.
+    /// True if they are required.
     #[must_use]
     pub fn required() -> bool {
         std::env::var_os("COFFERDAM_REQUIRE_SERVICES").is_some_and(|value| !value.is_empty() && value != "0")

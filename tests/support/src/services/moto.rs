@@ -5,7 +5,7 @@ use super::{Server, Tools, ask};
 /// The actions that need no right signature, and that [`Moto::start`] uses up.
 const UNSIGNED: u32 = 4;
 
-/// What its one user may do.
+/// The permissions of its only user.
 const EVERYTHING: &str = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A\
                           %22Allow%22%2C%22Action%22%3A%22%2A%22%2C%22Resource%22%3A%22%2A%22%7D%5D%7D";
 
@@ -31,7 +31,7 @@ impl Moto {
         let env = [("INITIAL_NO_AUTH_ACTION_COUNT", unsigned.as_str())];
         let server = Server::start::<String>(tools, tools.python("moto_server"), args, &env);
         let do_it = |service: &str, method: &str, path: &str, body: &str| {
-            // Which service is meant is read from the signature, which is not looked at yet.
+            // The service is read from the signature, which is not verified yet.
             let credential = format!("Credential=x/20260101/us-east-1/{service}/aws4_request");
             let signed =
                 format!("authorization: AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0");

@@ -1,4 +1,4 @@
-//! oauth2-mock-server, an authorisation server, and httpbin, which says what it was sent.
+//! oauth2-mock-server, an authorisation server, and httpbin, which echoes its requests.
 
 use super::{Server, Tools};
 use crate::package::repository;
@@ -23,7 +23,7 @@ impl OAuth {
         Self { server: Server::start::<String>(tools, tools.python("node"), args, &[]) }
     }
 
-    /// How often it was asked for a token by this grant.
+    /// The number of token requests with this grant.
     #[must_use]
     pub fn asked_for(&self, grant: &str) -> usize {
         let line = format!("asked for {grant}");
@@ -36,7 +36,7 @@ impl OAuth {
         &self.server
     }
 
-    /// Where tokens are got: plain HTTP, on loopback.
+    /// The token endpoint: plain HTTP, on loopback.
     #[must_use]
     pub fn token_url(&self) -> String {
         format!("http://{}/token", self.server.host_port())

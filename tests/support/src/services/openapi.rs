@@ -7,9 +7,9 @@ use super::{Server, Tools};
 pub enum Description {
     /// GitHub's, by GitHub; served by steady, which does not look at credentials.
     Github,
-    /// Slack's, as APIs.guru keeps it; served by prism, which wants a credential.
+    /// Slack's schema, as published by APIs.guru; served by prism, which requires a credential.
     Slack,
-    /// Stripe's, as APIs.guru keeps it; served by steady.
+    /// Stripe's schema, as published by APIs.guru; served by steady.
     Stripe,
 }
 

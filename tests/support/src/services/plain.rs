@@ -1,10 +1,10 @@
-//! One plain HTTP exchange, for what a test has to tell a server beside the host under test.
+//! One plain HTTP exchange, for the control requests of a test to a server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What a server said.
+/// A server's response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The status.
@@ -13,7 +13,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Sends a request over a connection of its own. `headers` are lines.
+/// Sends a request over a new connection. `headers` are lines.
 ///
 /// # Panics
 /// The server does not answer with HTTP.

@@ -1,4 +1,4 @@
-//! A server process: a port of its own, waited for, and ended with the value or with the test process.
+//! A server process on a free port, which is awaited, and ends with the value or with the test process.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::Tools;
 
-/// How long a server may take until it answers: they take seconds, on a busy machine many.
+/// The time limit for a server's first answer: they take seconds, on a busy machine many.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Starts the rest of its arguments, and ends their process group when its input ends. That input is a pipe that
@@ -79,14 +79,14 @@ impl Server {
         }
     }
 
-    /// Whether the keeper has nothing to keep any more.
+    /// True if the keeper has nothing to keep any more.
     fn alone(&self) -> bool {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         children.is_ok_and(|children| children.trim().is_empty())
     }
 
-    /// Where it is.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
@@ -110,7 +110,7 @@ impl Server {
         self.dir.path().join(name)
     }
 
-    /// What it has said until now.
+    /// Its output until now.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
@@ -126,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port at which no server listens now.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback interface");
     listener.local_addr().expect("an address").port()

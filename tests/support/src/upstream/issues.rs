@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::Seen;
+use super::ReceivedRequest;
 use super::reply::{Reply, parameter, value};
 
-/// What was created, by repository.
+/// The created issues, by repository.
 #[derive(Default)]
 pub(super) struct Store(Mutex<HashMap<String, Vec<Created>>>);
 
@@ -23,7 +23,7 @@ struct Created {
 }
 
 impl Store {
-    pub(super) fn answer(&self, seen: &Seen) -> Reply {
+    pub(super) fn answer(&self, seen: &ReceivedRequest) -> Reply {
         let (path, query) = seen.path.split_once('?').unwrap_or((&seen.path, ""));
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let ["repos", owner, repo, "issues", rest @ ..] = parts.as_slice() else {
@@ -62,7 +62,7 @@ impl Store {
         store.get(repository).cloned().unwrap_or_default()
     }
 
-    fn create(&self, repository: &str, count: u64, seen: &Seen) -> Reply {
+    fn create(&self, repository: &str, count: u64, seen: &ReceivedRequest) -> Reply {
         let Ok(body) = serde_json::from_slice::<Value>(&seen.body) else {
             return error(400, "Problems parsing JSON");
         };

@@ -1,4 +1,4 @@
-//! A real HTTP server on the loopback interface that answers as the path says and remembers who asked.
+//! A real HTTP server on the loopback interface that answers as the path says and records the requests.
 //!
 //! | path | answer |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | `/drop` | the end of the connection |
 //! | `/repos/..` | GitHub's issues; see `issues` |
 //!
-//! A path that has a [script](Upstream::script) answers as that says, request after request.
+//! A path that has a [script](Upstream::script) answers from it, request after request.
 
 mod issues;
 mod reply;
@@ -36,11 +36,11 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use reply::{Body, Reply};
-pub use script::Turn;
+pub use script::ScriptedReply;
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// The method.
     pub method: String,
     /// Path and query.
@@ -49,11 +49,11 @@ pub struct Seen {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
-    /// Whether whoever asked went away before the answer.
+    /// True if the client disconnected before the response.
     pub abandoned: bool,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// The first header field of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -75,19 +75,19 @@ pub struct Upstream {
 #[derive(Default)]
 struct Shared {
     connections: AtomicU64,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     issues: issues::Store,
     scripts: script::Scripts,
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+    fn seen(&self) -> MutexGuard<'_, Vec<ReceivedRequest>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Upstream {
-    /// Starts a server on a port of its own, in a thread of its own.
+    /// Starts a server on a free port, in a new thread.
     ///
     /// # Panics
     /// There is no loopback interface.
@@ -154,7 +154,7 @@ impl Upstream {
 
     /// Has requests for `path` answered by `turns`, one after the other; the last one stays. The path has no other
     /// meaning then. Returns its URL.
-    pub fn script(&self, path: &str, turns: impl IntoIterator<Item = Turn>) -> String {
+    pub fn script(&self, path: &str, turns: impl IntoIterator<Item = ScriptedReply>) -> String {
         self.shared.scripts.set(path, turns.into_iter().collect());
         self.url(path)
     }
@@ -167,13 +167,13 @@ impl Upstream {
 
     /// All requests but the first `known`, until now.
     #[must_use]
-    pub fn seen_after(&self, known: usize) -> Vec<Seen> {
+    pub fn seen_after(&self, known: usize) -> Vec<ReceivedRequest> {
         self.shared.seen().iter().skip(known).cloned().collect()
     }
 
     /// The requests whose path starts with `prefix`, until now.
     #[must_use]
-    pub fn seen(&self, prefix: &str) -> Vec<Seen> {
+    pub fn seen(&self, prefix: &str) -> Vec<ReceivedRequest> {
         self.shared.seen().iter().filter(|seen| seen.path.starts_with(prefix)).cloned().collect()
     }
 }
@@ -239,7 +239,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
-    let seen = Seen {
+    let seen = ReceivedRequest {
         method: head.method.to_string(),
         path: head.uri.to_string(),
         headers: head.headers.iter().map(header).collect(),

@@ -10,19 +10,19 @@ use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use serde_json::{Value, json};
 
-use super::{HangUp, Seen};
+use super::{HangUp, ReceivedRequest};
 
 /// The body of an answer.
 pub(super) type Body = BoxBody<Bytes, HangUp>;
 
-/// What happens to a request.
+/// The reaction to a request.
 pub(super) enum Reply {
     Response(Response<Body>),
     HangUp,
 }
 
 /// The answer to a request before which there were so many `earlier` ones of the same path.
-pub(super) async fn by_path(seen: &Seen, earlier: usize) -> Reply {
+pub(super) async fn by_path(seen: &ReceivedRequest, earlier: usize) -> Reply {
     let (path, query) = seen.path.split_once('?').unwrap_or((&seen.path, ""));
     let mut parts = path.trim_start_matches('/').splitn(3, '/');
     let (kind, argument) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -90,7 +90,7 @@ fn full(status: u16, kind: &str, bytes: Bytes) -> Reply {
     Reply::Response(response.expect("a status and a type that are acceptable"))
 }
 
-fn echo(seen: &Seen) -> Value {
+fn echo(seen: &ReceivedRequest) -> Value {
     let headers: Vec<_> = seen.headers.iter().map(|(name, value)| json!([name, value])).collect();
     json!({
         "method": seen.method,

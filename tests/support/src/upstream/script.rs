@@ -1,4 +1,4 @@
-//! What a path answers, request after request.
+//! The responses of a path, request after request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::reply::{Reply, value};
 
-/// What one request gets.
+/// The reaction to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn(Kind);
+pub struct ScriptedReply(Kind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -18,7 +18,7 @@ enum Kind {
     Hang,
 }
 
-impl Turn {
+impl ScriptedReply {
     /// An answer with this status.
     #[must_use]
     pub fn status(status: u16) -> Self {
@@ -37,7 +37,7 @@ impl Turn {
         Self(Kind::HangUp)
     }
 
-    /// Nothing, for as long as somebody waits.
+    /// Nothing, as long as the client waits.
     #[must_use]
     pub fn hang() -> Self {
         Self(Kind::Hang)
@@ -60,15 +60,15 @@ impl Turn {
 
 /// The scripts, by path.
 #[derive(Default)]
-pub(super) struct Scripts(Mutex<HashMap<String, VecDeque<Turn>>>);
+pub(super) struct Scripts(Mutex<HashMap<String, VecDeque<ScriptedReply>>>);
 
 impl Scripts {
-    pub(super) fn set(&self, path: &str, turns: VecDeque<Turn>) {
+    pub(super) fn set(&self, path: &str, turns: VecDeque<ScriptedReply>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), turns);
     }
 
-    /// What the next request for `path` gets, if it has a script.
-    pub(super) fn next(&self, path: &str) -> Option<Turn> {
+    /// The reaction to the next request for `path`, if it has a script.
+    pub(super) fn next(&self, path: &str) -> Option<ScriptedReply> {
         let mut scripts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = scripts.get_mut(path)?;
         match turns.len() {

@@ -1,4 +1,5 @@
-//! A disk in memory whose power can be cut: keeps all that SQLite did to it, and says what is left at any moment.
+//! A disk in memory whose power can be cut: records everything that SQLite did to it, and returns the contents
+//! at any moment.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -111,7 +112,7 @@ impl Disk {
 /// The acts on each file that are not on the disk yet.
 type Waiting<'a> = BTreeMap<&'a str, Vec<&'a Act>>;
 
-/// Removes for good what was removed; what was written to those files before that does not matter any more.
+/// Deletes removed files permanently; their earlier contents do not matter any more.
 fn gone(waiting_of: &mut Waiting<'_>, left: &mut Files) {
     for (file, acts) in waiting_of {
         if let Some(removed) = acts.iter().rposition(|act| **act == Act::Removed) {
@@ -173,7 +174,8 @@ impl Vfs for Disk {
         past.now.entry(file.clone()).or_default();
         drop(past);
         if options.kind == OpenKind::MainDb {
-            // The file that the record made stands for this one; it looks at times whether it is there and not empty.
+            // The file that the log created stands in for this one; it is checked at times for existence and
+            // size.
             std::fs::write(path, "elsewhere")?;
         }
         let unnamed = !there && options.kind != OpenKind::MainDb;

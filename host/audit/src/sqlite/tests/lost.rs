@@ -58,7 +58,7 @@ fn put_back(home: &Path, copy: &BTreeMap<std::path::PathBuf, Vec<u8>>) {
     }
 }
 
-/// The key was used, and is not free whatever was done to the home.
+/// The key was used, and is not free after any change to the home.
 fn refused_until_accepted(home: &Path) {
     for _ in 0..2 {
         let log = log(home);
@@ -85,7 +85,7 @@ fn a_deleted_log_frees_no_key() {
 }
 
 #[test]
-fn a_checkpoint_remembers_what_log_and_state_lost() {
+fn a_checkpoint_reveals_a_lost_log_and_state() {
     let checkpoint = |path: &std::path::PathBuf| path.ends_with("audit.checkpoint");
     for older in [false, true] {
         let home = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn an_older_log_with_its_checkpoint_frees_no_key() {
 }
 
 #[test]
-fn an_older_log_that_grew_past_the_loss_is_noticed() {
+fn an_older_log_that_grew_past_the_loss_is_detected() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 3);
     let copy = files(home.path());
@@ -172,7 +172,7 @@ fn a_missing_vault_stops_keyed_calls() {
 }
 
 #[test]
-fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
+fn a_vault_reveals_a_lost_log_and_state() {
     let home = tempfile::tempdir().unwrap();
     let vault = BTreeMap::from([(home.path().join("vault"), cofferdam_core::home_state::vault_header(1, 0))]);
     let state = cofferdam_core::home_state::HomeState::new(home.path());
@@ -192,7 +192,7 @@ fn a_log_deleted_with_the_state_frees_no_key_where_a_vault_remembers_one() {
 }
 
 #[test]
-fn a_home_from_before_the_state_begins_one() {
+fn a_home_without_a_state_gets_one() {
     let home = tempfile::tempdir().unwrap();
     assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
     let host_key = host_key::read(&home.path().join("host.key")).unwrap();
@@ -226,7 +226,7 @@ fn an_older_checkpoint_put_back_leaves_an_entry() {
 }
 
 #[test]
-fn a_state_older_than_what_was_pruned_is_no_loss() {
+fn a_state_older_than_the_pruning_is_no_loss() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("home.state");
     let old = || fill_at(home.path(), 5, "2026-01-01T00:00:00Z".parse().unwrap());
@@ -246,7 +246,7 @@ fn a_state_older_than_what_was_pruned_is_no_loss() {
 }
 
 #[test]
-fn a_loss_can_be_accepted_again_and_nothing_else_is_written() {
+fn a_loss_can_be_accepted_again() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("home.state");
     assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
@@ -265,7 +265,7 @@ fn a_loss_can_be_accepted_again_and_nothing_else_is_written() {
 }
 
 #[test]
-fn a_vault_that_others_can_read_is_repaired_and_not_accepted() {
+fn an_exposed_vault_must_be_repaired_first() {
     let home = tempfile::tempdir().unwrap();
     assert!(keyed(&log(home.path()), "k").is_ok());
     let vault = home.path().join("vault");

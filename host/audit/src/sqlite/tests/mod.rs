@@ -1,4 +1,4 @@
-//! The record in real files: what the tests of this folder share.
+//! The audit log in real files: shared by the tests of this folder.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod disk;
@@ -136,7 +136,7 @@ pub(crate) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> 
     ids
 }
 
-/// The proof of the record in this home.
+/// The proof of the audit log in this home.
 pub(crate) fn proof(home: &Path) -> Outcome {
     let evidence = super::evidence::Evidence::open(&home.join(super::FILE)).unwrap();
     proof_of(home, evidence).1
@@ -173,7 +173,7 @@ pub(crate) fn rewritten(home: &Path, from: &str, to: &str, and: &str) {
     connection.execute_batch(and).unwrap();
 }
 
-/// Opens the file as a process that is no host.
+/// Opens the file as a process that is not a host.
 pub(crate) fn file(home: &Path) -> Connection {
     Connection::open(home.join(super::FILE)).unwrap()
 }

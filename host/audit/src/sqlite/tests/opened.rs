@@ -30,9 +30,9 @@ fn home_with_key() -> tempfile::TempDir {
     home
 }
 
-/// Made anew with COFFERDAM_BLESS, as long as its version is not released.
+/// Regenerated with COFFERDAM_BLESS, as long as its version is not released.
 #[test]
-fn a_record_of_version_1_is_read_and_goes_on() {
+fn a_version_1_log_is_read_and_continued() {
     if std::env::var_os("COFFERDAM_BLESS").is_some() {
         let home = home_with_key();
         fill_at(home.path(), 3, Timestamp::from_second(1_700_000_000).unwrap());
@@ -54,7 +54,7 @@ fn a_record_of_version_1_is_read_and_goes_on() {
 }
 
 #[test]
-fn an_empty_file_is_made_a_record_and_a_newer_version_is_refused() {
+fn an_empty_file_is_initialised_and_a_newer_refused() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("audit.db"), "").unwrap();
     private(&home.path().join("audit.db"));
@@ -68,7 +68,7 @@ fn an_empty_file_is_made_a_record_and_a_newer_version_is_refused() {
 }
 
 #[test]
-fn what_is_no_database_or_somebody_elses_is_left_as_it_is() {
+fn foreign_files_are_left_untouched() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("audit.db");
     fs::write(&path, "dear diary".repeat(1_000)).unwrap();
@@ -85,7 +85,7 @@ fn what_is_no_database_or_somebody_elses_is_left_as_it_is() {
 }
 
 #[test]
-fn what_cofferdam_did_not_make_is_refused_and_not_obeyed() {
+fn a_database_with_foreign_triggers_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let host = log(home.path());
     open(&host, &AuditId::mint()).unwrap();
@@ -109,7 +109,7 @@ fn what_cofferdam_did_not_make_is_refused_and_not_obeyed() {
 }
 
 #[test]
-fn a_record_that_others_can_read_is_refused_with_the_fix() {
+fn a_log_readable_by_others_is_refused_with_a_fix() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 1);
     let path = home.path().join("audit.db");
@@ -124,7 +124,7 @@ fn a_record_that_others_can_read_is_refused_with_the_fix() {
 }
 
 #[test]
-fn what_the_disk_refuses_may_pass_and_is_not_said_to_be_full() {
+fn disk_errors_are_transient_and_not_called_full() {
     use rusqlite::ffi;
     for code in [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_IOERR_FSYNC] {
         let trouble = AuditError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).trouble();
@@ -134,7 +134,7 @@ fn what_the_disk_refuses_may_pass_and_is_not_said_to_be_full() {
 }
 
 #[test]
-fn damage_is_told_and_what_is_mended_works_again() {
+fn damage_is_reported_and_repair_is_noticed() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 200);
     let path = home.path().join("audit.db");
@@ -155,7 +155,7 @@ fn damage_is_told_and_what_is_mended_works_again() {
 }
 
 #[test]
-fn links_directories_and_pipes_are_no_record() {
+fn links_directories_and_pipes_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("audit.db");
     let elsewhere = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn links_directories_and_pipes_are_no_record() {
 }
 
 #[test]
-fn a_key_that_others_can_read_signs_nothing_and_nothing_is_written() {
+fn an_exposed_key_signs_and_writes_nothing() {
     let home = home_with_key();
     fs::set_permissions(home.path().join("host.key"), fs::Permissions::from_mode(0o644)).unwrap();
     let error = trouble(home.path());
@@ -182,7 +182,7 @@ fn a_key_that_others_can_read_signs_nothing_and_nothing_is_written() {
 }
 
 #[test]
-fn who_waits_for_another_host_is_told_when_it_takes_too_long() {
+fn waiting_for_another_host_times_out() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let id = AuditId::mint();
@@ -197,7 +197,7 @@ fn who_waits_for_another_host_is_told_when_it_takes_too_long() {
 }
 
 #[test]
-fn a_file_that_can_grow_no_more_is_full() {
+fn a_file_that_cannot_grow_is_reported_as_full() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 1);
     let settings = LogSettings::default();

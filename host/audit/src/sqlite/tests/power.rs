@@ -9,7 +9,7 @@ use crate::{AuditLog as _, CallStatus, Flaw, Order, written as answer};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-/// Calls of one run: enough that the write-ahead log is copied into the file and begun anew.
+/// Calls of one run: enough that the write-ahead log is merged into the file and restarted.
 const CALLS: usize = 400;
 
 /// Of what was not synced, how much reaches the disk all the same.
@@ -22,12 +22,12 @@ struct Answer {
     ended: bool,
 }
 
-/// A record whose disk remembers everything, and what its callers heard.
+/// An audit log whose disk records everything, and the outcomes reported to its callers.
 struct Run {
     disk: Disk,
     answers: Vec<Answer>,
     host_key: Vec<u8>,
-    /// Signed statements as they stood in the file beside the record, and when.
+    /// The signed checkpoints in the checkpoint file, and their times.
     anchors: Vec<(usize, Vec<u8>)>,
 }
 
@@ -88,7 +88,7 @@ impl Run {
         home
     }
 
-    /// Says so if any answer is not true any more after the power went. The record itself holds, and goes on.
+    /// Says so if any answer is not true any more after the power went. The audit log itself holds, and goes on.
     fn lost(&self, after: usize, kept: f64, seed: u64) -> Option<String> {
         let cut = format!("cut after {after}, {kept} kept, drawn from {seed}");
         let lots = &mut fastrand::Rng::with_seed(seed);
@@ -108,7 +108,7 @@ impl Run {
         close(&log, &next).unwrap();
         drop(log);
         assert_eq!(integrity(home.path()), "ok", "{cut}");
-        // The file beside the record is of another home here: that it is not there is found, and nothing else.
+        // The checkpoint file is of another home here: that it is missing is found, and nothing else.
         let found = findings(home.path()).into_iter().filter(|found| !found.what.contains("is missing"));
         assert_eq!(found.collect::<Vec<_>>(), [], "{cut}");
         (lost > 0).then(|| format!("{lost} answers lost: {cut}"))
@@ -149,7 +149,7 @@ fn integrity(home: &Path) -> String {
 }
 
 #[test]
-fn with_power_nothing_that_was_answered_is_lost() {
+fn power_durability_loses_nothing_reported() {
     let run = run("cut-power", Durability::Power);
     assert_eq!(run.losses(), [""; 0]);
     for (after, anchor) in &run.anchors {
@@ -159,14 +159,14 @@ fn with_power_nothing_that_was_answered_is_lost() {
 }
 
 #[test]
-fn with_process_the_end_is_lost_and_the_rest_holds() {
+fn process_durability_loses_only_the_end() {
     let run = run("cut-process", Durability::Process);
     assert!(run.losses().len() > 10, "this disk loses nothing: the other test says nothing");
     // A statement that survived for what did not: the proof says so.
     let cut_short = run.anchors.iter().filter(|(after, anchor)| {
         let files = run.disk.cut(*after, 0.0, &mut fastrand::Rng::new());
         let home = run.started_again(&files, Some(anchor));
-        // Even a record that is gone as a whole is begun anew.
+        // Even a log that is lost entirely is started again.
         open(&log(home.path()), &AuditId::mint()).unwrap();
         findings(home.path()).iter().any(|finding| finding.flaw == Flaw::Truncated)
     });

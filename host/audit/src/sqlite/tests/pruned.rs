@@ -15,7 +15,7 @@ fn prune(home: &Path, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditE
 }
 
 #[test]
-fn what_is_older_goes_and_the_rest_holds() {
+fn older_entries_are_pruned_and_the_rest_verifies() {
     let home = tempfile::tempdir().unwrap();
     for number in 0..4 {
         fill_at(home.path(), 200, day(number));
@@ -38,7 +38,7 @@ fn what_is_older_goes_and_the_rest_holds() {
 }
 
 #[test]
-fn what_is_pruned_is_in_no_file_while_its_host_lives() {
+fn pruned_data_is_gone_from_every_file() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     for number in 0..100 {
@@ -74,7 +74,7 @@ fn what_is_pruned_is_in_no_file_while_its_host_lives() {
 }
 
 #[test]
-fn what_has_no_end_or_holds_a_key_stays_and_all_that_came_after_it() {
+fn open_calls_and_held_keys_stop_pruning() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 10, day(0));
     let open = AuditId::mint();
@@ -95,7 +95,7 @@ fn what_has_no_end_or_holds_a_key_stays_and_all_that_came_after_it() {
 }
 
 #[test]
-fn what_the_list_of_calls_says_prunes_nothing() {
+fn an_edited_call_table_prunes_nothing() {
     let ended = "UPDATE calls SET verdict = 1, last = first WHERE verdict = 0";
     let changes = [
         "UPDATE calls SET at = 0",
@@ -123,7 +123,7 @@ fn what_the_list_of_calls_says_prunes_nothing() {
 }
 
 #[test]
-fn a_history_that_was_written_anew_is_not_pruned() {
+fn a_rewritten_history_is_not_pruned() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 30, day(10));
     rewritten(home.path(), "2023-11-24", "2001-11-24", "UPDATE calls SET at = at - 694310400000000");
@@ -132,7 +132,7 @@ fn a_history_that_was_written_anew_is_not_pruned() {
 }
 
 #[test]
-fn a_beginning_that_is_missing_without_a_statement_is_a_finding() {
+fn a_missing_start_without_checkpoint_is_a_finding() {
     let home = tempfile::tempdir().unwrap();
     for number in 0..2 {
         fill_at(home.path(), 20, day(number));
@@ -159,7 +159,7 @@ fn a_beginning_that_is_missing_without_a_statement_is_a_finding() {
 }
 
 #[test]
-fn what_does_not_hold_together_is_not_pruned() {
+fn an_inconsistent_log_is_not_pruned() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 20, day(0));
     fill_at(home.path(), 20, day(1));
@@ -171,7 +171,7 @@ fn what_does_not_hold_together_is_not_pruned() {
 }
 
 #[test]
-fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
+fn a_host_prunes_beyond_its_retention() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 300, day(0));
     let retention = Some(std::time::Duration::from_secs(86_400));
@@ -182,8 +182,7 @@ fn a_host_prunes_by_itself_what_its_operator_does_not_keep() {
     assert!(findings(home.path()).is_empty());
 }
 
-/// Writes a call under a key whose end leaves unknown what it did; with `is_decided`, an operator decided about
-/// it.
+/// Writes a call under a key whose end leaves its effect unknown; with `is_decided`, an operator resolved it.
 fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     let log = log(home);
     let id = AuditId::mint();
@@ -236,7 +235,7 @@ fn stands(home: &Path) -> Standing {
 }
 
 #[test]
-fn what_stops_it_is_named_until_somebody_decides() {
+fn prune_blockers_are_named_until_resolved() {
     let home = tempfile::tempdir().unwrap();
     fill_at(home.path(), 2, day(0));
     let id = under_a_key(home.path(), day(0), false);
@@ -259,7 +258,7 @@ fn what_stops_it_is_named_until_somebody_decides() {
 }
 
 #[test]
-fn a_key_that_somebody_decided_about_outlives_its_call() {
+fn a_resolved_key_outlives_its_call() {
     let home = tempfile::tempdir().unwrap();
     let id = under_a_key(home.path(), day(0), true);
     for number in 0..3 {
@@ -295,7 +294,7 @@ fn a_key_that_somebody_decided_about_outlives_its_call() {
 }
 
 #[test]
-fn what_was_decided_about_a_key_is_taken_from_the_chain() {
+fn key_resolutions_are_verified_from_the_chain() {
     for (is_decided, change) in [
         (true, "DELETE FROM keys"),
         (true, "UPDATE keys SET state = 2"),
@@ -312,7 +311,7 @@ fn what_was_decided_about_a_key_is_taken_from_the_chain() {
 }
 
 #[test]
-fn what_nothing_is_called_by_any_more_goes_too_and_other_hosts_know() {
+fn unused_names_are_pruned_across_hosts() {
     let home = tempfile::tempdir().unwrap();
     let other = log(home.path());
     let call = |number: usize, at| {

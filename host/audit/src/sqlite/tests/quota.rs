@@ -1,4 +1,4 @@
-//! The quota of sealed bytes: what goes, what stays, and that the sums are those of what is there.
+//! The quota of sealed bytes: the deleted and the kept ones, and that the sums match.
 
 use super::*;
 use crate::order::{KeyClaim, KeyOf, Standing};
@@ -55,7 +55,7 @@ fn finished(home: &Path, log: &SqliteLog, client: &str, key: &str) -> AuditId {
     id
 }
 
-/// Returns whether the outcome that stands for the key is kept. The key itself is always taken.
+/// Returns whether the outcome of the key is kept. The key itself is always taken.
 #[track_caller]
 fn is_kept(log: &SqliteLog, key: &str) -> bool {
     let (reply, standing) = answer();
@@ -78,7 +78,7 @@ fn usage(home: &Path, log: &SqliteLog) -> Vec<SealedUsage> {
 }
 
 #[test]
-fn the_oldest_outcomes_of_a_client_go_first_and_free_no_key() {
+fn a_clients_oldest_outcomes_go_first() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let log = limited(home, 20_000, 1 << 30);
@@ -95,7 +95,7 @@ fn the_oldest_outcomes_of_a_client_go_first_and_free_no_key() {
 }
 
 #[test]
-fn a_call_that_runs_keeps_its_request_and_a_full_client_seals_no_more() {
+fn a_running_call_keeps_its_request_at_the_quota() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let log = limited(home, 10_000, 1 << 30);
@@ -115,7 +115,7 @@ fn a_call_that_runs_keeps_its_request_and_a_full_client_seals_no_more() {
 }
 
 #[test]
-fn many_clients_share_one_quota_and_the_largest_loses_first() {
+fn the_largest_client_loses_outcomes_first() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let log = limited(home, 1 << 20, 30_000);
@@ -128,7 +128,7 @@ fn many_clients_share_one_quota_and_the_largest_loses_first() {
 }
 
 #[test]
-fn the_outcomes_of_steps_go_last() {
+fn step_outcomes_are_dropped_last() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let log = limited(home, 20_000, 1 << 30);
@@ -144,7 +144,7 @@ fn the_outcomes_of_steps_go_last() {
 }
 
 #[test]
-fn what_is_pruned_counts_no_more() {
+fn pruned_outcomes_free_their_quota() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let log = limited(home, 1 << 20, 1 << 30);
@@ -159,7 +159,7 @@ fn what_is_pruned_counts_no_more() {
 }
 
 #[test]
-fn a_log_of_the_first_version_is_counted_as_it_is_opened() {
+fn a_first_version_log_is_counted_when_opened() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     let id = finished(home, &limited(home, 1 << 20, 1 << 30), "a", "k");

@@ -35,7 +35,7 @@ fn move_files(home: &Path, from: &str, to: &str) {
 }
 
 #[test]
-fn a_record_that_is_removed_takes_no_call() {
+fn a_removed_log_accepts_no_call() {
     for names in [&["audit.db", "audit.db-wal", "audit.db-shm"][..], &["audit.db-wal"], &["audit.db-shm"]] {
         let home = tempfile::tempdir().unwrap();
         let log = log(home.path());
@@ -49,7 +49,7 @@ fn a_record_that_is_removed_takes_no_call() {
 }
 
 #[test]
-fn what_ended_in_a_record_that_is_put_back_is_in_it() {
+fn an_outcome_is_kept_in_a_restored_log() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let id = AuditId::mint();
@@ -66,7 +66,7 @@ fn what_ended_in_a_record_that_is_put_back_is_in_it() {
 }
 
 #[test]
-fn an_end_without_a_beginning_is_an_error_of_its_own() {
+fn an_end_without_a_start_is_reported_as_replaced() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let id = AuditId::mint();
@@ -86,7 +86,7 @@ fn an_end_without_a_beginning_is_an_error_of_its_own() {
 }
 
 #[test]
-fn a_sign_of_life_that_is_removed_is_no_death() {
+fn a_removed_lock_file_does_not_mean_death() {
     let home = tempfile::tempdir().unwrap();
     let (one, two) = (log(home.path()), log(home.path()));
     let id = AuditId::mint();
@@ -103,7 +103,7 @@ fn a_sign_of_life_that_is_removed_is_no_death() {
 }
 
 #[test]
-fn a_host_with_an_open_call_makes_its_sign_of_life_again_by_itself() {
+fn a_host_recreates_its_lock_file() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     open(&log, &AuditId::mint()).unwrap();
@@ -117,7 +117,7 @@ fn a_host_with_an_open_call_makes_its_sign_of_life_again_by_itself() {
 }
 
 #[test]
-fn a_call_that_somebody_decided_about_has_no_other_end() {
+fn a_resolved_call_has_no_other_end() {
     let home = tempfile::tempdir().unwrap();
     let (one, two) = (log(home.path()), log(home.path()));
     let id = AuditId::mint();

@@ -11,7 +11,7 @@ fn anchored(home: &Path) -> Option<Checkpoint> {
 }
 
 #[test]
-fn a_host_signs_when_it_ends_and_when_it_is_asked() {
+fn a_host_signs_at_shutdown_and_on_request() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 2);
     assert_eq!(anchored(home.path()).unwrap().n, 4);
@@ -24,7 +24,7 @@ fn a_host_signs_when_it_ends_and_when_it_is_asked() {
 }
 
 #[test]
-fn a_host_signs_every_thousand_entries_and_soon_after_the_last() {
+fn a_host_signs_at_intervals_and_when_idle() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     for _ in 0..1_100 {
@@ -43,7 +43,7 @@ fn a_host_signs_every_thousand_entries_and_soon_after_the_last() {
 }
 
 #[test]
-fn a_statement_that_knows_more_than_the_record_is_never_overwritten() {
+fn a_newer_checkpoint_is_never_overwritten() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 5);
     let signed = Anchor::of(home.path()).read().unwrap();
@@ -72,7 +72,7 @@ fn a_statement_that_knows_more_than_the_record_is_never_overwritten() {
 }
 
 #[test]
-fn what_is_cut_off_under_a_host_that_runs_is_signed_for_all_the_same() {
+fn truncation_under_a_running_host_stops_signing() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     for _ in 0..3 {
@@ -91,7 +91,7 @@ fn what_is_cut_off_under_a_host_that_runs_is_signed_for_all_the_same() {
 }
 
 #[test]
-fn what_the_operator_accepts_is_on_record_and_signed() {
+fn accepted_findings_are_logged_and_signed() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 5);
     file(home.path())
@@ -132,7 +132,7 @@ fn what_the_operator_accepts_is_on_record_and_signed() {
 }
 
 #[test]
-fn a_record_has_a_statement_before_its_first_entry() {
+fn a_checkpoint_precedes_the_first_entry() {
     let home = tempfile::tempdir().unwrap();
     let host = log(home.path());
     // The process may be killed as soon as the first entry is acknowledged.
@@ -143,7 +143,7 @@ fn a_record_has_a_statement_before_its_first_entry() {
 }
 
 #[test]
-fn a_history_without_any_statement_is_never_taken_for_a_young_one() {
+fn a_history_without_checkpoints_is_a_finding() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 20);
     file(home.path())
@@ -164,7 +164,7 @@ fn a_history_without_any_statement_is_never_taken_for_a_young_one() {
 }
 
 #[test]
-fn a_file_that_was_removed_is_not_made_anew() {
+fn a_removed_checkpoint_file_is_not_recreated() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 5);
     fs::remove_file(home.path().join("audit.checkpoint")).unwrap();
@@ -180,7 +180,7 @@ fn a_file_that_was_removed_is_not_made_anew() {
 }
 
 #[test]
-fn a_host_that_was_killed_while_it_made_the_record_leaves_nothing_to_find() {
+fn a_host_killed_at_creation_leaves_no_finding() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 1);
     // The file was there, and the transaction was not.

@@ -16,7 +16,7 @@ fn after(change: &str) -> Vec<(u64, Flaw)> {
 }
 
 #[test]
-fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
+fn edited_missing_moved_inserted_and_truncated() {
     let first = |change: &str| *after(change).first().unwrap();
     assert_eq!(after(""), []);
     assert_eq!(
@@ -39,13 +39,13 @@ fn row_147_and_148_edited_missing_moved_inserted_and_cut_off() {
         (1, Flaw::Truncated)
     );
     let forged = "UPDATE checkpoints SET note = replace(note, 'time 2', 'time 3')";
-    // It does not hold, and there is no other.
+    // It does not verify, and there is no other.
     assert_eq!(after(forged), [(40, Flaw::Signature), (40, Flaw::Signature)]);
     assert_eq!(first("UPDATE entries SET sealed = x'00' WHERE n = 7"), (7, Flaw::Sealed));
 }
 
 #[test]
-fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
+fn a_recomputed_chain_fails_its_signature() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 20);
     // An attacker that knows the format needs no key for hashes.
@@ -67,7 +67,7 @@ fn a_chain_that_is_made_anew_is_not_the_one_that_was_signed() {
 }
 
 #[test]
-fn what_is_derived_says_what_the_chain_says() {
+fn derived_tables_match_the_chain() {
     for change in [
         "UPDATE calls SET at = at + 1 WHERE first = 7",
         "UPDATE calls SET actor = 'nobody' WHERE first = 7",
@@ -93,7 +93,7 @@ fn what_is_derived_says_what_the_chain_says() {
 }
 
 #[test]
-fn a_thousand_changes_at_random_are_found_where_they_are() {
+fn a_thousand_random_changes_are_located() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 20);
     let mut lots = fastrand::Rng::with_seed(6);
@@ -141,7 +141,7 @@ fn a_thousand_changes_at_random_are_found_where_they_are() {
 }
 
 #[test]
-fn a_key_that_is_gone_renamed_or_another_calls_is_found() {
+fn a_changed_key_is_found() {
     let home = tempfile::tempdir().unwrap();
     let until = Timestamp::now().checked_add(std::time::Duration::from_secs(86_400)).unwrap();
     let (key, print) = ("order-17", [7; 32]);

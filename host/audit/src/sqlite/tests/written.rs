@@ -16,7 +16,7 @@ fn commits(home: &Path) -> usize {
 }
 
 #[test]
-fn orders_that_wait_are_written_in_one_transaction() {
+fn waiting_commands_share_a_transaction() {
     let home = tempfile::tempdir().unwrap();
     let log = SqliteLog::new(home.path(), LogSettings::default()).unwrap();
     open(&log, &AuditId::mint()).unwrap();
@@ -43,7 +43,7 @@ fn orders_that_wait_are_written_in_one_transaction() {
 }
 
 #[test]
-fn several_hosts_write_one_chain() {
+fn concurrent_hosts_write_one_chain() {
     let home = tempfile::tempdir().unwrap();
     let logs: Vec<_> = (0..4).map(|_| SqliteLog::new(home.path(), LogSettings::default()).unwrap()).collect();
     std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn several_hosts_write_one_chain() {
 }
 
 #[test]
-fn what_is_asked_twice_is_written_once() {
+fn a_repeated_request_is_written_once() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let id = AuditId::mint();
@@ -78,7 +78,7 @@ fn what_is_asked_twice_is_written_once() {
 }
 
 #[test]
-fn the_files_are_their_owners_alone() {
+fn log_files_are_private() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("deep");
     let log = log(&dir);
@@ -92,7 +92,7 @@ fn the_files_are_their_owners_alone() {
 }
 
 #[test]
-fn an_end_that_nobody_waits_for_outlives_trouble() {
+fn an_abandoned_end_is_written_later() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let (ended, given_up) = (AuditId::mint(), AuditId::mint());
@@ -116,7 +116,7 @@ fn an_end_that_nobody_waits_for_outlives_trouble() {
 }
 
 #[test]
-fn a_writer_that_ends_in_trouble_leaves_an_incomplete_call() {
+fn a_failed_writer_leaves_an_incomplete_call() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     let id = AuditId::mint();

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     replace: bool,
 }
 
-/// What was kept.
+/// The stored action.
 #[derive(Debug, Serialize)]
 pub(super) struct SavedAction<'a> {
     action: &'a str,
@@ -56,11 +56,9 @@ impl<'a> SavedAction<'a> {
         }
     }
 
-    pub(super) fn page(&self, what: &str) -> Page {
-        let mut page = Page::default();
+    pub(super) fn page(&self, what: &str, page: &mut Page) {
         page.styled_field(what, TextStyle::Good, &format!("{}@{}", self.action, self.version));
         page.field("hash", &self.hash);
-        page
     }
 }
 
@@ -72,7 +70,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         Ok(progress::during(session.ui, &what, host.add_action(&label, &bytes, args.replace)).await?)
     })?;
     let kept = SavedAction::new(&runnable);
-    session.ui.result(&kept, || kept.page("added"))
+    session.ui.result(&kept, |it| kept.page("added", it))
 }
 
 /// A file as the user names it, or standard input; with what problems call it.

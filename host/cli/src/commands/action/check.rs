@@ -12,13 +12,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::add::read;
+use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
 use crate::report::{self, CommandError};
 use crate::session::Session;
 use crate::{progress, runtime};
 
 const EXAMPLES: &str = "\
-Everything that is wrong is told at once, each problem with its line, its key and what to do. Nothing runs, and \
+All problems are reported at once, each with its line, its key and what to do. Nothing runs, and \
 nothing is changed. The exit code is that of the first action that does not fit.
 
 Examples:
@@ -41,7 +42,7 @@ pub(crate) struct Args {
 struct ActionCheck {
     action: String,
     ok: bool,
-    /// What stands under `error` in the envelope; its `details` have every problem.
+    /// The content of `error` in the envelope; its `details` have every problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
 }
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             let what = format!("checking {text}");
             let outcome = progress::during(session.ui, &what, check(&host, text)).await.map_err(Error::Host);
             if let Err(error) = &outcome {
-                first_failure.get_or_insert(error.exit_code());
+                first_failure.get_or_insert(exit_code(error));
                 if !session.ui.json() {
                     report::show(session.ui, error);
                 }
@@ -67,15 +68,12 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             checked.push(ActionCheck {
                 action: text.clone(),
                 ok: outcome.is_ok(),
-                // An envelope is strings and numbers: nothing in it can fail.
-                error: outcome
-                    .err()
-                    .and_then(|error| serde_json::to_value(&error).ok()?.get_mut("error").map(Value::take)),
+                error: outcome.as_ref().err().map(report::envelope_content),
             });
         }
         Ok(checked)
     })?;
-    session.ui.result(&checked, || page(&checked))?;
+    session.ui.result(&checked, |it| page(&checked, it))?;
     if checked.is_empty() {
         session.ui.note("No action is kept.");
     }
@@ -93,13 +91,11 @@ async fn check(host: &Host, text: &str) -> Result<CheckedAction, HostError> {
     host.check_action(action).await
 }
 
-fn page(checked: &[ActionCheck]) -> Page {
-    let mut page = Page::default();
+fn page(checked: &[ActionCheck], page: &mut Page) {
     for ActionCheck { action, ok, .. } in checked {
         match ok {
             true => page.styled_field("ok", TextStyle::Good, action),
             false => page.styled_field("NOT OK", TextStyle::Bad, action),
         };
     }
-    page
 }

@@ -1,4 +1,4 @@
-//! `action edit`: an editor on a copy, which takes the action's place only once it fits.
+//! `action edit`: opens an editor on a copy, which replaces the action only if it is valid.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -54,17 +54,17 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     match kept {
         Ok(runnable) => {
             let kept = SavedAction::new(&runnable);
-            session.ui.result(&kept, || kept.page("changed"))
+            session.ui.result(&kept, |it| kept.page("changed", it))
         }
         Err(error) => {
             drop(dir.keep());
             session
                 .ui
                 .warn(&format!("the action is not changed; what you wrote is in {}", files::shown(&copy)));
-            // To add it in the place of what somebody else wrote would throw that away.
+            // Replacing the file would lose the change of the other user.
             if error.kind() != HostErrorKind::Conflict {
                 session.ui.note(&format!(
-                    "Mend it there, then: cofferdam action add --replace {}",
+                    "Correct it there, then: cofferdam action add --replace {}",
                     files::shown(&copy)
                 ));
             }
@@ -84,7 +84,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
 fn edited(path: &Path) -> Result<(), HostError> {
     let named = |name| std::env::var(name).ok().filter(|editor| !editor.trim().is_empty());
     let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".to_owned());
-    // As git and crontab do it: the variable is a piece of a command line, and the path is none.
+    // Like git and crontab: the variable is part of a command line, and the path is not.
     let ended =
         Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
     let failed = |why: String| {
@@ -93,7 +93,7 @@ fn edited(path: &Path) -> Result<(), HostError> {
     };
     match ended {
         Ok(status) if status.success() => Ok(()),
-        // What a shell says of a program that it has not found, or may not start.
+        // The exit codes of a shell for a program that is missing or not executable.
         Ok(status) if matches!(status.code(), Some(126 | 127)) => {
             let message =
                 format!("There is no editor `{}`; the action is as it was.", sanitize_line(&editor, 200));
@@ -105,7 +105,7 @@ fn edited(path: &Path) -> Result<(), HostError> {
     }
 }
 
-/// Keeps the change, if the file is still what was edited.
+/// Stores the change, unless the file was changed meanwhile.
 async fn put_back(host: &Host, name: &str, before: &[u8], after: &[u8]) -> Result<CheckedAction, HostError> {
     let label = format!("{name}.md");
     let action = Action::parse(&label, after).map_err(DocumentError::into_host_error)?;
@@ -117,8 +117,8 @@ async fn put_back(host: &Host, name: &str, before: &[u8], after: &[u8]) -> Resul
         findings.finish().map_err(DocumentError::into_host_error)?;
     }
     if host.action_file(name)? != before {
-        let message = format!("The action {name} was changed by somebody else meanwhile.");
-        let hint = "Edit it anew, and bring over what you wrote: it starts from what the action is now.";
+        let message = format!("The action {name} was changed by another user meanwhile.");
+        let hint = "Edit it again, starting from its new content, and copy your changes into it.";
         return Err(HostError::new(HostErrorKind::Conflict, message).with_hint(hint));
     }
     host.add_action(&label, after, true).await

@@ -5,8 +5,7 @@ use cofferdam_runtime::flow::{ListedAction, Readiness};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::layout::Page;
-use crate::report::CommandError;
+use crate::report::{CommandError, envelope_content};
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
@@ -34,9 +33,9 @@ struct ActionLine {
     steps: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
-    /// Whether it can run, in a word.
+    /// The readiness to run, as one word.
     readiness: Readiness,
-    /// What stands under `error` in the envelope; its `details` have every problem.
+    /// The content of `error` in the envelope; its `details` have every problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
     #[serde(skip)]
@@ -45,8 +44,7 @@ struct ActionLine {
 
 pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let lines: Vec<_> = session.host()?.listed_actions()?.into_iter().map(line).collect();
-    session.ui.result(&lines, || {
-        let mut page = Page::default();
+    session.ui.result(&lines, |page| {
         if !lines.is_empty() {
             let row = |line: &ActionLine| {
                 let number = |number: Option<usize>| number.map(|it| it.to_string()).unwrap_or_default();
@@ -63,7 +61,6 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandEr
             };
             page.table(["ACTION", "VERSION", "STEPS", "READY", "DOES"], lines.iter().map(row).collect());
         }
-        page
     })?;
     match lines.iter().filter(|line| line.error.is_some()).count() {
         _ if lines.is_empty() => {
@@ -91,8 +88,7 @@ fn line(ListedAction { name, action, readiness, problem, .. }: ListedAction) -> 
         steps: of.map(|action| action.steps().len()),
         hash: of.map(|action| format!("sha256:{}", action.hash())),
         readiness,
-        // An envelope is strings and numbers: nothing in it can fail.
-        error: problem.and_then(|error| serde_json::to_value(&error).ok()?.get_mut("error").map(Value::take)),
+        error: problem.as_ref().map(envelope_content),
         shown,
     }
 }

@@ -1,4 +1,4 @@
-//! `action`: the files that say which steps an agent's tool has, kept on a shelf once they are known to fit.
+//! `action`: the files that say which steps an agent's tool has, stored once they are known to fit.
 
 mod add;
 mod check;

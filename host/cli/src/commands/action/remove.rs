@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -10,7 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   cofferdam action remove ship-update";
 
-/// Removes an action. What it did stays on record.
+/// Removes an action. Its runs stay in the audit log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -25,9 +24,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         removed: &'a str,
     }
     session.host()?.remove_action(&args.name)?;
-    session.ui.result(&RemovedAction { removed: &args.name }, || {
-        let mut page = Page::default();
+    session.ui.result(&RemovedAction { removed: &args.name }, |page| {
         page.field("removed", &args.name);
-        page
     })
 }

@@ -1,4 +1,4 @@
-//! `action show`: one action, taken apart for whoever reviews it.
+//! `action show`: shows one action in detail, for review.
 
 use super::view::ActionView;
 use crate::report::CommandError;
@@ -22,5 +22,5 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let host = session.host()?;
     let action = host.action(&args.name)?;
     let view = ActionView::new(&action, &host);
-    session.ui.result(&view, || view.page())
+    session.ui.result(&view, |it| view.page(it))
 }

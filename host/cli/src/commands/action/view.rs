@@ -1,4 +1,4 @@
-//! An action as it is shown: what it needs, what it takes, and what each of its steps is given.
+//! The view of an action: its requirements, its inputs, and the inputs of each step.
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::action::{
@@ -50,11 +50,11 @@ struct StepView {
     id: String,
     #[serde(flatten)]
     target: TargetView,
-    /// Whether it must not be repeated; null where the file does not say so, and its connector is not there to ask.
+    /// True if it must not be repeated; null if the file does not say so and the connector is not installed.
     not_idempotent: Option<bool>,
-    /// The rule for repeating it; null where its connector is not there to ask.
+    /// The rule for repeating it; null if the connector is not installed.
     repeat: Option<RepeatRule>,
-    /// Who says that it must not be.
+    /// The source of the rule that it must not be repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     once: Option<NonIdempotentReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,8 +90,7 @@ impl ActionView {
         }
     }
 
-    pub(super) fn page(&self) -> Page {
-        let mut page = Page::default();
+    pub(super) fn page(&self, page: &mut Page) {
         page.heading(&format!("{}@{}", self.name, self.version));
         if let Some(title) = &self.title {
             page.field("title", title);
@@ -127,7 +126,6 @@ impl ActionView {
                 page.block(5, &fact);
             }
         }
-        page
     }
 }
 
@@ -150,7 +148,7 @@ impl TargetView {
 impl StepView {
     fn facts(&self) -> Vec<String> {
         let mut facts = Vec::new();
-        facts.extend(self.once.map(|once| format!("must not be repeated, {}", once.says())));
+        facts.extend(self.once.map(|once| format!("must not be repeated, {}", once.description())));
         if self.repeat == Some(RepeatRule::UnlessUnkeyed) {
             facts.push(
                 "not declared idempotent: repeated until it sends a request that may take effect twice"
@@ -188,8 +186,8 @@ fn input(input: &ActionInput) -> [String; 4] {
     [input.name().to_owned(), input.kind().name().to_owned(), standing, input.description().to_owned()]
 }
 
-/// What the manifest of the very package that the step names says of repeating its operation; none where that package is
-/// not there.
+/// Returns the manifest's rule for repeating the operation of a step; none unless the package with the named hash is
+/// installed.
 fn repeat_rule(action: &Action, target: &StepTarget, host: &Host) -> Option<RepeatRule> {
     let required = action.requires().get(target.requirement())?;
     let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());

@@ -1,4 +1,4 @@
-//! How long calls took, as bars: a row for each range of a 1-2-5 series.
+//! The durations of calls as bars: a row for each range of a 1-2-5 series.
 
 use std::io::IsTerminal as _;
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_go_from_the_shortest_to_the_longest_and_miss_nothing() {
+    fn ranges_cover_all_durations() {
         let mut durations = Histogram::default();
         assert_eq!(ranges(&durations), []);
         for micros in [0, 3, 3, 12, 120] {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_long_as_what_they_stand_for() {
+    fn bars_are_proportional() {
         assert_eq!(signs_of(1, 1).len(), 40);
         assert_eq!((blocks_of(40, 40).chars().count(), blocks_of(1, 40).as_str()), (40, "█"));
         assert_eq!((blocks_of(1, 100_000).as_str(), blocks_of(0, 9).as_str()), ("▏", ""));

@@ -1,4 +1,4 @@
-//! `audit export`: the record as lines of JSON, to be kept and checked elsewhere.
+//! `audit export`: the audit log as lines of JSON, to be stored and verified elsewhere.
 
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::private_file::{FilePolicy, StagedFile};
 use jiff::Timestamp;
 
-use super::time_format::moment;
+use super::time_format::parse_timestamp;
 use crate::files;
-use crate::layout::{Page, TextStyle};
+use crate::layout::TextStyle;
 use crate::progress::ProgressCounter;
 use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-Each line is an entry, with its hash and the hash of the one before it; signed statements stand between them and \
-at the end. `cofferdam audit verify --export` checks it on any machine, without the record. What is sealed \
-(whole requests and outcomes) stays at home. A record that does not hold together is not exported.
+Each line is an entry, with its hash and the hash of the one before it; signed checkpoints are between them and \
+at the end. `cofferdam audit verify --export` verifies it on any machine, without the audit log. What is sealed \
+(whole requests and outcomes) is not exported. An audit log that does not verify is not exported.
 
 Examples:
   cofferdam audit export calls.jsonl
@@ -25,7 +25,7 @@ Examples:
   cofferdam audit export -o calls.jsonl --force
   cofferdam audit export - | zstd > calls.jsonl.zst";
 
-/// Writes the record as lines of JSON that can be verified without it.
+/// Writes the audit log as lines of JSON that can be verified without it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -42,11 +42,11 @@ pub(crate) struct Args {
     force: bool,
 
     /// Only what was written at this time or later, like `2026-11-01`, `2026-11-01T12:00Z` or `30d`.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     since: Option<Timestamp>,
 
     /// Only what was written before this time.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     until: Option<Timestamp>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             .into());
     }
     let mut counted = ProgressCounter::start(session.ui, "entries exported");
-    let mut progress = |done, of| counted.at(done, of);
+    let mut progress = |done, of| counted.update(done, of);
     // One of the two is there.
     let path = args.file.as_ref().or(args.output.as_ref()).map_or(Path::new("-"), PathBuf::as_path);
     if path.as_os_str() == "-" {
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     }
     check_place(path, args.force)?;
     let wrong = |error| files::unwritable(path, error);
-    // Nobody else's to read, and in its place when it is whole: half an export is none.
+    // The file is private, and gets its name only when it is complete.
     let staged =
         StagedFile::begin(path, &FilePolicy::private_output()).map_err(|error| wrong(error.into()))?;
     let mut out = BufWriter::new(staged);
@@ -84,11 +84,9 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         error => wrong(error),
     })?;
     drop(counted);
-    session.ui.result(&exported, || {
-        let mut page = Page::default();
+    session.ui.result(&exported, |page| {
         page.styled_field("exported", TextStyle::Good, &files::shown(path));
         page.field("entries", &format!("{} (number {} to {})", exported.entries, exported.from, exported.to));
-        page
     })?;
     Ok(())
 }
@@ -104,7 +102,7 @@ fn check_place(path: &Path, force: bool) -> Result<(), HostError> {
             Err(HostError::new(HostErrorKind::OutputUnwritable, message).with_hint(hint))
         }
         Ok(_) => Err(there_already(path)),
-        // What is wrong with the place, making the file says.
+        // Creating the file reports the fault.
         Err(_) => Ok(()),
     }
 }

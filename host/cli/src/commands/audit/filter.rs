@@ -9,21 +9,21 @@ use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 use jiff::Timestamp;
 
-use super::time_format::moment;
+use super::time_format::parse_timestamp;
 use crate::explain;
 use crate::report::CommandError;
 
-/// The word for calls that were cut short.
+/// The status of interrupted calls.
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 /// Which calls.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct CallFilterArgs {
-    /// Those that failed, were refused or cancelled, or were cut short and decided about.
+    /// Those that failed, were refused or cancelled, or were interrupted and are decided.
     #[arg(long, conflicts_with = "status")]
     failed: bool,
 
-    /// Those with this status; `incomplete` are those that were cut short and that nobody decided about yet.
+    /// Those with this status; `incomplete` are those that were interrupted and not resumed or skipped yet.
     #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(statuses()))]
     status: Option<String>,
 
@@ -48,16 +48,16 @@ pub(super) struct CallFilterArgs {
     action: Option<String>,
 
     /// Those received at or after: so long ago (90s, 30m, 2h, 7d), a date, or RFC 3339. In UTC.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     since: Option<Timestamp>,
 
     /// Those received before.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     until: Option<Timestamp>,
 }
 
 impl CallFilterArgs {
-    /// As the record is asked.
+    /// Returns the query for the audit log.
     ///
     /// # Errors
     /// `validation`: the code is none that a call could have, or no time is left.
@@ -91,12 +91,12 @@ impl CallFilterArgs {
 /// Refuses a code that no call has, unless cofferdam has it: a connector may bring codes of its own.
 pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) -> Result<(), CommandError> {
     let Some(code) = &filter.code else { return Ok(()) };
-    let ours = explain::code_infos().iter().map(|ours| ours.word);
+    let ours = explain::code_infos().iter().map(|ours| ours.word.as_str());
     if ours.clone().any(|known| known == code) {
         return Ok(());
     }
     let recorded = match reader {
-        Some(reader) => super::read(reader.codes())?,
+        Some(reader) => super::map_read_error(reader.codes())?,
         None => Vec::new(),
     };
     if recorded.contains(code) {

@@ -4,7 +4,7 @@ use cofferdam_audit::AuditReader;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 
-use super::read;
+use super::map_read_error;
 use crate::report::CommandError;
 
 /// Fewest digits of a beginning.
@@ -19,13 +19,13 @@ pub(super) fn parse_full(text: &str) -> Option<AuditId> {
 pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<AuditId, CommandError> {
     let (from, to) = range(text).ok_or_else(|| malformed(text))?;
     let found = match reader {
-        Some(reader) => read(reader.between(&from, &to, 4))?,
+        Some(reader) => map_read_error(reader.between(&from, &to, 4))?,
         None => Vec::new(),
     };
     match found.as_slice() {
         [one] => Ok(one.clone()),
         [] => {
-            let message = format!("The record has no call `{}`.", sanitize_line(text, 100));
+            let message = format!("The audit log has no call `{}`.", sanitize_line(text, 100));
             let hint = "`cofferdam audit list` shows those it has. Calls are recorded; installs are not.";
             Err(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint).into())
         }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_whole_or_begin_so() {
+    fn ids_are_complete_or_prefixes() {
         let id = AuditId::mint();
         assert_eq!(range(id.as_str()).unwrap(), (id.clone(), id.clone()));
         assert_eq!(range(&id.as_str()[6..].to_uppercase()).unwrap().0, id);

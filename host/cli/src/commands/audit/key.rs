@@ -2,14 +2,13 @@
 
 use serde::Serialize;
 
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::runtime::block_on;
 use crate::session::Session;
 
 const KEY_EXAMPLES: &str = "\
-The key is derived from host.key, and is in the form that tools for signed notes read. Keep it where whoever \
-can write the record cannot: an export is verified with it on any machine.
+The key is derived from host.key, and is in the form that tools for signed notes read. Keep it out of reach of \
+users who can write the audit log: an export is verified with it on any machine.
 
 Examples:
   cofferdam audit key
@@ -17,17 +16,17 @@ Examples:
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Mail it, print it, or write it to another machine. `cofferdam audit verify --checkpoint FILE` checks later \
-that all that is on record now is there still, unchanged.
+that everything in the audit log now is still there, unchanged.
 
 Examples:
   cofferdam audit checkpoint > 2026-11-22.checkpoint";
 
-/// Prints the public key that the record is signed with.
+/// Prints the public key that the audit log is signed with.
 #[derive(Debug, clap::Args)]
 #[command(after_help = KEY_EXAMPLES)]
 pub(crate) struct KeyArgs {}
 
-/// Signs for the record as it is now, and prints the statement.
+/// Signs the current state of the audit log, and prints the checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = CHECKPOINT_EXAMPLES)]
 pub(crate) struct CheckpointArgs {}
@@ -46,10 +45,8 @@ struct CheckpointView {
 pub(super) fn key(session: &Session<'_>) -> Result<(), CommandError> {
     let key = session.host()?.audit().key()?;
     let shown = AuditKeyView { key: key.to_string(), id: key.id() };
-    session.ui.result(&shown, || {
-        let mut page = Page::default();
+    session.ui.result(&shown, |page| {
         page.line(&shown.key);
-        page
     })
 }
 

@@ -48,12 +48,12 @@ impl<'r> CallLine<'r> {
     }
 }
 
-/// Where a call stands, in the words of `--status`.
+/// Returns the status of a call, as `--status` names it.
 pub(super) fn status(row: &CallRow) -> &'static str {
     if row.incomplete { INCOMPLETE } else { row.status.name() }
 }
 
-/// How good that is.
+/// The style of a state.
 pub(super) fn tone(row: &CallRow) -> TextStyle {
     match row.status {
         CallStatus::Value => TextStyle::Good,
@@ -69,7 +69,7 @@ pub(super) fn why(row: &CallRow) -> String {
     words.join(".")
 }
 
-/// What the columns are.
+/// The titles of the columns.
 pub(super) const HEADER: [&str; 8] =
     ["TIME", "ID", "CONNECTOR", "OP", "STATUS", "WHY", "DURATION", "ATTEMPTS"];
 

@@ -1,9 +1,8 @@
-//! `audit list`: the calls on record, the newest first.
+//! `audit list`: the calls in the audit log, the newest first.
 
 use super::filter::{CallFilterArgs, check_code};
 use super::line::{CallLine, HEADER, cells};
-use super::{NOTHING, existing, read, resolve_id};
-use crate::layout::Page;
+use super::{NOTHING, existing, map_read_error, resolve_id};
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -17,7 +16,7 @@ Examples:
   cofferdam audit list --status incomplete
   cofferdam audit list --since 2026-11-01 --until 2026-12-01 --limit 0 --format json";
 
-/// Lists the calls on record, the newest first.
+/// Lists the calls in the audit log, the newest first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -28,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 
-    /// Those before this one: the next page of a list, after the last ID of this page. It may be cut short.
+    /// Those before this one: the next page of a list, after the last ID of this page. It may be abbreviated.
     #[arg(long, value_name = "ID")]
     before: Option<String>,
 }
@@ -41,22 +40,20 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     filter.before = args.before.map(|text| resolve_id(&host, &text)).transpose()?;
     let Some(mut reader) = existing(&host)? else {
         check_code(&filter, None)?;
-        session.ui.result(&[(); 0], Page::default)?;
+        session.ui.result(&[(); 0], |_| {})?;
         session.ui.note(NOTHING);
         return Ok(());
     };
     check_code(&filter, Some(&mut *reader))?;
-    let rows = read(reader.list(&filter))?;
+    let rows = map_read_error(reader.list(&filter))?;
     let lines: Vec<_> = rows.iter().map(CallLine::new).collect();
-    session.ui.result(&lines, || {
-        let mut page = Page::default();
+    session.ui.result(&lines, |page| {
         if !rows.is_empty() {
             page.table(HEADER, rows.iter().map(cells).collect());
         }
-        page
     })?;
     if rows.is_empty() {
-        session.ui.note("No call on record fits.");
+        session.ui.note("No call in the audit log fits.");
     } else if rows.len() == args.limit
         && let Some(last) = rows.last()
     {

@@ -1,4 +1,4 @@
-//! `audit`: what was called, and the proof that nobody edited it.
+//! `audit`: shows and verifies the audit log.
 
 mod chart;
 mod export;
@@ -22,7 +22,7 @@ use crate::report::CommandError;
 use crate::session::Session;
 use cofferdam_runtime::host::Host;
 
-/// Shows what was called, and proves that nobody edited it.
+/// Shows the audit log of calls, and verifies that it was not edited.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(list::Args),
@@ -62,15 +62,15 @@ pub(crate) fn resolve_id(host: &Host, text: &str) -> Result<AuditId, CommandErro
     }
 }
 
-/// What is said where there is no record yet.
+/// The note if there is no audit log yet.
 const NOTHING: &str = "Nothing was called yet.";
 
-/// A reader of the record; none where nothing was called yet.
+/// Returns a reader of the audit log; none if nothing was called yet.
 fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, CommandError> {
     Ok(host.audit().existing()?)
 }
 
-/// What was read.
-fn read<T>(answer: Result<T, AuditError>) -> Result<T, CommandError> {
+/// The parsed values.
+fn map_read_error<T>(answer: Result<T, AuditError>) -> Result<T, CommandError> {
     Ok(answer.map_err(unreadable)?)
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::time_format::{format_timestamp, moment};
-use crate::layout::{Page, TextStyle};
+use super::time_format::{format_timestamp, parse_timestamp};
+use crate::layout::TextStyle;
 use crate::progress::during;
 use crate::report::CommandError;
 use crate::runtime::block_on;
@@ -12,19 +12,19 @@ use crate::session::Session;
 const EXAMPLES: &str = "\
 What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an \
 idempotency key that is not free yet; that one is named. A signed statement takes their place, so that \
-`cofferdam audit verify` knows a record that was pruned from one that was cut. Export first what you want to keep. \
+`cofferdam audit verify` tells a pruned audit log from a truncated one. Export first what you want to keep. \
 `retention` in config.toml has a host do the same by itself.
 
 Examples:
   cofferdam audit prune --older-than 90d --dry-run
   cofferdam audit prune --older-than 2026-01-01";
 
-/// Removes the oldest calls from the record.
+/// Removes the oldest calls from the audit log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Calls that were received longer ago, like `90d`, or before a date, like `2026-01-01`.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     older_than: Timestamp,
 
     /// Only says what would go.
@@ -34,11 +34,10 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let pruned = block_on(during(session.ui, "pruning the record", async {
+    let pruned = block_on(during(session.ui, "pruning the audit log", async {
         Ok(host.audit().prune(args.older_than, args.dry_run).await?)
     }))?;
-    session.ui.result(&pruned, || {
-        let mut page = Page::default();
+    session.ui.result(&pruned, |page| {
         let word = if args.dry_run { "would go" } else { "removed" };
         page.styled_field(
             word,
@@ -57,6 +56,5 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         } else if pruned.calls == 0 {
             page.field("why", "no call is older, or those that are overlap calls that stay");
         }
-        page
     })
 }

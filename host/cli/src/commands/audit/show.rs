@@ -1,4 +1,4 @@
-//! `audit show`: everything that is on record of one call, for its operator.
+//! `audit show`: everything in the audit log about one call, for its operator.
 
 use cofferdam_audit::{CallRow, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::line::{self, CallLine};
-use super::{existing, id, read, time_format};
+use super::{existing, id, map_read_error, time_format};
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-This is the operator's view, with causes and notes that callers and agents are not told.
+This is the operator's view, with causes and notes that callers and agents do not get.
 
 Examples:
   cofferdam audit show audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70
   cofferdam audit show 0193b5c8-7d3e
   cofferdam audit show 0193b5c8-7d3e --format json | jq .error";
 
-/// Shows what is on record of one call: every step with its time, and its failure with its causes.
+/// Shows the audit log of one call: every step with its time, and its failure with its causes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     id: String,
 }
 
-/// One event, as it is on record.
+/// One event of the audit log.
 #[derive(Debug, Serialize, Deserialize)]
 struct EventDetails {
     seq: u32,
@@ -53,13 +53,13 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let host = session.host()?;
     let Some(mut reader) = existing(&host)? else { return id::find(None, &args.id).map(drop) };
     let id = id::find(Some(&mut *reader), &args.id)?;
-    let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not on record any more.");
-    let row = read(reader.call(&id))?.ok_or_else(gone)?;
-    let events = read(reader.entries_of(&id))?.iter().map(events).collect::<Result<Vec<_>, _>>()?;
+    let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not in the audit log any more.");
+    let row = map_read_error(reader.call(&id))?.ok_or_else(gone)?;
+    let events = map_read_error(reader.entries_of(&id))?.iter().map(events).collect::<Result<Vec<_>, _>>()?;
     let events: Vec<_> = events.into_iter().flatten().collect();
     let error = error(&row, &events);
     let shown = CallDetails { call: CallLine::new(&row), error: error.clone(), events: &events };
-    session.ui.result(&shown, || page(&row, error.as_ref(), &events))
+    session.ui.result(&shown, |it| page(&row, error.as_ref(), &events, it))
 }
 
 /// The events of an entry.
@@ -70,13 +70,16 @@ fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
     }
     let body = serde_json::from_str::<EntryEvents>(&entry.body);
     body.map(|body| body.events).map_err(|error| {
-        HostError::new(HostErrorKind::AuditTampered, format!("Entry {} of the record is damaged.", entry.n))
-            .with_hint("`cofferdam audit verify` says where it was changed first.")
-            .with_source(error)
+        HostError::new(
+            HostErrorKind::AuditTampered,
+            format!("Entry {} of the audit log is damaged.", entry.n),
+        )
+        .with_hint("`cofferdam audit verify` says where it was changed first.")
+        .with_source(error)
     })
 }
 
-/// The failure or the error that the call ended with, with all that the record has of it.
+/// The failure or the error that the call ended with, with everything that the audit log has about it.
 fn error(row: &CallRow, events: &[EventDetails]) -> Option<Value> {
     row.code.as_ref()?;
     let told = events.iter().rev().find_map(|event| {
@@ -91,8 +94,7 @@ fn error(row: &CallRow, events: &[EventDetails]) -> Option<Value> {
     Some(told.cloned().unwrap_or_else(known))
 }
 
-fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails]) -> Page {
-    let mut page = Page::default();
+fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mut Page) {
     page.field("call", row.audit_id.as_str());
     page.styled_field("status", line::tone(row), &format!("{} {}", line::status(row), line::why(row)));
     page.field("connector", &row.connector);
@@ -125,17 +127,16 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails]) -> Page {
             match value {
                 // All of the last one is said below.
                 Value::Object(failure) if key == "failure" => page.block(18, &in_short(failure)),
-                value => add(&mut page, 18, key, value),
+                value => add(page, 18, key, value),
             };
         }
     }
     if let Some(Value::Object(error)) = error {
         page.heading("why it failed");
         for (key, value) in error {
-            add(&mut page, 2, key, value);
+            add(page, 2, key, value);
         }
     }
-    page
 }
 
 /// A failure in a line.
@@ -182,7 +183,7 @@ fn add<'p>(page: &'p mut Page, indent: usize, key: &str, value: &Value) -> &'p m
     page
 }
 
-/// Whether it fits on a line with others.
+/// Returns whether it fits on a line with other values.
 fn is_small(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,

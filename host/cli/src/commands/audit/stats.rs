@@ -6,7 +6,7 @@ use cofferdam_audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup};
 use serde::Serialize;
 
 use super::filter::{CallFilterArgs, check_code};
-use super::{chart, existing, read, time_format};
+use super::{chart, existing, map_read_error, time_format};
 use crate::layout::{Page, bytes};
 use crate::report::CommandError;
 use crate::session::Session;
@@ -23,7 +23,7 @@ Examples:
   cofferdam audit stats --since 7d --connector github://acme/slack
   cofferdam audit stats --failed --format json";
 
-/// Counts the calls on record by connector and by how they ended, and says how long they took.
+/// Counts the calls in the audit log by connector and by outcome, with their durations.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -50,7 +50,7 @@ impl CallTotals {
     }
 }
 
-/// How long calls took, for programs.
+/// The durations of calls, for programs.
 #[derive(Debug, Serialize)]
 struct DurationPercentiles {
     p50_us: Option<u64>,
@@ -60,7 +60,7 @@ struct DurationPercentiles {
 }
 
 impl DurationPercentiles {
-    fn of(durations: &Histogram) -> Self {
+    fn from_histogram(durations: &Histogram) -> Self {
         Self {
             p50_us: durations.percentile(50),
             p90_us: durations.percentile(90),
@@ -142,22 +142,22 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let (stats, sealed) = match existing(&host)? {
         Some(mut reader) => {
             check_code(&filter, Some(&mut *reader))?;
-            (read(reader.stats(&filter))?, read(reader.sealed_usage())?)
+            (map_read_error(reader.stats(&filter))?, map_read_error(reader.sealed_usage())?)
         }
         None => {
             check_code(&filter, None)?;
             (Stats::default(), Vec::new())
         }
     };
-    let counted = counted(&stats, &sealed);
-    session.ui.result(&counted, || page(&counted, &stats.durations()))?;
+    let counted = stats_view(&stats, &sealed);
+    session.ui.result(&counted, |it| page(&counted, &stats.durations(), it))?;
     if counted.calls + stats.running + stats.incomplete == 0 {
-        session.ui.note("No call on record fits.");
+        session.ui.note("No call in the audit log fits.");
     }
     Ok(())
 }
 
-fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
+fn stats_view<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
     let (mut all, mut connectors, mut classes) = (CallTotals::default(), BTreeMap::new(), BTreeMap::new());
     for group in &stats.groups {
         all.add(group);
@@ -166,17 +166,17 @@ fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
         classes.entry(ending).or_insert_with(CallTotals::default).add(group);
     }
     let by_connector = connectors.into_iter().map(|(connector, CallTotals { calls, failed, durations })| {
-        ByConnector { connector, calls, failed, durations: DurationPercentiles::of(&durations) }
+        ByConnector { connector, calls, failed, durations: DurationPercentiles::from_histogram(&durations) }
     });
     let by_class = classes.into_iter().map(|((_, status, class), CallTotals { calls, durations, .. })| {
-        ByClass { status, class, calls, durations: DurationPercentiles::of(&durations) }
+        ByClass { status, class, calls, durations: DurationPercentiles::from_histogram(&durations) }
     });
     let groups = stats.groups.iter().map(|group| OutcomeGroup {
         connector: &group.connector,
         status: group.status.name(),
         class: group.class.as_deref(),
         calls: group.calls,
-        durations: DurationPercentiles::of(&group.durations),
+        durations: DurationPercentiles::from_histogram(&group.durations),
     });
     let mut by_connector: Vec<_> = by_connector.collect();
     // Stable: by name where as many.
@@ -190,7 +190,7 @@ fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
         failed: all.failed,
         running: stats.running,
         incomplete: stats.incomplete,
-        durations: DurationPercentiles::of(&all.durations),
+        durations: DurationPercentiles::from_histogram(&all.durations),
         by_connector,
         by_class: by_class.collect(),
         groups: groups.collect(),
@@ -199,8 +199,7 @@ fn counted<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
     }
 }
 
-fn page(counted: &StatsView<'_>, durations: &Histogram) -> Page {
-    let mut page = Page::default();
+fn page(counted: &StatsView<'_>, durations: &Histogram, page: &mut Page) {
     let time = |name: &str, at: &Option<String>| at.as_ref().map(|at| format!(" {name} {at}"));
     let time = [time("since", &counted.since), time("until", &counted.until)].into_iter().flatten();
     let failed = share(counted.failed, counted.calls);
@@ -216,7 +215,7 @@ fn page(counted: &StatsView<'_>, durations: &Histogram) -> Page {
         page.field("sealed", &bytes(counted.sealed.bytes));
     }
     if counted.calls == 0 {
-        return page;
+        return;
     }
     let rows = counted.by_connector.iter().map(|line| {
         let [p50, p90, p99, max] = line.durations.cells();
@@ -232,7 +231,7 @@ fn page(counted: &StatsView<'_>, durations: &Histogram) -> Page {
     });
     page.heading("by ending");
     page.table(["ENDING", "CALLS", "SHARE", "P50", "P90", "P99", "MAX"], rows.collect());
-    chart::add(&mut page, durations);
+    chart::add(page, durations);
     if !counted.sealed.by_client.is_empty() {
         let shown = counted.sealed.by_client.iter().take(CLIENTS);
         page.heading("sealed requests and outcomes, by client");
@@ -241,10 +240,9 @@ fn page(counted: &StatsView<'_>, durations: &Histogram) -> Page {
             shown.map(|usage| [usage.client.clone(), bytes(usage.bytes)]).collect(),
         );
     }
-    page
 }
 
-/// How many of all, in percent; little is never nothing.
+/// Returns the share in percent; a small share is never shown as zero.
 fn share(some: u64, all: u64) -> String {
     let permille = u128::from(some) * 1000 / u128::from(all.max(1));
     match permille {

@@ -8,8 +8,7 @@ use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 
 use super::line::{self, CallLine};
-use super::{NOTHING, existing, read, time_format};
-use crate::layout::Page;
+use super::{NOTHING, existing, map_read_error, time_format};
 use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
@@ -23,7 +22,7 @@ Examples:
   cofferdam audit tail -f
   cofferdam audit tail -f -n 0 --format json | jq -c 'select(.status == \"failure\")'";
 
-/// How often the record is looked at.
+/// The interval between two reads of the audit log.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Most entries that are read at once.
@@ -33,7 +32,7 @@ const ENTRIES: usize = 500;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Goes on until it is told to end (Ctrl-C).
+    /// Runs until it is stopped (Ctrl-C).
     #[arg(short, long)]
     follow: bool,
 
@@ -48,10 +47,10 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let mut reader = existing(&host)?;
     let mut place = TailPosition::default();
     if let Some(reader) = &mut reader {
-        place.n = read(reader.length())?;
+        place.n = map_read_error(reader.length())?;
         if args.lines > 0 {
             let filter = Filter { limit: args.lines, ..Filter::default() };
-            for row in read(reader.list(&filter))?.iter().rev() {
+            for row in map_read_error(reader.list(&filter))?.iter().rev() {
                 show(session, row)?;
                 if row.status != CallStatus::Running {
                     place.shown.insert(row.audit_id.clone());
@@ -72,7 +71,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     }
 }
 
-/// How far the record was looked through.
+/// The last position that was read in the audit log.
 #[derive(Default)]
 struct TailPosition {
     /// The last entry.
@@ -91,7 +90,7 @@ async fn follow(
         match &mut reader {
             // Others write as we read: whatever came is shown before the next look.
             Some(reader) => {
-                while further(session, &mut **reader, &mut place)? {
+                while show_ended_calls(session, &mut **reader, &mut place)? {
                     tokio::task::yield_now().await;
                 }
             }
@@ -102,7 +101,7 @@ async fn follow(
 }
 
 /// Shows the calls that end in the next entries; whether there were any.
-fn further(
+fn show_ended_calls(
     session: &Session<'_>,
     reader: &mut dyn AuditReader,
     place: &mut TailPosition,
@@ -111,13 +110,13 @@ fn further(
     struct EntryCallId {
         audit_id: String,
     }
-    let entries = read(reader.entries(place.n.saturating_add(1), ENTRIES))?;
+    let entries = map_read_error(reader.entries(place.n.saturating_add(1), ENTRIES))?;
     let Some(last) = entries.last() else { return Ok(false) };
     place.n = last.n;
     for entry in entries {
         let of = serde_json::from_str::<EntryCallId>(&entry.body).ok();
         let Some(id) = of.and_then(|of| AuditId::parse(&of.audit_id)) else { continue };
-        let ended = read(reader.call(&id))?;
+        let ended = map_read_error(reader.call(&id))?;
         let ended = ended.filter(|row| row.status != CallStatus::Running && row.last == entry.n);
         if let Some(row) = ended
             && !place.shown.remove(&id)
@@ -129,7 +128,7 @@ fn further(
 }
 
 fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
-    session.ui.result(&CallLine::new(row), || {
+    session.ui.result(&CallLine::new(row), |page| {
         let attempts = match row.attempts {
             None | Some(1) => String::new(),
             Some(attempts) => format!("{attempts} attempts"),
@@ -139,8 +138,6 @@ fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
         let words =
             [&at, row.audit_id.as_str(), &row.connector, &row.op, line::status(row), &why, &took, &attempts];
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        let mut page = Page::default();
         page.styled(line::tone(row), &words.join("  "));
-        page
     })
 }

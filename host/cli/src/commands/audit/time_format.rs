@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 /// A moment: how long ago, a date (its beginning), or RFC 3339.
-pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
     let written = "write it like 2h or 7d (ago), 2026-11-22, or 2026-11-22T12:00:00Z";
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Ok(moment);
@@ -27,7 +27,7 @@ pub(super) fn format_timestamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S%.3fZ").to_string()
 }
 
-/// How long something took.
+/// Formats a duration.
 pub(super) fn format_duration(micros: u64) -> String {
     let tenths = |of: u64, unit: &str| format!("{}.{} {unit}", micros / of, micros % of * 10 / of);
     match micros {
@@ -45,24 +45,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_as_people_write_them() {
-        let at = |text: &str| moment(text).unwrap().to_string();
+    fn times_are_parsed_in_common_formats() {
+        let at = |text: &str| parse_timestamp(text).unwrap().to_string();
         assert_eq!(at("2026-11-22"), "2026-11-22T00:00:00Z");
         assert_eq!(at("2026-11-22T12:00:00+01:00"), "2026-11-22T11:00:00Z");
         let now = Timestamp::now().as_second();
         for (text, seconds) in
             [("90s", 90), ("2h", 7_200), ("7d", 604_800), ("1w", 604_800), ("1h30m", 5_400)]
         {
-            let ago = now - moment(text).unwrap().as_second();
+            let ago = now - parse_timestamp(text).unwrap().as_second();
             assert!((seconds - 1..seconds + 60).contains(&ago), "{text}: {ago}");
         }
         for text in ["", "yesterday", "-2h", "2026-13-01", "2", "900000w"] {
-            assert!(moment(text).is_err(), "{text}");
+            assert!(parse_timestamp(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn lengths_are_short() {
+    fn durations_are_formatted_short() {
         let shown = [0, 999, 1_500, 999_999, 61_000_000, 180_000_000, 9_000_000_000].map(format_duration);
         assert_eq!(shown, ["0 us", "999 us", "1.5 ms", "999.9 ms", "61.0 s", "3 min", "2 h"]);
     }

@@ -1,4 +1,4 @@
-//! `audit verify`: whether the record holds together.
+//! `audit verify`: verifies the audit log.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,6 +9,7 @@ use cofferdam_core::error::HostErrorKind;
 use cofferdam_runtime::host::{Audit, PutBack, VerificationReport, verify_export};
 
 use super::NOTHING;
+use crate::exit_codes::kind_exit_code;
 use crate::files;
 use crate::layout::{Page, TextStyle};
 use crate::progress::ProgressCounter;
@@ -17,9 +18,9 @@ use crate::runtime::block_on;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-The record is a chain: each entry has the hash of the one before it, and the host signs for its end. So an \
+The audit log is a chain: each entry has the hash of the one before it, and the host signs its end. So an \
 entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can \
-read host.key can sign anew: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
+read host.key can sign again: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
 
 Examples:
   cofferdam audit verify
@@ -39,18 +40,18 @@ const MOST: u64 = 1_000_000;
 /// Longest statement, in bytes.
 const NOTE_BYTES: u64 = 64 * 1024;
 
-/// Checks that nothing in the record was edited, removed, inserted or put in another order.
+/// Checks that nothing in the audit log was edited, removed, inserted or reordered.
 ///
 /// Looks at every entry, every signed statement, what is sealed, and the lists that are derived from the entries. The
 /// exit code is 0 where all of it holds together, and 86 where it does not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A checkpoint that was kept elsewhere: what it speaks of must be on record, unchanged.
+    /// A checkpoint that was kept elsewhere: the entries that it covers must be in the audit log, unchanged.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
 
-    /// Checks this export instead of the record; `-` for standard input. Nothing else is needed for it.
+    /// Checks this export instead of the audit log; `-` for standard input. It needs nothing else.
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY", requires = "export", value_parser = note_key)]
     key: Option<NoteKey>,
 
-    /// Puts on record, signed, that you know of what is found, and goes on from there.
+    /// Records, signed, that you know the findings, and continues from there.
     ///
     /// A flaw that is still there stays in every later proof, as accepted; an accepted loss is an entry of the log. A
     /// change after that is a new finding.
@@ -75,27 +76,27 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let kept = args.checkpoint.iter().map(|path| files::bounded("The checkpoint", path, NOTE_BYTES));
-    // What is no text is no statement either, and is found to be none.
+    // Invalid UTF-8 is not a valid checkpoint either, and is reported as such.
     let kept = kept.map(|note| note.map(|note| String::from_utf8_lossy(&note).into_owned()));
     let kept = kept.collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = &args.export {
-        let proof = exported(path, args.key.as_ref(), &kept, session)?;
-        return shown(&proof, args.findings(), session);
+        let proof = verify_exported(path, args.key.as_ref(), &kept, session)?;
+        return show_report(&proof, args.findings(), session);
     }
     let host = session.host()?;
     let audit = host.audit();
     if kept.is_empty() && audit.is_new()? {
-        session.ui.result(&VerificationReport::nothing(), Page::default)?;
+        session.ui.result(&VerificationReport::empty(), |_| {})?;
         session.ui.note(NOTHING);
         return Ok(());
     }
-    let mut proof = proved(audit, &kept, args, session)?;
+    let mut proof = verify_log(audit, &kept, args, session)?;
     if args.accept_loss {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
         block_on(async { Ok(audit.accept(&new).await?) })?;
-        proof = proved(audit, &kept, args, session)?;
+        proof = verify_log(audit, &kept, args, session)?;
     }
-    shown(&proof, args.findings(), session)
+    show_report(&proof, args.findings(), session)
 }
 
 impl Args {
@@ -104,7 +105,7 @@ impl Args {
     }
 }
 
-fn proved(
+fn verify_log(
     audit: &Audit,
     kept: &[String],
     args: &Args,
@@ -112,17 +113,17 @@ fn proved(
 ) -> Result<VerificationReport, CommandError> {
     let mut counted = ProgressCounter::start(session.ui, "entries verified");
     let listed = args.findings().unwrap_or(LISTED).max(LISTED);
-    Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.at(done, of))?)
+    Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.update(done, of))?)
 }
 
-fn exported(
+fn verify_exported(
     path: &Path,
     key: Option<&NoteKey>,
     kept: &[String],
     session: &Session<'_>,
 ) -> Result<VerificationReport, CommandError> {
     let mut counted = ProgressCounter::start(session.ui, "entries verified");
-    let mut progress = |done| counted.at(done, done);
+    let mut progress = |done| counted.update(done, done);
     if path.as_os_str() == "-" {
         return Ok(verify_export(&mut std::io::stdin().lock(), key, kept, &mut progress)?);
     }
@@ -135,23 +136,22 @@ fn note_key(text: &str) -> Result<NoteKey, String> {
 }
 
 /// Shows a proof; one that fails ends the command.
-fn shown(
+fn show_report(
     proof: &VerificationReport,
     findings: Option<usize>,
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
-    session.ui.result(proof, || page(proof, findings.unwrap_or(SHOWN)))?;
+    session.ui.result(proof, |it| page(proof, findings.unwrap_or(SHOWN), it))?;
     match proof.holds {
         true => Ok(()),
-        false => Err(CommandError::Shown(HostErrorKind::AuditTampered.exit_code())),
+        false => Err(CommandError::Shown(kind_exit_code(HostErrorKind::AuditTampered))),
     }
 }
 
-fn page(proof: &VerificationReport, most: usize) -> Page {
-    let mut page = Page::default();
+fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     match proof.holds {
-        true => page.styled_field("verified", TextStyle::Good, "the record holds together"),
-        false => page.styled_field("changed", TextStyle::Bad, "the record does not hold together"),
+        true => page.styled_field("verified", TextStyle::Good, "the audit log holds together"),
+        false => page.styled_field("changed", TextStyle::Bad, "the audit log does not hold together"),
     };
     let entries = match proof.entries {
         0 => "none".to_owned(),
@@ -159,7 +159,7 @@ fn page(proof: &VerificationReport, most: usize) -> Page {
     };
     page.field("entries", &entries);
     if proof.part {
-        page.styled_field("part", TextStyle::Doubtful, "there is more of the record than this export has");
+        page.styled_field("part", TextStyle::Doubtful, "the audit log has more than this export");
     }
     let times = match (&proof.since, &proof.until) {
         (Some(since), Some(until)) => format!(", received {since} to {until}"),
@@ -167,7 +167,7 @@ fn page(proof: &VerificationReport, most: usize) -> Page {
     };
     page.field("calls", &format!("{}{times}", proof.calls));
     let checkpoints = match proof.checkpoints {
-        0 => "none: nothing signed says where the record ends".to_owned(),
+        0 => "none: nothing signed says where the audit log ends".to_owned(),
         some => format!("{some} that hold"),
     };
     page.field("checkpoints", &checkpoints);
@@ -192,5 +192,4 @@ fn page(proof: &VerificationReport, most: usize) -> Page {
         let what = format!("entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
         page.styled_field("put back", TextStyle::Doubtful, &what);
     }
-    page
 }

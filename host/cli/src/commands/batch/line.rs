@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::files;
 
-/// Longest line, in bytes. What a call takes is less, and the call says so.
+/// Longest line, in bytes. A call accepts less, and reports it.
 const LINE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A call that a line asks for.
@@ -41,7 +41,7 @@ pub(super) fn read(
         };
         let unreadable = text.len() > LINE_BYTES
             || matches!(&line, Err(error) if error.kind() == HostErrorKind::InputUnreadable);
-        // What comes after a line that was not read to its end is no line.
+        // After a line that was not read to its end, the next bytes are not a line.
         if !tell(number, line) || unreadable {
             return;
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_call_with_or_without_a_key() {
+    fn a_line_may_have_a_key() {
         let line =
             |args: &str, key: Option<&str>| Ok(BatchLine { args: args.into(), key: key.map(Into::into) });
         let text = "{\"args\": {\"a\": 1}, \"idempotency_key\": \"k\"}\n\n {\"args\": {}}\r\n{\"a\": 1}\n{}";
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_named_with_its_line_and_the_others_stand() {
+    fn an_invalid_line_is_named_and_others_are_kept() {
         for (text, why) in [
             ("{a: 1}", "column 2"),
             ("[1]", "no JSON object"),

@@ -8,25 +8,26 @@ use std::path::Path;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failpoint;
-use cofferdam_runtime::call::{Call, Cancellation, Report};
+use cofferdam_runtime::call::{Call, CallResult, Cancellation, Report};
 use cofferdam_runtime::host::Host;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
-use crate::report::{CommandError, exit_code, is_logged};
+use crate::exit_codes::exit_code;
+use crate::report::{CommandError, is_logged};
 use crate::session::Session;
 use crate::ui::Ui;
 use crate::{files, runtime};
 use line::BatchLine;
 
-/// How often it is said how many lines are done.
+/// The interval between two progress notes.
 const NEWS: Duration = Duration::from_secs(5);
 
 /// A line with its number, or why it is none.
 type BatchJob = (u64, Result<BatchLine, HostError>);
 
-/// What came of a line.
+/// The result of a line.
 struct BatchResult {
     line: u64,
     outcome: Result<String, Error>,
@@ -34,7 +35,7 @@ struct BatchResult {
     report: Option<Report>,
 }
 
-/// What came of all lines so far.
+/// The counts of all lines so far.
 #[derive(Default)]
 struct BatchTally {
     values: u64,
@@ -56,7 +57,7 @@ pub(super) fn run(
 ) -> Result<(), CommandError> {
     let (cancellation, jobs) = (Cancellation::new(), lines(path, at_once)?);
     let call = call.cancelled_by(&cancellation);
-    let running = all(host, &call, jobs, at_once as usize, &cancellation, session.ui);
+    let running = run_all(host, &call, jobs, at_once as usize, &cancellation, session.ui);
     let (tally, stop) = runtime::block_on_call(host, &cancellation, running)?;
     session.ui.note(&tally.summary());
     if stop.is_some() {
@@ -91,7 +92,7 @@ fn lines(path: &Path, at_once: u32) -> Result<Receiver<BatchJob>, HostError> {
     Ok(received)
 }
 
-async fn all(
+async fn run_all(
     host: &Host,
     call: &Call,
     mut jobs: Receiver<BatchJob>,
@@ -108,9 +109,9 @@ async fn all(
             biased;
             () = cancellation.cancelled(), if more => more = false,
             Some(done) = running.join_next(), if !running.is_empty() => {
-                tally.record(ui, done.unwrap_or_else(lost));
+                tally.record(ui, done.unwrap_or_else(lost_result));
                 if tally.unprinted.is_some() && more {
-                    // Nobody hears of what would come: nothing more is begun, and what runs is ended.
+                    // The output is closed: start no more calls, and cancel the running ones.
                     cancellation.cancel();
                 }
             }
@@ -118,13 +119,13 @@ async fn all(
                 None => more = false,
                 Some((line, Err(error))) => tally.record(ui, BatchResult { line, outcome: Err(error.into()), report: None }),
                 Some((line, Ok(asked))) => {
-                    let mut call = call.clone().asking(asked.args);
+                    let mut call = call.clone().with_args(asked.args);
                     if let Some(key) = asked.key {
                         call = call.idempotency_key(key);
                     }
                     let host = host.clone();
                     running.spawn(async move {
-                        let (outcome, report) = host.run_text_reported(call).await;
+                        let CallResult { outcome, report } = host.run_text(call).await;
                         let has_id = outcome.is_ok() || is_logged(&host, &report.audit_id) != Some(false);
                         BatchResult { line, outcome, report: Some(report).filter(|_| has_id) }
                     });
@@ -137,7 +138,7 @@ async fn all(
 }
 
 /// A call whose task is gone: the host's fault.
-fn lost(error: tokio::task::JoinError) -> BatchResult {
+fn lost_result(error: tokio::task::JoinError) -> BatchResult {
     let error = HostError::new(HostErrorKind::Internal, "A call was lost.").with_source(error);
     BatchResult { line: 0, outcome: Err(error.into()), report: None }
 }
@@ -154,7 +155,7 @@ impl BatchTally {
             }
         }
         if self.unprinted.is_none() {
-            self.unprinted = ui.text_of_json(&done.text()).err();
+            self.unprinted = ui.text_of_json(&done.to_json()).err();
             failpoint::pass("outcome.told");
         }
     }
@@ -173,8 +174,8 @@ impl BatchTally {
 }
 
 impl BatchResult {
-    /// One line of JSON. A value stands in it as it is: byte for byte what is on record.
-    fn text(&self) -> String {
+    /// One line of JSON. A value is copied byte for byte from the outcome.
+    fn to_json(&self) -> String {
         // A line that is no call has no id: the audit log has nothing of it.
         let id = self.report.as_ref().map(|report| format!(",\"audit_id\":\"{}\"", report.audit_id));
         let id = id.unwrap_or_default();

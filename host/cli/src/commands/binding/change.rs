@@ -1,4 +1,4 @@
-//! `binding allow`, `disallow` and `revoke`: changes of who may use a binding and where it goes, and its end.
+//! `binding allow`, `disallow` and `revoke`: change the users and hosts of a binding, or remove it.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -65,7 +65,7 @@ struct BindingEntryArgs {
 }
 
 const REVOKE_EXAMPLES: &str = "\
-The secret itself stays valid wherever else somebody has it: have its issuer revoke it, too.
+Copies of the secret itself stay valid: have its issuer revoke it, too.
 
 Examples:
   cofferdam binding revoke bearer/slack/work
@@ -94,7 +94,7 @@ pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), Comma
     let question = question(&binding, connector.as_ref(), &added);
     let asks = !args.yes && (std::io::stdin().is_terminal() || !added.is_empty());
     if let (true, Some(question)) = (asks, question)
-        && !confirmed(&question)?
+        && !confirm(&question)?
     {
         session.ui.note("Nothing was changed.");
         return Ok(());
@@ -140,7 +140,7 @@ pub(super) fn disallow(args: &DisallowArgs, session: &Session<'_>) -> Result<(),
 pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let binding = host.binding(&args.name)?;
-    if !args.yes && !confirmed(&format!("Remove {} and its secret? [y/N] ", binding.name))? {
+    if !args.yes && !confirm(&format!("Remove {} and its secret? [y/N] ", binding.name))? {
         session.ui.note("Nothing was changed.");
         return Ok(());
     }
@@ -148,7 +148,7 @@ pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), Com
 }
 
 /// Asks at the terminal; elsewhere there is no answer to wait for.
-fn confirmed(question: &str) -> Result<bool, HostError> {
+fn confirm(question: &str) -> Result<bool, HostError> {
     if !std::io::stdin().is_terminal() {
         let message = "This needs a confirmation, and standard input is no terminal; nothing was changed.";
         return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Add --yes."));

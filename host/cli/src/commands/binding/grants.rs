@@ -1,4 +1,5 @@
-//! Where a new binding may go and who may use it: as told, or as the one connector that asks wants it.
+//! The hosts and connectors of a new binding: from the options, or from the manifest of the only connector that
+//! declares it.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_egress::vault::BindingName;
@@ -36,7 +37,7 @@ pub(super) fn decide(
     if !connectors.is_empty() && !hosts.is_empty() {
         return Ok(BindingGrants { hosts, connectors });
     }
-    derive(name, connectors, hosts, host.askers(name.kind(), name.service())?)
+    derive(name, connectors, hosts, host.credential_consumers(name.kind(), name.service())?)
 }
 
 fn derive(
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_asks_decides_and_nothing_is_ever_guessed() {
+    fn grants_need_exactly_one_requesting_connector() {
         let slack = || asker("github://acme/slack", "1.0.0", &["slack.com:443"]);
         let ok = |connectors: &str, hosts: &str| Ok((connectors.to_owned(), hosts.to_owned()));
         assert_eq!(decided(&[], &[], vec![slack()]), ok("github://acme/slack", "slack.com:443"));

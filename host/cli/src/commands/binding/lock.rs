@@ -1,4 +1,4 @@
-//! `binding lock`: locks the vault anew, with a passphrase or a key file.
+//! `binding lock`: locks the vault again, with a passphrase or a key file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use cofferdam_egress::vault::{LockKind, NewLock};
 use serde::Serialize;
 
 use crate::files;
-use crate::layout::{Page, TextStyle};
+use crate::layout::TextStyle;
 use crate::passphrase;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -25,7 +25,7 @@ Examples:
   cofferdam binding lock --passphrase --new-passphrase-file new.txt --passphrase-file old.txt
   cofferdam binding lock --key-file";
 
-/// Locks the vault anew: with a passphrase, or with its key file.
+/// Locks the vault again: with a passphrase, or with its key file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         let given = match (&args.new_passphrase_file, before.lock) {
             (Some(path), _) => Some(passphrase::from_file(path)?),
             (None, Some(LockKind::Passphrase)) => None,
-            (None, _) => session.given_passphrase()?,
+            (None, _) => session.supplied_passphrase()?,
         };
         let passphrase = given.map_or_else(passphrase::ask_new, Ok)?;
         passphrase::warn_if_short(&passphrase, session.ui);
@@ -66,11 +66,9 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     };
     vault.relock(&lock).map_err(HostError::from)?;
     let path = files::shown(vault.path());
-    session.ui.result(&LockedVault { change: "locked", lock: with, vault: &path }, || {
-        let mut page = Page::default();
+    session.ui.result(&LockedVault { change: "locked", lock: with, vault: &path }, |page| {
         page.styled_field("locked", TextStyle::Good, &path);
         page.field("with", &with.replace('_', " "));
-        page
     })?;
     let key = files::shown(vault.key_file_path());
     if args.passphrase {

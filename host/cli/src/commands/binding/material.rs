@@ -1,4 +1,4 @@
-//! What stands behind a name: the parts that are options, and those that are secrets.
+//! The parts of a credential: options, which are public, and secrets.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use cofferdam_egress::vault::{
     BindingName, OauthGrant, SHORT_SECRET_CHARS, SecretForm, SecretMaterial, secret_text,
 };
 use cofferdam_model::manifest::CredentialKind;
-use serde::Deserialize;
-use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use crate::report::CommandError;
@@ -54,7 +53,7 @@ pub(super) struct PublicPartArgs {
     temporary: bool,
 }
 
-/// How an OAuth 2.0 client obtains tokens.
+/// The grant by which an OAuth 2.0 client obtains tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum OauthGrantArg {
@@ -107,7 +106,7 @@ pub(super) fn read(
         })
     };
     let single = |what: &str, form: SecretForm| -> Result<Arc<Secret>, CommandError> {
-        let text = match from.given()? {
+        let text = match from.read_secret()? {
             SecretInput::Text(text) => text,
             SecretInput::Ask => ask(&format!("{what} for {name}: "), name)?,
         };
@@ -149,7 +148,7 @@ pub(super) fn read(
             };
             let access_key_id = required("--access-key-id", parts.access_key_id, before.map(|it| it.0))?;
             let region = parts.region.or_else(|| before.and_then(|it| it.1.clone()));
-            let (key, token) = match from.given()? {
+            let (key, token) = match from.read_secret()? {
                 SecretInput::Text(text) if text.trim_start().starts_with('{') => {
                     let fields: SecretDocument = fields(&text)?;
                     fields.only(&["secret_access_key", "session_token"])?;
@@ -209,7 +208,7 @@ fn oauth2(
         (None, Some((_, _, _, OauthGrant::ClientCredentials))) => false,
         (None, _) => true,
     };
-    let (client_secret, refresh_token) = match from.given()? {
+    let (client_secret, refresh_token) = match from.read_secret()? {
         SecretInput::Text(text) if text.trim_start().starts_with('{') => {
             let fields: SecretDocument = fields(&text)?;
             fields.only(&["client_secret", "refresh_token"])?;
@@ -301,23 +300,11 @@ struct SecretField(Zeroizing<String>);
 
 impl<'de> Deserialize<'de> for SecretField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SecretFieldVisitor;
-        impl Visitor<'_> for SecretFieldVisitor {
-            type Value = SecretField;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a text")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<SecretField, E> {
-                Ok(SecretField(Zeroizing::new(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(SecretFieldVisitor)
+        String::deserialize(deserializer).map(|text| Self(Zeroizing::new(text)))
     }
 }
 
-/// What a parser says of a document could quote it: it is told where, and what belongs there.
+/// The parser's message could quote the secret: the error has only the position and the expected form.
 fn fields(text: &str) -> Result<SecretDocument, HostError> {
     serde_json::from_str(text).map_err(|error| {
         let message = format!("The document with the secrets is not as it must be, at line {} column {}.", error.line(), error.column());

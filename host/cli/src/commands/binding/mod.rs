@@ -1,4 +1,4 @@
-//! `binding`: which secret stands for which credential, where it may go and who may use it.
+//! `binding`: the secret of each credential, its hosts and the connectors that may use it.
 
 mod change;
 mod grants;
@@ -20,7 +20,7 @@ use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::Session;
 
-/// Binds secrets to connectors: which secret, where it may go, and who may use it.
+/// Binds secrets to connectors: the secret, its hosts, and the connectors that may use it.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Set(set::SetArgs),
@@ -49,7 +49,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
     }
 }
 
-/// What was changed.
+/// The change.
 #[derive(Serialize)]
 struct BindingChange<'b> {
     change: &'static str,
@@ -61,13 +61,11 @@ fn changed(change: &'static str, binding: &BindingView, session: &Session<'_>) -
     if change != "revoked" && binding.hosts.iter().any(|host| host.starts_with("http://")) {
         session
             .ui
-            .warn("One of its hosts is reached in the clear: whoever is on the way can read the secret.");
+            .warn("One of its hosts is reached in the clear: others on the network can read the secret.");
     }
-    session.ui.result(&BindingChange { change, binding }, || {
-        let mut page = Page::default();
+    session.ui.result(&BindingChange { change, binding }, |page| {
         page.styled_field(change, TextStyle::Good, &binding.name);
-        fields(&mut page, binding);
-        page
+        fields(page, binding);
     })
 }
 
@@ -80,8 +78,8 @@ fn fields(page: &mut Page, binding: &BindingView) {
     }
 }
 
-/// Reads a binding's name, and tells shells how names begin. What stands in its place by mistake may be a
-/// secret: it is not repeated.
+/// Parses a binding's name, and completes its kind in shells. A wrong value may be a secret, so that errors do not
+/// repeat it.
 #[derive(Clone)]
 struct BindingNameParser;
 

@@ -1,4 +1,4 @@
-//! `binding set` and `binding rebind`: takes a secret where nobody can look over its shoulder.
+//! `binding set` and `binding rebind`: reads a secret without exposing it to other users.
 
 use std::ffi::OsString;
 
@@ -20,7 +20,7 @@ narrow it.
 
 oauth2 and aws_sigv4 have several secrets. On --stdin, --file and --from-env they are one JSON \
 object with the fields `client_secret` and `refresh_token`, or `secret_access_key` and \
-`session_token`; one alone may stand without JSON.
+`session_token`; one alone may be given without JSON.
 
 Examples:
   cofferdam binding set bearer/slack                              asks for the token
@@ -60,7 +60,7 @@ pub(crate) struct SetArgs {
 
 const REBIND_EXAMPLES: &str = "\
 Where the binding may go and who may use it stay as they are, as do the parts that are not given \
-anew.
+again.
 
 Examples:
   cofferdam binding rebind bearer/slack/work
@@ -84,7 +84,7 @@ pub(crate) struct RebindArgs {
     never: RejectedSecretArgs,
 }
 
-/// Where people try to put a secret, and where others can read it.
+/// Options in which users would try to give a secret, although other users can read them.
 #[derive(Debug, clap::Args)]
 struct RejectedSecretArgs {
     /// Not taken: others can read arguments.

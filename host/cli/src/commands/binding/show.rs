@@ -1,4 +1,4 @@
-//! `binding list`, `inspect` and `test`: what is bound, and who would get it.
+//! `binding list`, `inspect` and `test`: shows bindings, and the connectors that get them.
 
 use cofferdam_core::failure::FailureClass;
 use cofferdam_egress::vault::BindingName;
@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{BindingNameParser, fields};
 use crate::allow_private::AllowPrivate;
+use crate::exit_codes::class_exit_code;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::runtime;
@@ -72,8 +73,7 @@ pub(crate) struct TestArgs {
 pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let bindings = host.bindings()?;
-    session.ui.result(&bindings, || {
-        let mut page = Page::default();
+    session.ui.result(&bindings, |page| {
         let row = |it: &BindingView| {
             let day = |moment: &str| moment.split('T').next().unwrap_or_default().to_owned();
             [it.name.clone(), status(it), it.hosts.join(", "), it.connectors.join(", "), day(&it.changed)]
@@ -84,7 +84,6 @@ pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), C
                 bindings.iter().map(row).collect(),
             );
         }
-        page
     })?;
     if bindings.is_empty() {
         session.ui.note("Nothing is bound. `cofferdam binding set <kind>/<service>` binds a secret.");
@@ -96,7 +95,7 @@ pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), C
 pub(super) fn inspect(args: &InspectArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let test = host.inspect_binding(&args.name)?;
-    session.ui.result(&test, || page(&test))
+    session.ui.result(&test, |it| page(&test, it))
 }
 
 /// Tests one.
@@ -111,32 +110,31 @@ pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), CommandE
     let host = session.host_with(|builder| private.apply_to(builder))?;
     let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&name, url.as_deref()).await?) })?;
     let problem = problem(&test);
-    session.ui.result(&TestedBinding { usable: problem.is_none(), test: &test }, || {
-        let mut page = page(&test.inspection);
+    session.ui.result(&TestedBinding { usable: problem.is_none(), test: &test }, |out| {
+        page(&test.inspection, out);
         if let Some(TestAnswer { connector, host, status }) = &test.answer {
-            page.heading("Sent");
-            page.field("to", host).field("as", connector);
-            page.field("answer", &format!("status {status}"));
+            out.heading("Sent");
+            out.field("to", host).field("as", connector);
+            out.field("answer", &format!("status {status}"));
         }
         match problem {
-            None => page.styled(TextStyle::Good, "Everything that asks for it gets it."),
+            None => out.styled(TextStyle::Good, "Everything that asks for it gets it."),
             Some(_) if test.inspection.connectors.is_empty() => {
-                page.styled(TextStyle::Doubtful, "No installed connector asks for it.")
+                out.styled(TextStyle::Doubtful, "No installed connector asks for it.")
             }
-            Some(_) => page.styled(TextStyle::Bad, "Not everything that asks for it gets it."),
+            Some(_) => out.styled(TextStyle::Bad, "Not everything that asks for it gets it."),
         };
         if test.answer.is_none() {
-            page.line("Nothing was sent to the service: --url URL asks it whether it accepts the secret.");
+            out.line("Nothing was sent to the service: --url URL asks it whether it accepts the secret.");
         }
-        page
     })?;
     match problem {
         None => Ok(()),
-        Some(class) => Err(CommandError::Shown(class.exit_code())),
+        Some(class) => Err(CommandError::Shown(class_exit_code(class))),
     }
 }
 
-/// What a call of a connector that would not get it would end with.
+/// Returns the failure class of a call whose connector does not get the credential.
 fn problem(test: &BindingTest) -> Option<FailureClass> {
     let connectors = &test.inspection.connectors;
     let lacking = connectors.is_empty() || connectors.iter().any(|it| it.missing.is_some());
@@ -152,9 +150,8 @@ fn status(binding: &BindingView) -> String {
     }
 }
 
-fn page(test: &BindingInspection) -> Page {
+fn page(test: &BindingInspection, page: &mut Page) {
     let BindingInspection { binding, connectors } = test;
-    let mut page = Page::default();
     page.field("binding", &binding.name);
     match &binding.refused {
         None => page.styled_field("status", TextStyle::Good, binding.status),
@@ -167,7 +164,7 @@ fn page(test: &BindingInspection) -> Page {
         );
         page.styled_field("stale", TextStyle::Doubtful, &reminder);
     }
-    fields(&mut page, binding);
+    fields(page, binding);
     page.field("created", &binding.created);
     page.field("changed", &binding.changed);
     if !connectors.is_empty() {
@@ -185,5 +182,4 @@ fn page(test: &BindingInspection) -> Page {
             page.field("  allow by", command);
         }
     }
-    page
 }

@@ -1,21 +1,21 @@
-//! `explain`: what a word of a failure means, whether to try again, who mends it and how, and what others call it.
+//! `explain`: the meaning, the advice and the remedy of a word about failures, and its names in other documents.
 
 mod profile;
-mod word_parser;
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{FailureClass, sanitize_line};
 use cofferdam_egress::resilience::{PROFILES, RetryProfile};
 use serde::Serialize;
 
-use crate::explain::{self, CodeInfo, Explanation, TermKind};
+use crate::explain::{self, CodeInfo, Explanation, ExternalRetry, TermKind};
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::Session;
 use profile::ProfileView;
-use word_parser::WordParser;
 
 const EXAMPLES: &str = "\
 A word is a class, a code (`details.code`), an error of the host, the name of a retry profile, or \
@@ -28,11 +28,11 @@ Examples:
   cofferdam explain patient
   cofferdam explain --list --format json";
 
-/// Says what a word of a failure means, whether to try again, who can mend it, and what others call it.
+/// Explains a word about failures: its meaning, whether to try again, who can fix it, and its name elsewhere.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The class, code, error, profile or foreign word.
+    /// The class, code, error, profile, or word of another document.
     #[arg(value_name = "WORD", value_parser = WordParser, hide_possible_values = true, required_unless_present = "list")]
     word: Option<String>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// All that is known of a word, a profile of this name included.
+/// The answer: the explanation of the word, and the retry profile of this name.
 #[derive(Serialize)]
 struct ExplainAnswer<'a> {
     #[serde(flatten)]
@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let repeats = |name: &&str| ours.clone().any(|ours| repeaters(ours).any(|repeater| repeater == *name));
     let repeated_by: Vec<_> = PROFILES.into_iter().filter(repeats).collect();
     let answer = ExplainAnswer { explanation: explanation.as_ref(), profile: profile.as_ref(), repeated_by };
-    session.ui.result(&answer, || page(&answer))
+    session.ui.result(&answer, |it| *it = page(&answer))
 }
 
 /// The profile of this name: a built-in one, or the operator's own where the home can be read.
@@ -106,11 +106,11 @@ fn page(answer: &ExplainAnswer<'_>) -> Page {
             describe(&mut page, ours);
         }
         for row in &found.foreign {
-            page.heading(&format!("{} - in the {}", row.word, row.document.name()));
-            page.field("there", &format!("{}; try again: {}", row.group, word_parser::theirs(row.theirs)));
+            page.heading(&format!("{} - in the {}", row.word, row.document));
+            page.field("there", &format!("{}; try again: {}", row.group, retry_text(row.theirs)));
             page.field("here", &row.becomes.text());
             if !row.note.is_empty() {
-                page.field("", row.note);
+                page.field("", &row.note);
             }
             for own in row.becomes.words() {
                 page.field("", &format!("see `cofferdam explain {own}`"));
@@ -118,9 +118,8 @@ fn page(answer: &ExplainAnswer<'_>) -> Page {
         }
         if !found.elsewhere.is_empty() {
             page.heading("CALLED ELSEWHERE");
-            let row = |row: &&explain::ExternalTerm| {
-                [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned()]
-            };
+            let row =
+                |row: &&explain::ExternalTerm| [row.word.clone(), row.group.clone(), row.document.clone()];
             page.table(["WORD", "AMONG", "DOCUMENT"], found.elsewhere.iter().map(row).collect());
         }
     }
@@ -136,7 +135,7 @@ fn describe(page: &mut Page, ours: &CodeInfo) {
         None => ours.kind.text().to_owned(),
     };
     page.heading(&format!("{} - {kind}", ours.word));
-    page.field("meaning", ours.meaning);
+    page.field("meaning", &ours.meaning);
     if !ours.boundary.is_empty() {
         let names: Vec<_> = ours.boundary.iter().map(|boundary| boundary.name()).collect();
         page.field("boundary", &names.join(", "));
@@ -148,16 +147,16 @@ fn describe(page: &mut Page, ours: &CodeInfo) {
         let who = if repeated_by.is_empty() { "no profile".to_owned() } else { repeated_by.join(", ") };
         page.field("repeated by", &who);
     }
-    page.field("mended by", ours.mended_by.text());
-    page.field("what to do", ours.remedy);
+    page.field("fixed by", ours.fixed_by.text());
+    page.field("what to do", &ours.remedy);
     if let Some(code) = ours.exit_code {
         page.field("exit code", &code.to_string());
     }
     if ours.kind == TermKind::Class {
         let codes: Vec<_> = explain::code_infos()
             .iter()
-            .filter(|code| code.class.map(FailureClass::name) == Some(ours.word))
-            .map(|code| code.word)
+            .filter(|code| code.class.map(FailureClass::name) == Some(ours.word.as_str()))
+            .map(|code| code.word.as_str())
             .collect();
         page.field("codes", &codes.join(", "));
     }
@@ -180,21 +179,52 @@ fn list(session: &Session<'_>) -> Result<(), CommandError> {
         foreign: explain::external_terms().collect(),
         profiles: profiles.collect(),
     };
-    session.ui.result(&all, || {
-        let mut page = Page::default();
+    session.ui.result(&all, |page| {
         page.heading("OURS");
         let own = |ours: &CodeInfo| {
             let of = ours.class.map_or(ours.kind.text(), FailureClass::name);
-            [ours.word.to_owned(), of.to_owned(), ours.again.word().to_owned(), ours.meaning.to_owned()]
+            [ours.word.clone(), of.to_owned(), ours.again.word().to_owned(), ours.meaning.clone()]
         };
         page.table(["WORD", "OF", "AGAIN", "MEANING"], all.ours.iter().map(own).collect());
         page.heading("IN OTHER DOCUMENTS");
         let row = |row: &&explain::ExternalTerm| {
-            [row.word.to_owned(), row.group.to_owned(), row.document.name().to_owned(), row.becomes.text()]
+            [row.word.clone(), row.group.clone(), row.document.clone(), row.becomes.text()]
         };
         page.table(["WORD", "AMONG", "DOCUMENT", "HERE"], all.foreign.iter().map(row).collect());
         page.heading("RETRY PROFILES");
         page.table(["PROFILE", "REPEATS"], all.profiles.iter().map(ProfileView::row).collect());
-        page
     })
+}
+
+/// A parser that accepts any text, so that an unknown word gets a helpful error. Shells complete the known words.
+#[derive(Debug, Clone)]
+struct WordParser;
+
+impl TypedValueParser for WordParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        // A shell would split a word with spaces.
+        let words = explain::words().into_iter().filter(|word| !word.contains(' '));
+        Some(Box::new(words.chain(PROFILES).map(PossibleValue::new)))
+    }
+}
+
+/// Returns the document's statement for people.
+fn retry_text(theirs: ExternalRetry) -> &'static str {
+    match theirs {
+        ExternalRetry::Yes => "yes",
+        ExternalRetry::No => "no",
+        ExternalRetry::Maybe => "maybe",
+        ExternalRetry::Silent => "it does not say",
+    }
 }

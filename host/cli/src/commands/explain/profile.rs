@@ -23,7 +23,7 @@ pub(super) struct ProfileView {
     opens: Option<String>,
 }
 
-/// What is done about one cause.
+/// The retries for one cause.
 #[derive(Debug, Serialize)]
 struct ScheduleView {
     cause: &'static str,
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_breaker_is_told_in_words() {
+    fn a_breaker_is_described_in_words() {
         let opens = |name: &str| ProfileView::new(&RetryProfile::named(name).unwrap()).opens;
         assert_eq!(opens("standard"), None);
         let failover = opens("failover").unwrap();

@@ -12,7 +12,7 @@ use crate::session::Session;
 /// The findings of the probes.
 #[derive(Serialize)]
 struct ConfinementReport {
-    /// Whether the global option `--no-confine` turns the confinement off.
+    /// True if the global option `--no-confine` turns the confinement off.
     turned_off: bool,
     roles: Vec<RoleReport>,
 }
@@ -36,23 +36,22 @@ pub(super) fn run(session: &Session<'_>) -> Result<(), CommandError> {
     });
     let roles = probed.collect::<Result<_, HostError>>()?;
     let report = ConfinementReport { turned_off: !session.is_confined(), roles };
-    session.ui.result(&report, || page(&report))
+    session.ui.result(&report, |it| page(&report, it))
 }
 
 fn not_probed(error: std::io::Error) -> HostError {
     HostError::new(HostErrorKind::Internal, "The confinement could not be probed.").with_source(error)
 }
 
-fn page(report: &ConfinementReport) -> Page {
-    let mut page = Page::default();
+fn page(report: &ConfinementReport, page: &mut Page) {
     page.heading("CONFINEMENT");
     if report.turned_off {
         page.styled(TextStyle::Bad, "turned off by --no-confine (or COFFERDAM_NO_CONFINE); without that:");
     }
     for role in &report.roles {
         page.heading(role.role);
-        wall(&mut page, "files (Landlock)", role.walls.files);
-        wall(&mut page, "system calls (seccomp)", role.walls.system_calls);
+        wall(page, "files (Landlock)", role.walls.files);
+        wall(page, "system calls (seccomp)", role.walls.system_calls);
         for attempt in &role.attempts {
             let (tone, outcome) = match attempt.refused {
                 true => (TextStyle::Good, "refused"),
@@ -61,7 +60,6 @@ fn page(report: &ConfinementReport) -> Page {
             page.styled_field(attempt.what, tone, outcome);
         }
     }
-    page
 }
 
 fn wall(page: &mut Page, name: &str, wall: ProtectionLevel) {

@@ -29,7 +29,7 @@ pub(super) enum McpClient {
     Windsurf,
 }
 
-/// What a client is told.
+/// The entry for a client's configuration.
 #[derive(Debug, Clone)]
 pub(super) enum ServerEntry {
     /// To start the server.
@@ -53,7 +53,7 @@ pub(super) enum MergedConfig {
 }
 
 impl MergedConfig {
-    /// What is to be written; none where nothing is.
+    /// Returns the new content; none if it is unchanged.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::AsItWas => None,
@@ -61,7 +61,7 @@ impl MergedConfig {
         }
     }
 
-    /// What was done, in a word or two.
+    /// Returns the name of the change.
     pub(super) const fn done(&self) -> &'static str {
         match self {
             Self::AsItWas => "unchanged",
@@ -72,7 +72,7 @@ impl MergedConfig {
 }
 
 impl McpClient {
-    /// Where it reads its configuration, in words.
+    /// Returns a description of the file that it reads.
     pub(super) fn place(self) -> &'static str {
         match self {
             Self::ClaudeCode => ".mcp.json in the project's directory",
@@ -141,7 +141,7 @@ impl McpClient {
         }
         let mut all: Map<String, Value> = serde_json::from_str(before).map_err(|_| "is not plain JSON")?;
         let servers = all.entry(self.key()).or_insert_with(|| json!({}));
-        let servers = servers.as_object_mut().ok_or("has something else where servers stand")?;
+        let servers = servers.as_object_mut().ok_or("has something else in the place of its servers")?;
         let value = self.value(entry);
         let there = servers.get(NAME).map(|own| *own == value);
         match there {
@@ -217,8 +217,8 @@ fn codex(entry: &ServerEntry) -> String {
     }
 }
 
-/// The file of Codex with the table in it. What replaces another is looked at before it is taken: all that is not the
-/// server has to read as it did.
+/// Returns the file of Codex with the table in it. A replacement is parsed again and accepted only if everything but the
+/// server is unchanged.
 fn toml_merged(before: &str, snippet: &str, replace: bool) -> Result<MergedConfig, &'static str> {
     const SERVERS: &str = "mcp_servers";
     let read = |text: &str| text.parse::<toml::Table>().map_err(|_| "is not TOML");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_client_gets_what_it_reads() {
+    fn every_client_gets_its_own_format() {
         for client in McpClient::value_variants() {
             let text = client.snippet(&local()).unwrap();
             let (entry, args) = match client {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_is_configured_stays() {
+    fn other_configuration_is_kept() {
         let before =
             json!({"x": 1, "mcpServers": {"other": {"command": "y"}, "cofferdam": {"command": "old"}}});
         let before = before.to_string();

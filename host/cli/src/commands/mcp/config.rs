@@ -1,4 +1,4 @@
-//! `mcp config`: how MCP clients are told to start or reach the server, printed or written where they read it.
+//! `mcp config`: the configuration with which MCP clients start or reach the server.
 
 use clap::Parser as _;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::{files, passphrase};
 
 const EXAMPLES: &str = "\
-What stands after `--` are the options of `cofferdam mcp` that the client is to start it with.
+The arguments after `--` are the options of `cofferdam mcp` that the client is to start it with.
 
 Examples:
   cofferdam mcp config --client claude-code -- --operations slack
@@ -25,12 +25,12 @@ const CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Whose configuration it is.
+    /// The client of the configuration.
     #[arg(long, value_enum, value_name = "CLIENT")]
     client: McpClient,
 
     /// Adds it to the client's file, of which everything else stays as it is, instead of printing it. A server
-    /// `cofferdam` that stands there and is another one stays, unless it is to be replaced.
+    /// `cofferdam` with another entry stays, unless it is to be replaced.
     #[arg(long)]
     write: bool,
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", conflicts_with = "args", value_parser = url)]
     url: Option<String>,
 
-    /// What the client starts `cofferdam mcp` with.
+    /// The options with which the client starts `cofferdam mcp`.
     #[arg(last = true, value_name = "OPTION")]
     args: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         return Ok(());
     }
     let path = client.path(home.as_deref())?;
-    // A link, as people have who keep their files elsewhere, stays one.
+    // A symbolic link stays one: only its target is replaced.
     let path = match path.is_symlink() {
         true => path
             .canonicalize()
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     Ok(())
 }
 
-/// Of whom the token has to be written down.
+/// Prints the note for clients that cannot read the token from elsewhere.
 fn note_token(client: McpClient, entry: &ServerEntry, session: &Session<'_>) {
     if client == McpClient::Zed && matches!(entry, ServerEntry::Remote { .. }) {
         session.ui.note("Zed takes a token from nowhere else: write it in the place of TOKEN.");
@@ -110,7 +110,7 @@ fn url(text: &str) -> Result<String, String> {
 }
 
 fn local(args: &Args, session: &Session<'_>) -> Result<ServerEntry, CommandError> {
-    // What is not understood would be found out by the client, which shows nobody why.
+    // The client would not show why its server fails to start.
     let line = ["cofferdam", "mcp"].into_iter().chain(args.args.iter().map(String::as_str));
     if let Err(error) = Cli::try_parse_from(line) {
         let message = format!(
@@ -132,7 +132,7 @@ fn local(args: &Args, session: &Session<'_>) -> Result<ServerEntry, CommandError
     })
 }
 
-/// What the server that the client starts has to find in its environment: what this command was told, but no secret.
+/// Returns the environment of the server that the client starts: the settings of this command, without secrets.
 fn env(session: &Session<'_>) -> Result<Vec<(String, String)>, CommandError> {
     let mut env = vec![("COFFERDAM_HOME".to_owned(), session.home()?.to_string_lossy().into_owned())];
     if let Some(path) = session.passphrase_file() {

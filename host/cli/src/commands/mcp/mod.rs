@@ -30,7 +30,7 @@ const NAMES: &str = "mcp-names.json";
 /// The variable with the token of the server.
 const TOKEN: &str = "COFFERDAM_MCP_TOKEN";
 
-/// Where the server is below its address.
+/// The path of the server.
 const PATH: &str = "/mcp";
 
 const EXAMPLES: &str = "\
@@ -58,13 +58,13 @@ pub(crate) struct Args {
     serve: McpServeArgs,
 }
 
-/// What else there is.
+/// The other options.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Config(config::Args),
 }
 
-/// What is offered, and where.
+/// The options for the offered tools and the transport.
 #[derive(Debug, clap::Args)]
 struct McpServeArgs {
     /// Offers operations as tools: CONNECTOR or CONNECTOR.OP, the connector as `slack`, `github://acme/slack` or
@@ -122,7 +122,7 @@ struct McpServeArgs {
     #[arg(long, hide = true, value_name = "N", default_value_t = SessionLimits::default().sessions)]
     sessions: usize,
 
-    /// How long a session over HTTP may be silent; for tests.
+    /// The longest silence of a session over HTTP; for tests.
     #[arg(long, hide = true, value_name = "TIME", default_value = "5m", value_parser = time)]
     session_idle: Duration,
 }
@@ -159,13 +159,13 @@ fn serve(args: McpServeArgs, session: &Session<'_>) -> Result<(), CommandError> 
     let pins_file = session.home()?.join(PINS);
     let names = GivenNames::load(session.home()?.join(NAMES))?;
     if args.pin {
-        // What cannot be read is what pinning anew mends.
+        // Pinning again repairs a file that cannot be read.
         let pins = ToolPins::load(&pins_file).unwrap_or_else(|_| ToolPins::none(&pins_file));
         return tools::pin(&host, &offer, pins, names, session.ui);
     }
     let pins = ToolPins::load(&pins_file);
     if args.list_tools {
-        // Also where they are unusable: one has to look before one pins anew.
+        // Also if they are unusable, because the operator has to look before pinning again.
         let pins = pins.map_err(|error| (error, ToolPins::none(&pins_file)));
         return tools::list(&host, &offer, pins, &names, session.ui);
     }

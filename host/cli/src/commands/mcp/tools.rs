@@ -25,7 +25,7 @@ pub(super) fn list(
     };
     let pins = &pins;
     let listing = read(host, offer, pins, names)?.listing();
-    ui.result(&listing, || page(&listing))?;
+    ui.result(&listing, |it| page(&listing, it))?;
     if let Some(error) = unusable {
         let message = error.message().trim_end_matches('.');
         ui.warn(&format!(
@@ -58,18 +58,16 @@ pub(super) fn pin(
     names: GivenNames,
     ui: &Ui,
 ) -> Result<(), CommandError> {
-    let all = read(host, offer, &pins.forgotten(), &names)?;
+    let all = read(host, offer, &pins.without_pins(), &names)?;
     let before = read(host, offer, &pins, &names)?;
     all.pin(&pins, names)?;
     let listing = all.listing();
-    ui.result(&listing, || {
-        let mut page = Page::default();
+    ui.result(&listing, |page| {
         for tool in &listing.tools {
             let known = before.listing().tools.iter().any(|one| one.name == tool.name);
             let was = if known && pins.count().is_some() { "as it was" } else { "pinned" };
             page.line(&format!("{}: {}, {was}", tool.name, tool.runs));
         }
-        page
     })?;
     ui.note(&format!("{} tools are pinned.", listing.tools.len()));
     Ok(())
@@ -85,8 +83,7 @@ fn read(
     runtime::block_on_with(host, async { Ok(ToolCatalog::read(host, &offer, pins, names).await?) })
 }
 
-fn page(listing: &ToolListing) -> Page {
-    let mut page = Page::default();
+fn page(listing: &ToolListing, page: &mut Page) {
     if !listing.tools.is_empty() {
         let row = |tool: &cofferdam_server::mcp::ListedTool| [tool.name.clone(), tool.runs.clone()];
         page.table(["TOOL", "RUNS"], listing.tools.iter().map(row).collect());
@@ -97,5 +94,4 @@ fn page(listing: &ToolListing) -> Page {
             page.styled(TextStyle::Doubtful, &format!("{}: {}", one.name, one.why));
         }
     }
-    page
 }

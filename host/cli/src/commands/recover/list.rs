@@ -1,4 +1,4 @@
-//! `recover list`: the calls that were cut short.
+//! `recover list`: the interrupted calls.
 
 use cofferdam_audit::{CallStatus, Filter};
 use cofferdam_core::failure::sanitize_line;
@@ -9,7 +9,7 @@ use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::Session;
 
-/// So much of the arguments is shown to people, in characters: all that the record has is in the JSON.
+/// Longest text of arguments for people, in characters; the JSON has all of it.
 const SHOWN_CHARS: usize = 400;
 
 /// And so much of a key.
@@ -23,7 +23,7 @@ Examples:
   cofferdam recover list
   cofferdam recover list --format json";
 
-/// Shows the calls that a crash cut short, and what is known of each.
+/// Lists the calls that a crash interrupted, with what is known about each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
@@ -33,13 +33,13 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandEr
     // Before the others: a host that ends in between leaves calls that are listed.
     let running = running(&host)?;
     let found = host.incomplete()?;
-    session.ui.result(&found, || page(&found))?;
+    session.ui.result(&found, |it| page(&found, it))?;
     match found.iter().filter(|call| call.resumable).count() {
         _ if found.is_empty() && running > 0 => session.ui.note(&format!(
-            "No call is known to be cut short. {running} without an end: their host lives, or its file in `running` has \
+            "No call is known to be interrupted. {running} without an end: their host lives, or its file in `running` has \
              been missing for less than 10 s. Look again then."
         )),
-        _ if found.is_empty() => session.ui.note("No call was cut short."),
+        _ if found.is_empty() => session.ui.note("No call was interrupted."),
         0 => session.ui.note("Look at the services; then: cofferdam recover skip ID --reason TEXT"),
         _ => session.ui.note("Do again what may be repeated: cofferdam recover resume --all"),
     }
@@ -53,8 +53,7 @@ fn running(host: &Host) -> Result<usize, CommandError> {
     Ok(reader.list(&filter).map_err(unreadable)?.len())
 }
 
-fn page(found: &[IncompleteCall]) -> Page {
-    let mut page = Page::default();
+fn page(found: &[IncompleteCall], page: &mut Page) {
     for call in found {
         page.heading(call.audit_id.as_str());
         page.field("received", &format!("{:.3}", call.at));
@@ -99,5 +98,4 @@ fn page(found: &[IncompleteCall]) -> Page {
             None => page.styled_field("next", tone, next),
         };
     }
-    page
 }

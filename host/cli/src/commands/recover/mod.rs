@@ -1,4 +1,4 @@
-//! `recover`: what a crash cut short, and what is done about it.
+//! `recover`: lists, resumes and skips interrupted calls.
 
 mod list;
 mod resume;
@@ -7,9 +7,9 @@ mod skip;
 use crate::report::CommandError;
 use crate::session::Session;
 
-/// Shows which calls a crash cut short, and does them again or leaves them.
+/// Lists the calls that a crash interrupted, and resumes or skips them.
 ///
-/// Such a call was begun and has no end: its host is gone. What it did is not known, and nothing is guessed.
+/// Such a call was started and has no outcome, because its host is gone. Its effects are not known, and not guessed.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(list::Args),

@@ -1,17 +1,19 @@
-//! `recover resume`: calls that were cut short are done again, where that is as good as once.
+//! `recover resume`: repeats interrupted calls, if repeating them is safe.
 
 use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
-use cofferdam_runtime::call::Cancellation;
+use cofferdam_runtime::call::{CallResult, Cancellation};
 use cofferdam_runtime::host::Host;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::actor::actor;
 use crate::allow_private::AllowPrivate;
+use crate::answer::OutcomeFields;
 use crate::commands::audit;
-use crate::report::{CommandError, exit_code};
+use crate::exit_codes::exit_code;
+use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 
@@ -24,11 +26,11 @@ Examples:
   cofferdam recover resume audit-01890000-0000-7000-8000-000000000001
   cofferdam recover resume --all";
 
-/// Does calls again that were cut short, where they may be repeated.
+/// Repeats interrupted calls, if they may be repeated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The calls, as `recover list` shows them; each may be cut short where no other call begins the same.
+    /// The calls, as `recover list` shows them; each may be abbreviated if no other call begins the same.
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
 
@@ -40,15 +42,13 @@ pub(crate) struct Args {
     private: AllowPrivate,
 }
 
-/// What came of one.
+/// The outcome of one call.
 #[derive(Serialize)]
 struct ResumedCall<'a> {
     resumes: &'a AuditId,
     audit_id: &'a AuditId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'a Value>,
     #[serde(flatten)]
-    error: Option<&'a Error>,
+    outcome: OutcomeFields<'a, Value>,
 }
 
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
@@ -83,21 +83,16 @@ async fn resume(
         if cancellation.is_cancelled() {
             break;
         }
-        let (outcome, report) = host.resume(before, &actor, Some(cancellation)).await;
+        let CallResult { outcome, report } = host.resume(before, &actor, Some(cancellation)).await;
         match &outcome {
-            // Somebody else was first, since they were listed: by its key, or by another of these commands.
+            // It was resumed since the listing, through its key or by another command.
             Err(Error::Host(error)) if all && error.kind() == HostErrorKind::Conflict => continue,
             Err(error) => failed = failed.or(Some(exit_code(error))),
             Ok(_) => {}
         }
         done += 1;
-        let (value, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-        session.ui.line_of_json(&ResumedCall {
-            resumes: before,
-            audit_id: &report.audit_id,
-            value,
-            error,
-        })?;
+        let outcome = (&outcome).into();
+        session.ui.line_of_json(&ResumedCall { resumes: before, audit_id: &report.audit_id, outcome })?;
         failpoint::pass("outcome.told");
     }
     if done == 0 {

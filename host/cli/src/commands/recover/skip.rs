@@ -1,4 +1,4 @@
-//! `recover skip`: a call that was cut short is left as it is.
+//! `recover skip`: leaves an interrupted call as it is.
 
 use std::sync::Arc;
 
@@ -6,13 +6,12 @@ use cofferdam_runtime::flow::SkipRequest;
 
 use crate::actor::actor;
 use crate::commands::audit;
-use crate::layout::Page;
 use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-The reason goes on record, with your name. The call's idempotency key stays taken, so that nobody does \
+The reason goes into the audit log, with your name. The call's idempotency key stays taken, so that no client does \
 it a second time by giving it again; with --free-key it may be given again, and then it runs. A key that stays \
 taken can be freed later in the same way.
 
@@ -20,15 +19,15 @@ Examples:
   cofferdam recover skip audit-01890000-0000-7000-8000-000000000001 --reason 'the message is in the channel'
   cofferdam recover skip 01890000-0000-7000-8000-000000000001 --reason 'no order 17 there' --free-key";
 
-/// Leaves a call as it is that was cut short, and puts on record why.
+/// Leaves an interrupted call as it is, and records the reason.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The call, as `recover list` shows it; it may be cut short where no other call begins the same.
+    /// The call, as `recover list` shows it; it may be abbreviated if no other call begins the same.
     #[arg(value_name = "ID")]
     id: String,
 
-    /// What you found at the service, or why nothing is to be done.
+    /// The reason, such as the state that you found at the service.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
@@ -43,9 +42,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let skip = SkipRequest { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
     runtime::block_on_with(&host, async { Ok(host.skip(&id, skip).await?) })?;
     let skipped = serde_json::json!({"audit_id": id, "status": "skipped", "frees_key": args.free_key});
-    session.ui.result(&skipped, || {
-        let mut page = Page::default();
+    session.ui.result(&skipped, |page| {
         page.field("skipped", id.as_str());
-        page
     })
 }

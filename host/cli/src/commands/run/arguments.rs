@@ -1,4 +1,4 @@
-//! The arguments of an action as they stand on the command line: each read as its input's type wants it.
+//! The arguments of an action on the command line, each parsed as the type of its input.
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
@@ -14,8 +14,8 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The arguments: those of `whole`, and `pairs` beside them. What does not fit its input stays a text: the action says
-/// what it wants there.
+/// Returns the arguments of `whole` and `pairs`. A value that does not fit its input stays a text, and the action reports
+/// the expected type.
 pub(super) fn arguments(
     inputs: &[ActionInput],
     whole: Option<Value>,

@@ -3,10 +3,11 @@
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::flow::{DryCall, DryRun, DryStep, RunRequest};
-use cofferdam_runtime::host::{AccessQuery, Host};
+use cofferdam_runtime::host::{AccessDecision, AccessQuery, Host};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::runtime;
@@ -20,17 +21,17 @@ pub(super) fn show(
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
     let dry = runtime::block_on_with(host, async { Ok(host.dry_run_action(name, run).await?) })?;
-    let (beyond_reach, asking) = looked_up(name, host)?;
+    let (beyond_reach, asking) = check_reach(name, host)?;
     let plan = DryRunView { dry, beyond_reach, asking };
-    session.ui.result(&plan, || page(&plan))?;
+    session.ui.result(&plan, |it| page(&plan, it))?;
     session.ui.note("Nothing was run.");
-    match plan.dry.steps.iter().find_map(|step| step.exit_code) {
-        Some(code) => Err(CommandError::Shown(code)),
+    match plan.dry.steps.iter().find_map(|step| step.error.as_deref()) {
+        Some(error) => Err(CommandError::Shown(exit_code(error))),
         None => Ok(()),
     }
 }
 
-/// What would be done, and what a request would be denied for if a step made it.
+/// The steps of the dry run, and the hosts that would be denied.
 #[derive(Serialize)]
 struct DryRunView {
     #[serde(flatten)]
@@ -51,9 +52,9 @@ struct UnreachableHost {
     fix: String,
 }
 
-/// What the gate would say of the hosts that the action lets its connectors reach, of which no name is looked up; and
-/// which connectors ask for a credential.
-fn looked_up(name: &str, host: &Host) -> Result<(Vec<UnreachableHost>, Vec<String>), CommandError> {
+/// Returns the hosts of the action that the operator's settings deny (no name is resolved), and the connectors that ask
+/// for a credential.
+fn check_reach(name: &str, host: &Host) -> Result<(Vec<UnreachableHost>, Vec<String>), CommandError> {
     let (mut beyond, mut asking) = (Vec::new(), Vec::new());
     for required in host.action(name)?.requires() {
         let connector = ConnectorRef::new(required.connector().clone(), required.version().clone());
@@ -63,7 +64,8 @@ fn looked_up(name: &str, host: &Host) -> Result<(Vec<UnreachableHost>, Vec<Strin
         for grant in required.scope().hosts() {
             let Ok(access) = AccessQuery::parse(&grant.to_string()) else { continue };
             // A connector that cannot be asked is the problem of its steps.
-            if let Ok(Err(denial)) = host.why(&connector, &access, Some(required.scope())) {
+            if let Ok(AccessDecision::Denied(denial)) = host.why(&connector, &access, Some(required.scope()))
+            {
                 beyond.push(UnreachableHost {
                     connector: connector.to_string(),
                     host: grant.to_string(),
@@ -76,9 +78,8 @@ fn looked_up(name: &str, host: &Host) -> Result<(Vec<UnreachableHost>, Vec<Strin
     Ok((beyond, asking))
 }
 
-fn page(plan: &DryRunView) -> Page {
+fn page(plan: &DryRunView, page: &mut Page) {
     let dry = &plan.dry;
-    let mut page = Page::default();
     page.field("action", &dry.action);
     page.field("time", &shown(dry.wall_ms));
     for (name, value) in &dry.arguments {
@@ -86,7 +87,7 @@ fn page(plan: &DryRunView) -> Page {
     }
     for (step, n) in dry.steps.iter().zip(1..) {
         page.heading(&format!("{n}. {}", step.id));
-        add(&mut page, step, &plan.asking);
+        add(page, step, &plan.asking);
     }
     for UnreachableHost { connector, host, code, fix } in &plan.beyond_reach {
         page.styled_field(
@@ -96,11 +97,10 @@ fn page(plan: &DryRunView) -> Page {
         );
         page.field("fix", fix);
     }
-    page
 }
 
 fn add(page: &mut Page, step: &DryStep, asking: &[String]) {
-    // What is needed and not bound is a problem, and told as one.
+    // A missing binding is shown as a problem.
     add_call(page, "calls", &step.call, if step.problem.is_some() { &[] } else { asking });
     match step.once {
         None if step.repeat == RepeatRule::UnlessUnkeyed => page.field(
@@ -108,7 +108,7 @@ fn add(page: &mut Page, step: &DryStep, asking: &[String]) {
             "not declared idempotent: repeated until it sends a request that may take effect twice",
         ),
         None => page.field("again", "may be repeated"),
-        Some(once) => page.field("again", &format!("must not be repeated, {}", once.says())),
+        Some(once) => page.field("again", &format!("must not be repeated, {}", once.description())),
     };
     if let Some(key) = &step.idempotency_key {
         page.field("key", key);

@@ -10,15 +10,18 @@ use std::time::Duration;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::call::Cancellation;
-use cofferdam_runtime::flow::{ActionReport, ActionValue, RepeatAdvice, RunRequest, StepStatus};
+use cofferdam_runtime::flow::{
+    ActionReport, ActionResult, ActionValue, RepeatAdvice, RunRequest, StepStatus,
+};
 use cofferdam_runtime::host::Host;
 
 use super::call::{argument_text, service_and_identity, time};
 use crate::allow_private::AllowPrivate;
-use crate::report::{CommandError, exit_code, with_signal};
+use crate::answer::{OutcomeFields, ToolResult};
+use crate::exit_codes::exit_code;
+use crate::report::{CommandError, with_signal};
 use crate::session::Session;
-use crate::tool_result::ToolResult;
-use crate::{debug, progress, retries, runtime};
+use crate::{answer, progress, retries, runtime};
 
 const EXAMPLES: &str = "\
 What its last step returned is printed on standard output, and beside it what each step did: \
@@ -39,7 +42,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Arguments, as the action declares them: a text as it stands, everything else as JSON.
+    /// Arguments, as the action declares them: a text as it is, everything else as JSON.
     #[arg(value_name = "ARG=VALUE", value_parser = arguments::pair)]
     arguments: Vec<(String, String)>,
 
@@ -47,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     args: Option<String>,
 
-    /// Says what each step would do, with all that is known of it; runs nothing and records nothing.
+    /// Prints what each step would do; runs nothing and records nothing.
     #[arg(long, conflicts_with_all = ["debug", "report", "as_tool_result"])]
     dry_run: bool,
 
@@ -69,17 +72,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     private: AllowPrivate,
 
-    /// Says what came of each step, with every attempt: on standard error, or with `--format json` as `report` beside
+    /// Prints the result of each step, with every attempt: on standard error, or with `--format json` as `report` next to
     /// `value` or `error`.
     #[arg(long)]
     report: bool,
 
-    /// Says all that the record has of a failure, on standard error, or with `--format json` as `debug` beside `error`.
+    /// Prints everything that the audit log has about a failure, on standard error, or with `--format json` as `debug` next to `error`.
     /// For operators: not to be shown to an agent.
     #[arg(long)]
     debug: bool,
 
-    /// Prints what an agent is told, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
+    /// Prints the text for an agent, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
     #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["report", "debug"])]
     as_tool_result: Option<String>,
 }
@@ -88,17 +91,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let tool = args.as_tool_result.clone().map(|id| ToolResult::new(id, &args.name));
     let outcome = run_action(args, session, tool.as_ref());
-    if let Some(tool) = tool {
-        return tool.ended(session.ui, outcome);
-    }
-    match outcome {
-        // The envelope is the answer, as the value would have been.
-        Err(CommandError::Error(error)) if session.ui.json() => {
-            session.ui.line_of_json(&error)?;
-            Err(CommandError::Shown(exit_code(&error)))
-        }
-        outcome => outcome,
-    }
+    answer::finish(session.ui, tool.as_ref(), outcome)
 }
 
 fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<(), CommandError> {
@@ -107,7 +100,7 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
         let builder = builder.listener(Arc::new(retries::WaitReporter(session.ui.clone())));
         builder.listener(Arc::new(step_progress::StepProgress::new(session.ui.clone())))
     })?;
-    let run = asked(&args, &host, session)?;
+    let run = run_request(&args, &host, session)?;
     if args.dry_run {
         return dry_run::show(&args.name, &run, &host, session);
     }
@@ -115,7 +108,7 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
     let run = run.cancelled_by(&cancellation);
     let what = format!("running {}", sanitize_line(&args.name, 100));
     let running = progress::during(session.ui, &what, host.run_action(&args.name, run));
-    let ((outcome, report), stop) = runtime::block_on_call(&host, &cancellation, running)?;
+    let (ActionResult { outcome, report }, stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| with_signal(stop, error));
     if let Some(tool) = tool {
         return tool.action(session.ui, &outcome, &report);
@@ -124,16 +117,9 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
         return with_report(session, outcome, &report, &args);
     }
     if let Some(view) = report.operator_view() {
-        debug::tell_stderr(session.ui, view);
-        if args.debug {
-            debug::tell(session.ui, view);
-        }
+        answer::print_operator_view(session.ui, view, args.debug);
     }
-    if let Some(of) = &report.replayed {
-        session
-            .ui
-            .note(&format!("replayed: the outcome of {of}, with the same idempotency key; nothing was run"));
-    }
+    answer::note_replayed(session.ui, report.replayed.as_ref());
     for (step, items) in report.partial.iter().filter(|_| outcome.is_ok()) {
         let count = if *items == 1 { "1 item".to_owned() } else { format!("{items} items") };
         session.ui.warn(&format!("the value of step {step} is partial: {count} of it failed"));
@@ -145,7 +131,7 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
 }
 
 /// The action as it is asked for.
-fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<RunRequest, HostError> {
+fn run_request(args: &Args, host: &Host, session: &Session<'_>) -> Result<RunRequest, HostError> {
     let whole = args.args.as_deref().map(|text| argument_text(session, text)).transpose()?;
     let action = host.action(&args.name)?;
     let arguments = arguments::arguments(action.inputs(), whole, &args.arguments)?;
@@ -166,14 +152,14 @@ fn asked(args: &Args, host: &Host, session: &Session<'_>) -> Result<RunRequest, 
 fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
     for step in &report.steps {
         let call = step.report.as_ref();
-        let record = call.map(|call| format!(", on record as {}", call.audit_id)).unwrap_or_default();
+        let record = call.map(|call| format!(", in the audit log as {}", call.audit_id)).unwrap_or_default();
         let what = match (step.status, call.is_some_and(|call| call.replayed.is_some())) {
             (StepStatus::Value, true) => "done before, and not again",
             (StepStatus::Value, false) => "done",
             (StepStatus::NotRun, _) => "not run",
             (StepStatus::Failure, true) => {
-                "the failure of before, which stands under this key: nothing was asked again. Give another key once its \
-                 cause is mended"
+                "the earlier failure under this key: nothing was asked again. Give another key once its \
+                 cause is fixed"
             }
             (status, _) => status.name(),
         };
@@ -182,8 +168,8 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
             session.ui.note(&format!("  {attempt}"));
         }
     }
-    let once: Vec<_> = report.not_again().map(|step| &*step.id).collect();
-    if report.ended_in().is_some() && report.again() == RepeatAdvice::AskFirst {
+    let once: Vec<_> = report.unrepeatable_steps().map(|step| &*step.id).collect();
+    if report.ended_in().is_some() && report.repeat_advice() == RepeatAdvice::AskFirst {
         session.ui.warn(&format!(
             "must not be repeated, and without an idempotency key would be, if the action is run again: {}",
             once.join(", ")
@@ -192,7 +178,7 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
     session.ui.note(&format!("the whole action: cofferdam audit show {}", report.audit_id));
 }
 
-/// Prints the outcome as one line of JSON, and how the action came to it beside it.
+/// Prints the outcome as one line of JSON, with the steps.
 fn with_report(
     session: &Session<'_>,
     outcome: Result<ActionValue, Error>,
@@ -201,18 +187,15 @@ fn with_report(
 ) -> Result<(), CommandError> {
     #[derive(serde::Serialize)]
     struct RunAnswer<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        value: Option<&'a ActionValue>,
         #[serde(flatten)]
-        error: Option<&'a Error>,
+        outcome: OutcomeFields<'a, ActionValue>,
         #[serde(skip_serializing_if = "Option::is_none")]
         report: Option<&'a ActionReport>,
         #[serde(skip_serializing_if = "Option::is_none")]
         debug: Option<&'a serde_json::Map<String, serde_json::Value>>,
     }
     session.ui.line_of_json(&RunAnswer {
-        value: outcome.as_ref().ok(),
-        error: outcome.as_ref().err(),
+        outcome: (&outcome).into(),
         report: args.report.then_some(report),
         debug: report.operator_view().filter(|_| args.debug),
     })?;

@@ -22,7 +22,7 @@ impl StepProgress {
 
 impl Listener for StepProgress {
     fn event(&self, event: &Event<'_>) {
-        if !self.ui.animates() {
+        if !self.ui.is_animated() {
             return;
         }
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,8 +9,8 @@ use super::*;
 struct Left(Arc<AtomicBool>);
 
 impl Left {
-    fn departure(&self) -> RequestDeparture {
-        RequestDeparture::observed(self.clone())
+    fn departure(&self) -> Option<Arc<dyn ObserveDeparture>> {
+        Some(Arc::new(self.clone()))
     }
 
     fn so_far(&self) -> bool {
@@ -19,12 +19,12 @@ impl Left {
 }
 
 impl ObserveDeparture for Left {
-    fn departs(&self) -> bool {
+    fn may_depart(&self) -> bool {
         self.0.store(true, Ordering::SeqCst);
         true
     }
 
-    fn stayed(&self) {
+    fn not_sent(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
@@ -33,11 +33,11 @@ impl ObserveDeparture for Left {
 struct TooLate;
 
 impl ObserveDeparture for TooLate {
-    fn departs(&self) -> bool {
+    fn may_depart(&self) -> bool {
         false
     }
 
-    fn stayed(&self) {}
+    fn not_sent(&self) {}
 }
 
 /// Sends a request and cancels it at `moment`. Returns whether it may have left.
@@ -120,7 +120,7 @@ async fn a_prevented_departure_sends_nothing() {
     let target = client.policy().decide(&uri.parse().unwrap(), None).unwrap();
     let request = Request::post(uri).body(Empty::<Bytes>::new()).unwrap();
     let (times, carries) = (EgressTimeouts::default(), Authorization::default());
-    let outcome = client.send(request, &target, &times, &carries, RequestDeparture::observed(TooLate)).await;
+    let outcome = client.send(request, &target, &times, &carries, Some(Arc::new(TooLate))).await;
     assert!(matches!(outcome, Err(SendError::Over)), "{outcome:?}");
     assert!(read.try_recv().is_err(), "a byte arrived");
 }

@@ -9,7 +9,7 @@ use super::*;
 const PORT: &str = "http://service.test:9";
 
 #[tokio::test]
-async fn row_105_nothing_listens() {
+async fn nothing_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -19,7 +19,7 @@ async fn row_105_nothing_listens() {
 }
 
 #[tokio::test]
-async fn row_87_names_that_lead_nowhere() {
+async fn failed_lookups_have_their_codes() {
     for (resolver, word) in [
         (Answers::failing(ResolveError::NotFound), "dns_not_found"),
         (Answers::failing(ResolveError::Failed), "dns_failed"),
@@ -31,7 +31,7 @@ async fn row_87_names_that_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn row_87_a_lookup_that_stalls() {
+async fn a_stalled_lookup_times_out() {
     struct Stalls;
     impl Resolve for Stalls {
         fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
@@ -44,7 +44,7 @@ async fn row_87_a_lookup_that_stalls() {
 }
 
 #[tokio::test]
-async fn row_86_a_granted_name_at_a_private_address_is_refused_before_any_connection() {
+async fn a_private_address_is_refused_before_connecting() {
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let grant = upstream.uri("");
     for address in ["127.0.0.1", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254"] {
@@ -65,13 +65,12 @@ async fn row_86_a_granted_name_at_a_private_address_is_refused_before_any_connec
 }
 
 #[tokio::test]
-async fn a_target_that_is_not_granted_is_not_even_looked_up() {
+async fn an_ungranted_target_is_not_resolved() {
     let answers = Answers::of(&["8.8.8.8"]);
     let client = client(PORT, false, answers.clone());
     let other = RequestTarget::from_uri(&"http://other.test:9".parse().unwrap()).unwrap();
     let request = Request::get(PORT).body(Empty::<Bytes>::new()).unwrap();
-    let outcome =
-        client.send(request, &other, &quick(), &Authorization::default(), RequestDeparture::default()).await;
+    let outcome = client.send(request, &other, &quick(), &Authorization::default(), None).await;
     assert!(
         matches!(outcome, Err(SendError::Refused(refusal)) if refusal.code() == DenialCode::HostNotGranted)
     );
@@ -122,7 +121,7 @@ async fn a_connect_that_stalls_times_out_or_is_overtaken() {
 }
 
 #[tokio::test]
-async fn row_106_a_reset_after_the_request() {
+async fn a_reset_after_the_request() {
     let upstream = Upstream::start(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.set_zero_linger().unwrap();
@@ -133,7 +132,7 @@ async fn row_106_a_reset_after_the_request() {
 }
 
 #[tokio::test]
-async fn a_reset_before_the_request_claims_nothing_that_is_not_known() {
+async fn an_early_reset_may_or_may_not_have_sent() {
     let upstream = Upstream::start(|_, stream| async move { stream.set_zero_linger().unwrap() }).await;
     for _ in 0..20 {
         // Either the reset or the request may be first; the result must fit both.
@@ -172,7 +171,7 @@ async fn a_reset_while_the_body_is_still_being_sent() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_starts_holds_nothing_up_for_ever() {
+async fn a_body_that_never_starts_times_out() {
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let (_sender, body) = Piped::open();
     let request = Request::get(upstream.uri("/")).body(body).unwrap();
@@ -184,7 +183,7 @@ async fn a_body_that_never_starts_holds_nothing_up_for_ever() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_first_is_not_taken_for_an_answer() {
+async fn unsolicited_data_is_not_taken_as_a_response() {
     let upstream = Upstream::start(|_, mut stream| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await.unwrap();
         read_head(&mut stream).await;
@@ -201,7 +200,7 @@ async fn a_server_that_speaks_first_is_not_taken_for_an_answer() {
 }
 
 #[tokio::test]
-async fn row_99_an_upload_that_stalls() {
+async fn a_stalled_upload_times_out() {
     let upstream = Upstream::start(|_, stream| async move {
         std::future::pending::<()>().await;
         drop(stream);
@@ -215,7 +214,7 @@ async fn row_99_an_upload_that_stalls() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent() {
+async fn a_silent_server_times_out() {
     let upstream = Upstream::start(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         std::future::pending::<()>().await;
@@ -229,7 +228,7 @@ async fn a_server_that_is_silent() {
 }
 
 #[tokio::test]
-async fn rows_93_and_105_answers_that_are_no_answers() {
+async fn malformed_responses_have_their_codes() {
     for (answer, word) in [
         ("", "closed"),
         ("HTTP/1.1 200 OK\r\nContent-Le", "closed"),
@@ -254,7 +253,7 @@ async fn rows_93_and_105_answers_that_are_no_answers() {
 }
 
 #[tokio::test]
-async fn row_100_heads_that_are_too_large() {
+async fn oversized_heads_are_refused() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let long = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(64 * 1024));
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1024 * 1024));
@@ -293,7 +292,7 @@ async fn row_100_heads_that_are_too_large() {
 }
 
 #[tokio::test]
-async fn bodies_that_break_off_or_make_no_sense() {
+async fn broken_or_malformed_bodies_have_their_codes() {
     for (answer, reset, word) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", false, "closed"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", false, "closed"),

@@ -11,16 +11,12 @@
 mod credentialed;
 mod departure;
 mod faults;
-mod http2;
-mod http2_faults;
 mod memory;
 mod names;
 mod reuse;
-mod room;
 mod sigv4;
 mod slow;
 mod tls;
-mod trailers;
 mod wire;
 
 use std::future::Future;
@@ -159,7 +155,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let target = client.policy().decide(request.uri(), None)?;
-    client.send(request, &target, timeouts, &Authorization::default(), RequestDeparture::default()).await
+    client.send(request, &target, timeouts, &Authorization::default(), None).await
 }
 
 async fn text(response: Response<ResponseBody>) -> String {

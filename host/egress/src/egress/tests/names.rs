@@ -18,7 +18,7 @@ impl Resolve for Changing {
 
 /// A client that looks a name up twice, once to check and once to connect, would reach the second address.
 #[tokio::test]
-async fn row_86_an_answer_that_changes_between_check_and_use_changes_nothing() {
+async fn dns_rebinding_has_no_effect() {
     const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
     let good = Upstream::answering("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
     let evil = TcpListener::bind(("127.0.0.66", good.port)).await.unwrap();
@@ -42,7 +42,7 @@ async fn row_86_an_answer_that_changes_between_check_and_use_changes_nothing() {
 }
 
 #[tokio::test]
-async fn row_86_a_second_answer_that_is_private_is_refused_although_the_first_was_not() {
+async fn a_later_private_lookup_is_refused() {
     // A public address by the policy, without a route from here.
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let policy = EgressPolicy::new(&[HostGrant::parse(&upstream.uri("")).unwrap()], &[]);
@@ -77,7 +77,7 @@ impl Resolve for Threads {
 }
 
 #[tokio::test]
-async fn row_87_a_name_that_stalls_keeps_no_other_connector_waiting() {
+async fn a_stalled_name_blocks_no_other_connector() {
     let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let threads = Arc::new(Threads { free: Semaphore::new(12), asked: AtomicUsize::new(0) });
     let stalls = client("http://stalls.test:9", true, threads.clone());

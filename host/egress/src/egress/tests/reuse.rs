@@ -5,7 +5,7 @@ use super::*;
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[tokio::test]
-async fn one_connection_serves_request_after_request() {
+async fn a_connection_is_reused() {
     for response in [
         OK,
         "HTTP/1.1 204 No Content\r\n\r\n",
@@ -23,7 +23,30 @@ async fn one_connection_serves_request_after_request() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_closed_while_it_waited_is_replaced_unseen() {
+async fn connectors_and_credentials_share_no_connection() {
+    let upstream = Upstream::answering(OK).await;
+    let uri = upstream.uri("/");
+    let target = RequestTarget::from_uri(&uri.parse().unwrap()).unwrap();
+    let (one, other) = (upstream.client(), upstream.client());
+    for (client, identity, connections) in [
+        (&one, None, 1),
+        (&one, Some("api_key/a/b"), 2),
+        (&one, Some("api_key/a/c"), 3),
+        (&one, Some("api_key/a/b"), 3),
+        (&one, None, 3),
+        (&other, None, 4),
+    ] {
+        let authorization = Authorization { identity: identity.map(Into::into), ..Authorization::default() };
+        let request = Request::get(&uri).body(Empty::<Bytes>::new()).unwrap();
+        let times = EgressTimeouts::default();
+        let response = client.send(request, &target, &times, &authorization, None).await.unwrap();
+        assert_eq!(text(response).await, "ok");
+        assert_eq!(upstream.accepts(), connections, "{identity:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_closed_while_idle_is_replaced() {
     let upstream = Upstream::start(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(OK.as_bytes()).await.unwrap();
@@ -38,7 +61,7 @@ async fn a_connection_that_the_server_closed_while_it_waited_is_replaced_unseen(
 }
 
 #[tokio::test]
-async fn row_106_a_request_that_was_written_to_a_dying_connection_is_not_repeated() {
+async fn a_request_on_a_dying_connection_is_not_resent() {
     let upstream = Upstream::start(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(OK.as_bytes()).await.unwrap();
@@ -52,7 +75,7 @@ async fn row_106_a_request_that_was_written_to_a_dying_connection_is_not_repeate
 }
 
 #[tokio::test]
-async fn what_nobody_asked_for_closes_the_connection() {
+async fn unrequested_bytes_close_the_connection() {
     let upstream = Upstream::answering(
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
     )
@@ -83,7 +106,7 @@ async fn watched(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver<(
 }
 
 #[tokio::test]
-async fn a_response_that_is_dropped_unread_takes_its_connection_along() {
+async fn dropping_a_response_closes_its_connection() {
     let (upstream, mut ended) = watched("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nok").await;
     let client = upstream.client();
     drop(get(&client, &upstream.uri("/")).await.unwrap());
@@ -91,7 +114,7 @@ async fn a_response_that_is_dropped_unread_takes_its_connection_along() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_while_it_waits_ends_at_the_server() {
+async fn a_dropped_request_ends_at_the_server() {
     let (upstream, mut ended) = watched("").await;
     let client = upstream.client();
     let (client, uri) = (&client, upstream.uri("/"));
@@ -100,7 +123,7 @@ async fn a_request_that_is_dropped_while_it_waits_ends_at_the_server() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_whole_request_ends_the_connection_with_the_response() {
+async fn an_early_response_ends_the_connection() {
     let (upstream, mut ended) = watched(OK).await;
     let client = upstream.client();
     let (_sender, body) = Piped::open();

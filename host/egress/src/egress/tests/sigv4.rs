@@ -10,7 +10,7 @@ use cofferdam_core::secret::Secret;
 use serde_json::Value;
 
 use super::*;
-use crate::egress::outgoing::prepare;
+use crate::egress::request::prepare;
 
 struct Stopped(jiff::Timestamp);
 
@@ -82,7 +82,7 @@ fn request(text: &str) -> Option<Request<http_body_util::Full<Bytes>>> {
 }
 
 #[tokio::test]
-async fn w32_awss_own_vectors_are_signed_as_it_signs_them() {
+async fn the_aws_signing_vectors_match() {
     let suite = suite();
     let mut signed = Vec::new();
     for entry in std::fs::read_dir(&suite).unwrap() {
@@ -99,9 +99,7 @@ async fn w32_awss_own_vectors_are_signed_as_it_signs_them() {
         let Some(request) = request(&text) else { continue };
         let target = RequestTarget::from_uri(request.uri()).unwrap();
         let (made, _) =
-            prepare(request, &target, Duration::from_secs(1), &signer(&context), RequestDeparture::default())
-                .await
-                .unwrap();
+            prepare(request, &target, Duration::from_secs(1), &signer(&context), None).await.unwrap();
         let expected = std::fs::read_to_string(dir.join("header-signed-request.txt")).unwrap();
         let expected = expected.lines().find_map(|line| line.strip_prefix("Authorization:")).unwrap();
         let name = dir.file_name().unwrap().to_string_lossy().into_owned();
@@ -132,15 +130,14 @@ async fn prepared(
     drop(sender);
     let request = Request::put(url).body(body).unwrap();
     let target = RequestTarget::from_uri(request.uri()).unwrap();
-    let (made, _) =
-        prepare(request, &target, Duration::from_secs(1), &s3(service), RequestDeparture::default()).await?;
+    let (made, _) = prepare(request, &target, Duration::from_secs(1), &s3(service), None).await?;
     let (head, body) = made.into_parts();
     let exact = body.size_hint().exact();
     Ok((head.headers, exact, body.collect().await.unwrap().to_bytes().len()))
 }
 
 #[tokio::test]
-async fn w32_s3_hashes_what_it_can_hold_and_streams_the_rest_over_tls() {
+async fn s3_bodies_are_hashed_or_streamed_over_tls() {
     const KIB: usize = 1024;
     let https = "https://b.s3.us-east-1.amazonaws.com/a//b/../c%20d";
     let (headers, exact, length) = prepared("s3", https, 4 * KIB).await.unwrap();
@@ -159,7 +156,7 @@ async fn w32_s3_hashes_what_it_can_hold_and_streams_the_rest_over_tls() {
 }
 
 #[tokio::test]
-async fn row_115_what_is_injected_stands_once_encoded_and_sensitive() {
+async fn injected_values_are_encoded_and_sensitive() {
     let value = |text| Injection::Query { name: "key".into(), value: secret(text) };
     let authorization = Authorization {
         injections: vec![
@@ -174,10 +171,7 @@ async fn row_115_what_is_injected_stands_once_encoded_and_sensitive() {
         .header("x-h", "<HANDLE>");
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     let target = RequestTarget::from_uri(request.uri()).unwrap();
-    let (made, _) =
-        prepare(request, &target, Duration::from_secs(1), &authorization, RequestDeparture::default())
-            .await
-            .unwrap();
+    let (made, _) = prepare(request, &target, Duration::from_secs(1), &authorization, None).await.unwrap();
     assert_eq!(made.uri(), "/p/s%201%2F2?q=s%201%2F2&key=a%26b%3Dc%23d%25e");
     assert_eq!(made.headers().get_all("x-key").iter().collect::<Vec<_>>(), ["v"]);
     assert_eq!(made.headers()["x-h"], "<s 1/2>");

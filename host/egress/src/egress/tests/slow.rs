@@ -71,7 +71,7 @@ async fn upstream(then: Then) -> (Upstream, Arc<AtomicUsize>) {
 /// Each fault is reported with its own code, also for a request with a body, and causes one request at the
 /// upstream.
 #[tokio::test]
-async fn rows_98_to_106_every_fault_after_the_request_has_its_words_and_is_one_request() {
+async fn every_late_fault_has_its_code_and_one_request() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let long_trailers: &str =
         format!("{CHUNKED}0\r\n{}\r\n", format!("a: {}\r\n", "b".repeat(1000)).repeat(80)).leak();
@@ -155,7 +155,7 @@ async fn rows_98_to_106_every_fault_after_the_request_has_its_words_and_is_one_r
 }
 
 #[tokio::test]
-async fn a_body_that_drips_is_patiently_read_unless_the_guest_said_otherwise() {
+async fn a_dripping_body_is_read_within_the_timeout() {
     let (upstream, _) = upstream(Drip("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")).await;
     let request = Request::get(upstream.uri("/")).body(Empty::<Bytes>::new()).unwrap();
     let timeouts = EgressTimeouts::default().with_between_bytes(Duration::from_secs(5));

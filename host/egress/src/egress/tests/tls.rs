@@ -7,9 +7,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-pub(super) type Issuer = CertifiedIssuer<'static, KeyPair>;
+type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-pub(super) fn issuer() -> Issuer {
+fn issuer() -> Issuer {
     issuer_named("issuer")
 }
 
@@ -29,7 +29,7 @@ enum Holds {
 }
 
 /// A server with a currently valid certificate for `name`.
-pub(super) fn server(issuer: &Issuer, name: &str) -> ServerConfig {
+fn server(issuer: &Issuer, name: &str) -> ServerConfig {
     server_with(issuer, name, Holds::Now, |_| {})
 }
 
@@ -90,7 +90,7 @@ async fn secure_get(
 }
 
 #[tokio::test]
-async fn row_80_a_root_that_the_operator_adds_is_believed_for_the_canonical_name() {
+async fn an_added_root_is_trusted_for_the_canonical_name() {
     let issuer = issuer();
     let upstream = start(server(&issuer, NAME)).await;
     let roots = roots_from_pem(issuer.pem().as_bytes()).unwrap();
@@ -98,7 +98,7 @@ async fn row_80_a_root_that_the_operator_adds_is_believed_for_the_canonical_name
 }
 
 #[tokio::test]
-async fn row_104_certificates_that_do_not_hold() {
+async fn invalid_certificates_are_refused() {
     let issuer = issuer();
     let root = issuer.der().clone();
     let with = |name, holds| server_with(&issuer, name, holds, |_| {});
@@ -124,13 +124,30 @@ async fn row_104_certificates_that_do_not_hold() {
     }
 }
 
+#[tokio::test]
+async fn http_1_1_is_the_only_protocol_offered() {
+    let issuer = issuer();
+    for (protocols, spoken) in [(&["h2", "http/1.1"][..], true), (&["h2"], false)] {
+        let mut config = server(&issuer, NAME);
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let upstream = start(config).await;
+        match secure_get(&upstream, [issuer.der().clone()]).await {
+            Ok(response) if spoken => assert_eq!(text(response).await, NAME),
+            outcome => {
+                assert!(!spoken, "{outcome:?}");
+                assert_eq!(fault(outcome), (RequestPhase::Tls, "tls_handshake", false));
+            }
+        }
+    }
+}
+
 /// A platform without any authority is distinguished from a server with an untrusted certificate.
 #[tokio::test]
-async fn a_machine_without_authorities_says_so() {
+async fn missing_root_certificates_are_reported() {
     let issuer = issuer();
     let upstream = start(server(&issuer, NAME)).await;
     let roots = [issuer.der().clone()];
-    let bare = |extra: &[CertificateDer<'static>]| Tls::of_bare_platform(extra.to_vec()).unwrap();
+    let bare = |extra: &[CertificateDer<'static>]| Tls::without_platform_roots(extra.to_vec()).unwrap();
     let ask = async |tls| {
         let grant = HostGrant::parse(&format!("{NAME}:{}", upstream.port)).unwrap();
         let private = PrivateGrant::parse(&format!("{grant}=127.0.0.0/8")).unwrap();
@@ -149,7 +166,7 @@ async fn a_machine_without_authorities_says_so() {
 }
 
 #[tokio::test]
-async fn rows_97_and_105_handshakes_that_fail() {
+async fn failed_handshakes_have_their_codes() {
     // An alert that says "protocol version", and a ServerHello of TLS 1.0.
     let old = [&[22, 3, 1, 0, 42, 2, 0, 0, 38, 3, 1][..], &[7; 32], &[0, 0, 47, 0]].concat().leak();
     let cases: [(&str, Option<&[u8]>, bool); 6] = [
@@ -175,7 +192,7 @@ async fn rows_97_and_105_handshakes_that_fail() {
 }
 
 #[tokio::test]
-async fn row_97_a_handshake_that_stalls_is_inside_the_connect_timeout() {
+async fn a_stalled_handshake_uses_the_connect_timeout() {
     let upstream = Upstream::start(|_, stream| async move {
         std::future::pending::<()>().await;
         drop(stream);
@@ -188,7 +205,7 @@ async fn row_97_a_handshake_that_stalls_is_inside_the_connect_timeout() {
 }
 
 #[tokio::test]
-async fn row_106_a_reset_after_a_request_over_tls_counts_as_sent() {
+async fn a_tls_reset_after_the_request_counts_as_sent() {
     let issuer = issuer();
     let config = Arc::new(server(&issuer, NAME));
     let upstream = Upstream::start(move |_, stream| {
@@ -205,7 +222,7 @@ async fn row_106_a_reset_after_a_request_over_tls_counts_as_sent() {
 }
 
 #[test]
-fn roots_that_are_none() {
+fn invalid_root_certificates_are_refused() {
     assert_eq!(roots_from_pem(b"no certificate here"), Err(TlsSetupError::NoCertificate));
     let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
     assert!(matches!(roots_from_pem(broken.as_bytes()), Err(TlsSetupError::Pem(_))));

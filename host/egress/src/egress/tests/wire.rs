@@ -26,7 +26,7 @@ async fn recording(response: &'static str) -> (Upstream, mpsc::UnboundedReceiver
 const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
 #[tokio::test]
-async fn rows_78_and_91_host_and_framing_are_the_hosts_own() {
+async fn host_and_framing_headers_are_the_hosts_own() {
     let (upstream, mut received) = recording(NO_CONTENT).await;
     let mut request = Request::get(upstream.uri("/a/b?c=d")).header("host", "evil.example");
     for name in [
@@ -92,7 +92,7 @@ async fn a_body_has_one_length_or_chunks() {
 }
 
 #[tokio::test]
-async fn row_93_requests_that_contradict_themselves_are_never_sent() {
+async fn contradictory_requests_are_never_sent() {
     let (upstream, _) = recording(NO_CONTENT).await;
     let client = upstream.client();
     let check = async |method: Method, path: &str, lengths: &[&str], body: &'static str| {
@@ -102,11 +102,7 @@ async fn row_93_requests_that_contradict_themselves_are_never_sent() {
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let target = RequestTarget::from_uri(&upstream.uri("/").parse().unwrap()).unwrap();
-        match client
-            .send(request, &target, &quick(), &Authorization::default(), RequestDeparture::default())
-            .await
-            .unwrap_err()
-        {
+        match client.send(request, &target, &quick(), &Authorization::default(), None).await.unwrap_err() {
             SendError::Flawed(flaw) => flaw,
             other => panic!("{other:?}"),
         }
@@ -133,7 +129,7 @@ async fn row_93_requests_that_contradict_themselves_are_never_sent() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_its_promise_is_the_requests_fault() {
+async fn a_body_shorter_than_promised_is_a_request_error() {
     let (upstream, _) = recording("").await;
     let (sender, short) = Piped::open();
     sender.send(Ok("abc")).unwrap();
@@ -149,7 +145,7 @@ async fn a_body_that_breaks_its_promise_is_the_requests_fault() {
 }
 
 #[tokio::test]
-async fn row_89_redirects_and_cookies_end_here() {
+async fn redirects_and_cookies_are_not_followed() {
     let upstream = Upstream::answering(
         "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nSet-Cookie: a=b\r\nset-cookie2: c\r\n\
          Link: <x>; rel=next\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
@@ -165,7 +161,7 @@ async fn row_89_redirects_and_cookies_end_here() {
 }
 
 #[tokio::test]
-async fn a_cookie_in_the_trailers_ends_here_too() {
+async fn cookies_in_trailers_are_removed() {
     let upstream = Upstream::answering(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nSet-Cookie: session=abc\r\n\
          Checksum: 1\r\n\r\n",
@@ -174,4 +170,20 @@ async fn a_cookie_in_the_trailers_ends_here_too() {
     let body = upstream.get().await.unwrap().into_body().collect().await.unwrap();
     let names: Vec<_> = body.trailers().unwrap().keys().map(http::HeaderName::as_str).collect();
     assert_eq!(names, ["checksum"]);
+}
+
+#[tokio::test]
+async fn trailers_are_held_to_the_limits_of_a_head() {
+    for (fields, fits) in [(100, true), (101, false)] {
+        let others: String = (1..fields).map(|number| format!("x-{number}: 1\r\n")).collect();
+        let answer =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nSet-Cookie: a=b\r\n";
+        let upstream = Upstream::answering(format!("{answer}{others}\r\n").leak()).await;
+        let body = upstream.get().await.unwrap().into_body().collect().await;
+        match body {
+            Ok(body) if fits => assert_eq!(body.trailers().unwrap().len(), 99),
+            Err(error) if !fits => assert_eq!(error.code, "malformed_response"),
+            other => panic!("{fields}: {other:?}"),
+        }
+    }
 }

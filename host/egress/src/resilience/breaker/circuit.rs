@@ -8,32 +8,36 @@
 
 use std::time::Duration;
 
-use cofferdam_core::failure::FailureCause;
+use cofferdam_core::failure::{AuditId, FailureCause};
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::mark;
+use super::call_scope;
 use super::policy::{BreakerPolicy, FailureSignal};
 
 /// The number of credentials for which one circuit can be permanently open; one more replaces the oldest.
-pub(super) const SHUT: usize = 16;
+pub(super) const MAX_PERMANENT_TRIPS: usize = 16;
+
+/// The maximum number of failures that open a circuit.
+pub(super) const MAX_FAILURES: usize = 1000;
 
 /// The tolerance for clocks that two threads read in the other order. A clock that went back further was set
 /// back.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The state of one circuit. The default is closed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The state of one circuit, which is serialized for other processes. The default is closed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Circuit {
     /// The failures that count towards opening, oldest first; empty while it is open.
     pub(super) failures: Vec<Timestamp>,
     /// The reason why it is open for all requests, if it is.
     pub(super) open: Option<CircuitTrip>,
     /// The credentials for which it is permanently open.
-    pub(super) shut: Vec<PermanentTrip>,
+    pub(super) permanent_trips: Vec<PermanentTrip>,
 }
 
 /// The cause of an open circuit, and its times.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CircuitTrip {
     /// The observation that opened it.
     pub why: TripCause,
@@ -44,7 +48,7 @@ pub struct CircuitTrip {
 }
 
 /// A permanent trip for requests with the same credentials.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermanentTrip {
     /// The observation that caused it.
     pub why: TripCause,
@@ -54,11 +58,12 @@ pub struct PermanentTrip {
 }
 
 /// The observation that a host has a problem.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TripCause {
     /// The time.
     pub at: Timestamp,
     /// The observed cause.
+    #[serde(serialize_with = "serialize_cause", deserialize_with = "deserialize_cause")]
     pub cause: FailureCause,
     /// The response's status, if there was a response.
     pub status: Option<u16>,
@@ -96,7 +101,7 @@ pub enum BreakerAdmission<'c> {
         retry_after: Duration,
     },
     /// No; waiting does not help.
-    Shut(&'c PermanentTrip),
+    PermanentlyOpen(&'c PermanentTrip),
 }
 
 /// The three states, in the terms of the audit log and of `cofferdam breaker status`.
@@ -126,8 +131,9 @@ impl Circuit {
     /// Decides whether a request with these credentials may be sent now.
     #[must_use]
     pub fn admission(&self, credential: Option<&str>, now: Timestamp) -> BreakerAdmission<'_> {
-        if let Some(shut) = self.shut.iter().find(|shut| shut.credential.as_deref() == credential) {
-            return BreakerAdmission::Shut(shut);
+        if let Some(shut) = self.permanent_trips.iter().find(|shut| shut.credential.as_deref() == credential)
+        {
+            return BreakerAdmission::PermanentlyOpen(shut);
         }
         let Some(opening) = &self.open else { return BreakerAdmission::Pass };
         match opening.left(now) {
@@ -143,24 +149,35 @@ impl Circuit {
         match self.admission(credential, now) {
             BreakerAdmission::Pass => CircuitState::Closed,
             BreakerAdmission::Probe(_) => CircuitState::HalfOpen,
-            BreakerAdmission::Open { .. } | BreakerAdmission::Shut(_) => CircuitState::Open,
+            BreakerAdmission::Open { .. } | BreakerAdmission::PermanentlyOpen(_) => CircuitState::Open,
         }
     }
 
     /// Returns the observation for which requests with these credentials are blocked or probing, if any.
     #[must_use]
-    pub fn why(&self, credential: Option<&str>, now: Timestamp) -> Option<&TripCause> {
+    pub fn trip_cause(&self, credential: Option<&str>, now: Timestamp) -> Option<&TripCause> {
         match self.admission(credential, now) {
             BreakerAdmission::Pass => None,
             BreakerAdmission::Probe(opening) | BreakerAdmission::Open { opening, .. } => Some(&opening.why),
-            BreakerAdmission::Shut(shut) => Some(&shut.why),
+            BreakerAdmission::PermanentlyOpen(shut) => Some(&shut.why),
         }
     }
 
     /// Returns whether the circuit is in its initial state: no failures, not open for any request.
     #[must_use]
     pub fn is_pristine(&self) -> bool {
-        self.failures.is_empty() && self.open.is_none() && self.shut.is_empty()
+        self.failures.is_empty() && self.open.is_none() && self.permanent_trips.is_empty()
+    }
+
+    /// Returns whether a circuit that was read can be one of this program's. Its audit ids are copied into
+    /// failures verbatim.
+    pub(super) fn is_valid(&self) -> bool {
+        let mut causes =
+            self.permanent_trips.iter().map(|trip| &trip.why).chain(self.open.as_ref().map(|trip| &trip.why));
+        self.failures.len() <= MAX_FAILURES
+            && self.permanent_trips.len() <= MAX_PERMANENT_TRIPS
+            && self.open.as_ref().is_none_or(|trip| trip.probe_after <= trip.cooldown)
+            && causes.all(|why| AuditId::parse(&why.audit_id).is_some())
     }
 
     /// Counts an observation; `probed` is whether the request was the probe. Returns the states before and
@@ -182,13 +199,16 @@ impl Circuit {
             (false, CircuitState::HalfOpen) => CircuitState::Open,
             (false, state) => state,
         };
-        let after = match (policy.weight(seen.cause, seen.retry_after), seen.cause) {
+        let after = match (policy.signal(seen.cause, seen.retry_after), seen.cause) {
             (FailureSignal::Permanent, Some(cause)) => {
                 // The host responds, so every earlier reason to be open is gone.
                 if probed {
                     self.close();
                 }
-                self.shut(PermanentTrip { why: why(cause), credential: seen.credential.map(str::to_owned) });
+                self.trip_permanently(PermanentTrip {
+                    why: why(cause),
+                    credential: seen.credential.map(str::to_owned),
+                });
                 CircuitState::Open
             }
             (FailureSignal::Trouble(own), Some(cause)) => match (&self.open, probed) {
@@ -228,13 +248,13 @@ impl Circuit {
     /// Removes the permanent trips of earlier versions of the same bindings: they were replaced, and are not
     /// sent again. Returns whether there were any.
     fn heal(&mut self, credential: Option<&str>) -> bool {
-        let before = self.shut.len();
+        let before = self.permanent_trips.len();
         let is_old = |shut: &PermanentTrip| match (credential, shut.credential.as_deref()) {
-            (Some(new), Some(old)) => mark::supersedes(new, old),
+            (Some(new), Some(old)) => call_scope::supersedes(new, old),
             _ => false,
         };
-        self.shut.retain(|shut| !is_old(shut));
-        self.shut.len() < before
+        self.permanent_trips.retain(|shut| !is_old(shut));
+        self.permanent_trips.len() < before
     }
 
     fn close(&mut self) {
@@ -247,19 +267,19 @@ impl Circuit {
         self.open = Some(CircuitTrip { why, cooldown, probe_after: policy.probe_after(cooldown) });
     }
 
-    fn shut(&mut self, shut: PermanentTrip) {
-        self.shut.retain(|other| other.credential != shut.credential);
-        if self.shut.len() >= SHUT {
-            self.shut.remove(0);
+    fn trip_permanently(&mut self, shut: PermanentTrip) {
+        self.permanent_trips.retain(|other| other.credential != shut.credential);
+        if self.permanent_trips.len() >= MAX_PERMANENT_TRIPS {
+            self.permanent_trips.remove(0);
         }
-        self.shut.push(shut);
+        self.permanent_trips.push(shut);
     }
 }
 
 impl PermanentTrip {
     /// Returns the names of the bindings; none if no credential was carried.
     pub(super) fn bindings(&self) -> Vec<String> {
-        self.credential.as_deref().map(mark::bindings).unwrap_or_default()
+        self.credential.as_deref().map(call_scope::bindings).unwrap_or_default()
     }
 }
 
@@ -272,6 +292,16 @@ impl CircuitTrip {
         let passed = passed(self.why.at, now)?;
         self.probe_after.checked_sub(passed).filter(|left| !left.is_zero())
     }
+}
+
+fn serialize_cause<S: Serializer>(cause: &FailureCause, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(cause.name())
+}
+
+fn deserialize_cause<'de, D: Deserializer<'de>>(from: D) -> Result<FailureCause, D::Error> {
+    let name = String::deserialize(from)?;
+    let cause = FailureCause::ALL.into_iter().find(|cause| cause.name() == name);
+    cause.ok_or_else(|| serde::de::Error::custom("an unknown cause"))
 }
 
 fn is_within(at: Timestamp, window: Duration, now: Timestamp) -> bool {

@@ -1,29 +1,26 @@
 //! Circuit breakers: hosts to which no requests are sent for a while after too many failures.
 //!
-//! `policy` has the numbers and `circuit` the state machine, both pure. `circuits` stores each circuit's
-//! state in a file that all processes share, and `visit` applies them to one candidate of a call.
+//! `policy` has the numbers and `circuit` the state machine, both pure. `circuit_table` stores
+//! the circuits for all processes, `circuit_store` caches them, and `call_scope` applies them to one candidate
+//! of a call.
 
+mod call_scope;
+#[cfg(test)]
+mod call_scope_tests;
 mod circuit;
-mod circuits;
-mod disk;
-mod document;
-mod kept;
-mod mark;
+mod circuit_store;
+mod circuit_table;
+#[cfg(test)]
+mod circuit_table_tests;
 mod policy;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 #[cfg(test)]
 mod tests;
-mod turn;
-mod view;
-mod visit;
-#[cfg(test)]
-mod visit_tests;
 
+pub use call_scope::{BreakerGuard, BreakerScope, CircuitChange};
 pub use circuit::{
     BreakerAdmission, Circuit, CircuitObservation, CircuitState, CircuitTrip, PermanentTrip, TripCause,
 };
-pub use circuits::CircuitStore;
+pub use circuit_store::{CauseView, CircuitStore, CircuitView, OpenView, PermanentTripView, ResetView};
 pub use policy::BreakerPolicy;
-pub use view::{CauseView, CircuitView, OpenView, ResetView, ShutView};
-pub use visit::{BreakerGuard, BreakerScope, CircuitChange};

@@ -7,7 +7,7 @@ use super::{add, at, bound, key, refused};
 use crate::vault::Vault as _;
 
 #[test]
-fn an_older_or_missing_vault_is_refused_until_accepted() {
+fn a_rolled_back_vault_is_refused_until_accepted() {
     let home = bound();
     let copy = fs::read(home.path().join("vault")).unwrap();
     add(&at(&home), &key("api_key/slack/second")).unwrap();
@@ -41,15 +41,15 @@ fn a_vault_written_before_a_crash_is_used() {
 }
 
 #[test]
-fn a_vault_of_the_first_version_is_read_and_gets_counters() {
+fn a_first_version_vault_is_read_and_gets_counters() {
     let home = bound();
     let vault = at(&home);
     let bytes = fs::read(vault.path()).unwrap();
     assert_eq!(bytes.get(16..18), Some(&[0, 2][..]));
     let opened = vault.bindings().unwrap();
-    let key = crate::vault::seal::VaultKey::of_file(
+    let key = crate::vault::seal::VaultKey::from_key_file(
         &fs::read(vault.key_file_path()).unwrap().try_into().unwrap(),
-        crate::vault::header::VaultHeader::read(&bytes).unwrap().0.salt,
+        crate::vault::seal::VaultHeader::read(&bytes).unwrap().0.salt,
     );
     let old = key.seal(crate::vault::contents::write(&opened).unwrap(), None).unwrap();
     fs::write(vault.path(), &old).unwrap();

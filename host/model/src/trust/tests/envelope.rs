@@ -41,7 +41,7 @@ fn written_and_read_it_is_the_same() {
 }
 
 #[test]
-fn the_reference_implementation_s_envelope_is_read() {
+fn a_reference_implementation_envelope_is_read() {
     let envelope = Envelope::parse(FOREIGN).unwrap();
     assert_eq!(envelope.unverified_statement().unwrap(), statement());
     // Its key id is another hash than ours: a hint, which decides nothing.
@@ -51,7 +51,7 @@ fn the_reference_implementation_s_envelope_is_read() {
 }
 
 #[test]
-fn both_alphabets_of_base64_are_read_but_nothing_loose() {
+fn both_base64_alphabets_are_read_strictly() {
     let payload = STANDARD.decode(wire()["payload"].as_str().unwrap()).unwrap();
     let sig = STANDARD.decode(wire()["signatures"][0]["sig"].as_str().unwrap()).unwrap();
     for (payload, sig) in [
@@ -83,7 +83,7 @@ fn both_alphabets_of_base64_are_read_but_nothing_loose() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_and_everything_else_is_refused() {
+fn unknown_fields_are_ignored_and_errors_refused() {
     let mut extended = wire();
     extended["extra"] = json!({"a": [1]});
     extended["signatures"][0]["cert"] = json!("x");
@@ -126,7 +126,7 @@ fn unknown_fields_are_ignored_and_everything_else_is_refused() {
 }
 
 #[test]
-fn keys_are_added_once_each_and_replace_what_is_wrong() {
+fn signatures_are_added_once_and_replace_bad_ones() {
     let mut envelope = signed(1);
     assert!(!envelope.add(&key(1)).unwrap());
     assert!(envelope.add(&key(2)).unwrap());
@@ -147,7 +147,7 @@ fn keys_are_added_once_each_and_replace_what_is_wrong() {
 }
 
 #[test]
-fn signatures_of_other_algorithms_are_kept_and_passed_over() {
+fn signatures_of_other_algorithms_are_preserved() {
     // ECDSA in DER, RSA, ML-DSA, and nothing at all.
     for length in [71, 256, 3309, 0] {
         let mut wire = wire();
@@ -164,7 +164,7 @@ fn signatures_of_other_algorithms_are_kept_and_passed_over() {
 }
 
 #[test]
-fn payloads_that_are_no_release_statements_are_refused() {
+fn payloads_that_are_not_statements_are_refused() {
     let good = json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": "github://acme/slack", "digest": {"sha256": Digest::sha256(b"x").to_string()}}],

@@ -159,7 +159,7 @@ const DISPUTED: [[&str; 4]; 10] = [
 ];
 
 #[test]
-fn what_libraries_disagree_about_is_decided_strictly() {
+fn disputed_signatures_are_decided_strictly() {
     for [message, public, signature, fault] in DISPUTED {
         let signature: [u8; 64] = unhex(signature).try_into().unwrap();
         let holds = parse(&unhex(public)).map(|public| public.verifies(&unhex(message), &signature));
@@ -172,7 +172,7 @@ fn what_libraries_disagree_about_is_decided_strictly() {
 }
 
 #[test]
-fn row_54_a_malleated_signature_is_refused() {
+fn a_malleated_signature_is_refused() {
     let (key, message) = (key(7), b"message");
     let good = key.sign(message);
     // S + L, with L the order of the group, little-endian: the same equation, another encoding.
@@ -189,7 +189,7 @@ fn row_54_a_malleated_signature_is_refused() {
 }
 
 #[test]
-fn row_55_points_of_small_order_are_no_keys() {
+fn points_of_small_order_are_refused() {
     for hex in [
         "0100000000000000000000000000000000000000000000000000000000000000",
         "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
@@ -206,7 +206,7 @@ fn row_55_points_of_small_order_are_no_keys() {
 }
 
 #[test]
-fn row_56_other_encodings_of_a_point_are_no_keys() {
+fn noncanonical_point_encodings_are_refused() {
     for (hex, reason) in [
         // y = p + 1, p and p + 3, and x = 0 with its sign set.
         ("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "canonical"),
@@ -222,7 +222,7 @@ fn row_56_other_encodings_of_a_point_are_no_keys() {
 }
 
 #[test]
-fn texts_that_are_no_public_keys_are_refused_without_quoting_secrets() {
+fn invalid_public_keys_are_refused_without_secrets() {
     let good = key(1).public().to_string();
     assert_eq!(PublicKey::parse(&good).unwrap(), key(1).public());
     for bad in ["", "ed25519:", "ed25519:AAAA", &good[8..], &good.replace("ed25519", "ed25519ph"), "rsa:AAAA"]
@@ -237,7 +237,7 @@ fn texts_that_are_no_public_keys_are_refused_without_quoting_secrets() {
 }
 
 #[test]
-fn secret_keys_round_trip_and_never_show() {
+fn secret_keys_round_trip_and_are_not_shown() {
     let (one, other) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
     assert_ne!(one.public(), other.public());
     let text = one.to_text();

@@ -8,7 +8,7 @@ fn scope(text: &str) -> SigningScope {
 }
 
 #[test]
-fn missing_or_empty_it_trusts_nobody() {
+fn a_missing_or_empty_keyring_trusts_no_key() {
     assert_eq!(Keyring::parse("keyring.toml", "").unwrap(), Keyring::empty());
     assert_eq!(Keyring::parse("keyring.toml", &Keyring::empty().to_text()).unwrap(), Keyring::empty());
     assert!(Keyring::empty().entries().is_empty());
@@ -71,7 +71,7 @@ fn trust_adds_extends_and_never_revives() {
 }
 
 #[test]
-fn a_key_is_revoked_before_it_was_trusted() {
+fn a_key_can_be_revoked_before_it_is_trusted() {
     let mut keyring = Keyring::empty();
     let (public, acme) = (key(1).public(), [scope("github://acme/*")]);
     assert!(keyring.revoke(&public, now(), Some("two\nlines")).is_err());
@@ -93,7 +93,7 @@ fn a_key_is_revoked_before_it_was_trusted() {
 }
 
 #[test]
-fn a_key_has_a_last_moment_and_a_revocation_holds_whatever_its_date() {
+fn keys_expire_and_revocations_always_apply() {
     let mut keyring = trusting(1, "github://acme/*");
     let last = date("2026-12-31T00:00:00Z");
     let public = key(1).public();
@@ -107,7 +107,7 @@ fn a_key_has_a_last_moment_and_a_revocation_holds_whatever_its_date() {
 }
 
 #[test]
-fn keys_are_found_by_themselves_and_by_enough_of_their_ids() {
+fn keys_are_found_by_key_or_id_prefix() {
     let mut keyring = trusting(0, "github://acme/*");
     keyring.trust(&key(1).public(), &[scope("hub://x/*")], now(), None, None).unwrap();
     let id = key(0).public().id().to_string();
@@ -123,7 +123,7 @@ fn keys_are_found_by_themselves_and_by_enough_of_their_ids() {
 }
 
 #[test]
-fn row_51_what_is_wrong_with_a_keyring_has_a_place_and_a_fix() {
+fn keyring_errors_have_a_place_and_a_fix() {
     let good = trusting(1, "github://acme/*").to_text();
     let line = |needle: &str| good.lines().position(|line| line.contains(needle)).unwrap() + 1;
     let key_line = good.lines().find(|line| line.starts_with("key = ")).unwrap();
@@ -171,7 +171,7 @@ fn row_51_what_is_wrong_with_a_keyring_has_a_place_and_a_fix() {
 }
 
 #[test]
-fn floors_are_written_read_and_refused_by_place() {
+fn minimum_versions_round_trip_or_are_refused() {
     let mut keyring = trusting(1, "github://acme/*");
     let floor = |text: &str| semver::Version::parse(text).unwrap();
     assert_eq!(keyring.set_floor(&slack(), &floor("1.2.0-rc.1")).unwrap(), None);

@@ -34,7 +34,7 @@ fn with_payload_flipped(envelope: &Envelope) -> Vec<u8> {
 }
 
 #[test]
-fn an_unknown_algorithm_beside_it_changes_no_verdict() {
+fn an_unknown_algorithm_changes_no_verdict() {
     let with_other = |envelope: &Envelope| {
         let mut wire: Value = serde_json::from_str(&envelope.to_json()).unwrap();
         // Even where it claims to be by a key that is trusted.
@@ -50,7 +50,7 @@ fn an_unknown_algorithm_beside_it_changes_no_verdict() {
 }
 
 #[test]
-fn a_trusted_signature_over_this_very_release_is_accepted() {
+fn a_trusted_signature_over_the_release_is_accepted() {
     let verified = check_envelope(&signed(1), &trusting(1, ACME)).unwrap();
     assert_eq!((verified.name(), verified.version()), (&slack(), &version("1.2.0")));
     assert_eq!(verified.digest(), &Digest::sha256(PACKAGE));
@@ -63,7 +63,7 @@ fn a_trusted_signature_over_this_very_release_is_accepted() {
 }
 
 #[test]
-fn a20_every_reason_to_refuse_has_its_code_and_its_fix() {
+fn every_refusal_has_its_code_and_its_fix() {
     let trusted = trusting(1, ACME);
     let mut revoked = trusting(1, ACME);
     revoked.revoke(&key(1).public(), date("2026-03-01T00:00:00Z"), None).unwrap();
@@ -140,7 +140,7 @@ fn a20_every_reason_to_refuse_has_its_code_and_its_fix() {
 }
 
 #[test]
-fn every_flipped_bit_of_an_envelope_is_refused_or_means_the_same() {
+fn flipped_envelope_bits_are_refused_or_harmless() {
     let (keyring, envelope) = (trusting(1, ACME), signed(1).to_json().into_bytes());
     let (mut refused, mut same) = (0, 0);
     for at in 0..envelope.len() {
@@ -190,7 +190,7 @@ fn the_key_id_is_a_hint_and_never_decides() {
 }
 
 #[test]
-fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
+fn one_good_signature_wins_else_the_best_reason() {
     // Key 1 is good, 2 unknown, 3 for other names, 4 expired, 5 revoked, 6 known and its signature bad.
     let mut keyring = trusting(1, ACME);
     let past = date("2026-01-01T00:00:00Z");
@@ -232,7 +232,7 @@ fn one_good_signature_wins_and_otherwise_the_most_telling_reason() {
 }
 
 #[test]
-fn row_63_nothing_below_the_floor_of_its_name_is_accepted() {
+fn releases_below_the_minimum_version_are_refused() {
     let with_floor = |of: &str, floor: &str| {
         let mut keyring = trusting(1, ACME);
         keyring.set_floor(&name(of), &version(floor)).unwrap();

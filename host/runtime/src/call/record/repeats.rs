@@ -6,7 +6,7 @@ use cofferdam_core::failure::RepeatRule;
 use cofferdam_sandbox::UnkeyedWatch;
 
 use super::Record;
-use crate::call::key_end::CallEnd;
+use crate::call::idempotency::KeyContext;
 use crate::call::report::AttemptReport;
 
 impl Record {
@@ -36,10 +36,10 @@ impl Record {
     }
 
     /// Returns the facts that decide about the call's key.
-    pub(super) fn done(&mut self) -> CallEnd {
+    pub(super) fn done(&mut self) -> KeyContext {
         let idempotent = self.may_be_repeated();
         let ended = |attempt: &AttemptReport| attempt.outcome.is_some();
-        CallEnd {
+        KeyContext {
             attempts: self.attempts(),
             all_ended: self.report.as_ref().is_none_or(|report| report.attempts.iter().all(ended)),
             sent: self.sent,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use cofferdam_core::document::{Diagnostics, InvalidValue, PathSegment};
 use cofferdam_core::error::HostError;
-use cofferdam_model::action::{Action, ActionStep, DEFAULT_TIMEOUT, StepTarget, Template};
+use cofferdam_core::failure::{FailureCause, RepeatRule};
+use cofferdam_egress::resilience::{Backoff, Jitter, ResilienceSettings, RetryProfile, RetrySchedule};
+use cofferdam_model::action::{Action, ActionStep, DEFAULT_TIMEOUT, StepRetry, StepTarget, Template};
 use cofferdam_model::manifest::OperationEffect;
 use cofferdam_model::package::OperationSignature;
 
-use super::again;
-use super::known::Results;
+use super::checked_action::{CheckedAction, CheckedStep, NonIdempotentReason, ReadyTarget};
 use super::packages::{self, PackageLookup, StepPackage};
-use super::runnable::{CheckedAction, CheckedStep, ReadyTarget};
-use super::typed::{GivenInputs, TypedInputs};
+use super::type_check::{GivenInputs, StepResults, TypedInputs};
 use crate::call::CallPipeline;
 
 /// Checks an action. Connectors are read, verified and compiled as for a call; none of their code runs.
@@ -42,8 +42,9 @@ pub(super) fn fitting(
     let toml = action.text.toml();
     let mut findings = Diagnostics::new(action.text.label(), action.text.text(), &toml);
     let required = action.requires().iter().zip(found).enumerate();
-    let packages: Vec<_> =
-        required.map(|(at, (required, found))| packages::held(required, found, at, &mut findings)).collect();
+    let packages: Vec<_> = required
+        .map(|(at, (required, found))| packages::usable_package(required, found, at, &mut findings))
+        .collect();
     let ceiling = pipeline.loader.ceilings.wall_time();
     let timeout = whole_time(&action, ceiling, &mut findings);
     let found: Vec<Option<(ReadyTarget, Vec<ReadyTarget>)>> = action
@@ -54,7 +55,7 @@ pub(super) fn fitting(
         .collect();
     let mut steps = Vec::with_capacity(found.len());
     for (at, (step, ready)) in action.steps().iter().zip(&found).enumerate() {
-        let retry = again::retry(step, at, &pipeline.settings, &mut findings);
+        let retry = retry(step, at, &pipeline.settings, &mut findings);
         if step.timeout().is_some_and(|timeout| timeout > ceiling) {
             let refused = above(ceiling, "ask for that or less");
             findings.refuse(
@@ -62,15 +63,15 @@ pub(super) fn fitting(
                 &refused,
             );
         }
-        let once = again::once(step, at, &packages, retry.as_ref(), &mut findings);
-        let Some((target, alternates)) = ready else { continue };
-        let results: Results<'_> = found.iter().take(at).map(operations).collect();
-        inputs(&action, step, at, (target, alternates), &results, &mut findings);
+        let once = non_idempotent_reason(step, at, &packages, retry.as_ref(), &mut findings);
+        let Some((target, fallbacks)) = ready else { continue };
+        let results: StepResults<'_> = found.iter().take(at).map(operations).collect();
+        inputs(&action, step, at, (target, fallbacks), &results, &mut findings);
         steps.push(CheckedStep {
             target: target.clone(),
-            once,
+            non_idempotent_reason: once,
             retry: retry.flatten(),
-            alternates: alternates.clone(),
+            fallbacks: fallbacks.clone(),
         });
     }
     findings.finish().map_err(cofferdam_core::document::DocumentError::into_host_error)?;
@@ -79,8 +80,8 @@ pub(super) fn fitting(
 
 /// Returns the operations whose value the step may have.
 fn operations(found: &Option<(ReadyTarget, Vec<ReadyTarget>)>) -> Option<Vec<&OperationSignature>> {
-    let (target, alternates) = found.as_ref()?;
-    Some(std::iter::once(target).chain(alternates).map(ReadyTarget::operation).collect())
+    let (target, fallbacks) = found.as_ref()?;
+    Some(std::iter::once(target).chain(fallbacks).map(ReadyTarget::operation).collect())
 }
 
 /// Determines the time limit of the whole action.
@@ -113,7 +114,7 @@ fn targets(
 ) -> Option<(ReadyTarget, Vec<ReadyTarget>)> {
     let here = [PathSegment::Name("execute"), PathSegment::At(at)];
     let first = target(action, step.target(), packages, &here, findings);
-    let alternates: Vec<_> = step
+    let fallbacks: Vec<_> = step
         .fallback()
         .iter()
         .zip(0..)
@@ -122,7 +123,7 @@ fn targets(
             target(action, other, packages, &here, findings)
         })
         .collect();
-    Some((first?, alternates.into_iter().collect::<Option<_>>()?))
+    Some((first?, fallbacks.into_iter().collect::<Option<_>>()?))
 }
 
 fn target(
@@ -159,8 +160,8 @@ fn inputs<'a>(
     action: &'a Action,
     step: &'a ActionStep,
     at: usize,
-    (target, alternates): (&'a ReadyTarget, &'a [ReadyTarget]),
-    results: &Results<'a>,
+    (target, fallbacks): (&'a ReadyTarget, &'a [ReadyTarget]),
+    results: &StepResults<'a>,
     findings: &mut Diagnostics<'_>,
 ) {
     let own = [PathSegment::Name("execute"), PathSegment::At(at), PathSegment::Name("inputs")];
@@ -176,7 +177,7 @@ fn inputs<'a>(
     let first = written(step.target().inputs(), &own);
     let mut typed = TypedInputs { action, results, findings };
     typed.inputs(target.operation(), &first, &own);
-    for (n, (other, ready)) in step.fallback().iter().zip(alternates).enumerate() {
+    for (n, (other, ready)) in step.fallback().iter().zip(fallbacks).enumerate() {
         let here = [
             PathSegment::Name("execute"),
             PathSegment::At(at),
@@ -198,5 +199,102 @@ fn inputs<'a>(
             .collect();
         given.extend(rest);
         typed.inputs(ready.operation(), &given, &here);
+    }
+}
+
+/// The name of the profile that consists of a step's own four fields.
+const OWN: &str = "own";
+
+/// Returns the source of the rule that the step must not be repeated, if there is one. A file cannot allow what its
+/// manifest forbids. A retry of a step that must not be repeated would never happen, so it is reported to the
+/// action's author. `retry` is the file's retry setting, as read by [`retry`].
+pub(super) fn non_idempotent_reason(
+    step: &ActionStep,
+    at: usize,
+    packages: &[Option<&StepPackage>],
+    retry: Option<&Option<Arc<RetryProfile>>>,
+    findings: &mut Diagnostics<'_>,
+) -> Option<NonIdempotentReason> {
+    // For a missing package the rule is unknown, and the missing package was reported already.
+    let rule = |target: &StepTarget| {
+        let package = packages.get(target.requirement()).copied().flatten();
+        package.map(|package| package.manifest.repeat_rule(target.op()))
+    };
+    let forbids = |target: &StepTarget| rule(target) == Some(RepeatRule::Never);
+    let here = [PathSegment::Name("execute"), PathSegment::At(at)];
+    let under = |key| [here.as_slice(), &[PathSegment::Name(key)]].concat();
+    let (own, op) = (forbids(step.target()), step.target().op());
+    if step.repeatable && own {
+        let message = format!("`{op}` must not be repeated, says its connector's manifest");
+        let fix = "remove it: a file can only make it stricter";
+        findings.refuse(&under("idempotent"), &InvalidValue::new(message, fix));
+    } else if step.repeatable && rule(step.target()) == Some(RepeatRule::UnlessUnkeyed) {
+        let message = format!("`{op}` is not declared idempotent by its connector's manifest");
+        let fix = "remove it: a file can only make it stricter, and the host decides by what the step sends";
+        findings.refuse(&under("idempotent"), &InvalidValue::new(message, fix));
+    }
+    let once = match (own, step.non_idempotent) {
+        (true, _) => Some(NonIdempotentReason::Manifest),
+        (false, true) => Some(NonIdempotentReason::File),
+        (false, false) => None,
+    };
+    for (n, other) in step.fallback().iter().enumerate() {
+        if once.is_some() || forbids(other) {
+            let which = if once.is_some() { op } else { other.op() };
+            let message = format!("`{which}` must not be repeated, and who is asked instead might repeat it");
+            let path = [here.as_slice(), &[PathSegment::Name("fallback"), PathSegment::At(n)]].concat();
+            findings.refuse(&path, &InvalidValue::new(message, "remove the fallback"));
+        }
+    }
+    let repeats = retry.and_then(Option::as_ref).is_some_and(|profile| profile.max_attempts() > 1);
+    if let Some(once) = once.filter(|_| repeats) {
+        let message =
+            format!("nothing would be tried again: `{op}` must not be repeated, {}", once.description());
+        let fix = match once {
+            NonIdempotentReason::Manifest => "remove it, or write \"none\"",
+            NonIdempotentReason::File => {
+                "remove it, or write \"none\"; or remove `idempotent = false`, if it may be repeated"
+            }
+        };
+        findings.refuse(&under("retry"), &InvalidValue::new(message, fix));
+    }
+    once
+}
+
+/// Returns the profile that a step names or defines. None if there is none, or if it is invalid, which is reported.
+pub(super) fn retry(
+    step: &ActionStep,
+    at: usize,
+    settings: &ResilienceSettings,
+    findings: &mut Diagnostics<'_>,
+) -> Option<Option<Arc<RetryProfile>>> {
+    let path = [PathSegment::Name("execute"), PathSegment::At(at), PathSegment::Name("retry")];
+    match step.retry() {
+        None => Some(None),
+        Some(StepRetry::Profile(name)) => match settings.profile(name) {
+            Some(profile) => Some(Some(profile)),
+            None => {
+                findings.refuse(&path, &settings.unknown(name));
+                None
+            }
+        },
+        Some(StepRetry::Own { max, initial, max_delay, jitter }) => {
+            let jitter = if *jitter == 0.0 { Jitter::None } else { Jitter::Plus(*jitter) };
+            let standard = ResilienceSettings::default().profile("standard");
+            let causes: Vec<_> = FailureCause::ALL
+                .into_iter()
+                .filter(|cause| standard.as_ref().is_some_and(|it| it.schedule(*cause).is_some()))
+                .collect();
+            let attempts = max.saturating_add(1);
+            let profile = RetrySchedule::new(attempts, Backoff::Exponential, *initial, *max_delay, jitter)
+                .and_then(|schedule| RetryProfile::new(OWN, schedule, &causes));
+            match profile {
+                Ok(profile) => Some(Some(Arc::new(profile))),
+                Err(error) => {
+                    findings.refuse(&path, &InvalidValue::new(error.to_string(), "correct the four fields"));
+                    None
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Previews an action: each step's call, as far as it is known beforehand. Nothing runs, is recorded or is sent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
@@ -9,10 +10,10 @@ use cofferdam_model::package::OperationSignature;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ask::RunRequest;
+use super::checked_action::{CheckedAction, NonIdempotentReason, ReadyTarget};
+use super::run::RunRequest;
+use super::run::{self, OneStep};
 use super::run::{allowed, keys_fit};
-use super::runnable::{CheckedAction, NonIdempotentReason, ReadyTarget};
-use super::step::{self, OneStep};
 use crate::call::{CallPipeline, CallPreview, ConnectorRef, check_key};
 use cofferdam_sandbox;
 
@@ -54,9 +55,9 @@ pub struct DryStep {
     /// The envelope of the error that would keep it from starting, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Value>,
-    /// The exit code for that error.
+    /// That error itself.
     #[serde(skip)]
-    pub exit_code: Option<u8>,
+    pub error: Option<Arc<Error>>,
 }
 
 /// The preview of a call.
@@ -118,12 +119,12 @@ pub(crate) async fn dry_run(
 ) -> Result<DryRun, HostError> {
     let action = runnable.action();
     keys_fit(action, run)?;
-    step::identities_fit(runnable, run)?;
+    run::identities_fit(runnable, run)?;
     let arguments = action.arguments(&run.args)?;
     let wall = allowed(pipeline, runnable, run)?;
     run.key.as_deref().map_or(Ok(()), check_key)?;
     let mut steps = Vec::with_capacity(action.steps.len());
-    for one in step::all(runnable) {
+    for one in run::all(runnable) {
         steps.push(dry_step(pipeline, one, &arguments, run).await);
     }
     Ok(DryRun { action: action.reference.to_string(), wall_ms: millis(wall), arguments, steps })
@@ -136,19 +137,19 @@ async fn dry_step(
     run: &RunRequest,
 ) -> DryStep {
     let OneStep { step, ready, .. } = one;
-    let fallback = step.fallback.iter().zip(ready.alternates());
+    let fallback = step.fallback.iter().zip(ready.fallbacks());
     let mut dry = DryStep {
         id: step.id.to_string(),
         idempotent: ready.idempotent(),
         repeat: ready.repeat_rule(),
-        once: ready.once(),
-        idempotency_key: run.key.as_ref().map(|key| step::key_of(key, &step.id)),
+        once: ready.non_idempotent_reason(),
+        idempotency_key: run.key.as_ref().map(|key| run::key_of(key, &step.id)),
         call: dry_call(ready.connector(), &step.target, args),
         fallback: fallback
             .map(|(target, found): (_, &ReadyTarget)| dry_call(found.connector(), target, args))
             .collect(),
         problem: None,
-        exit_code: None,
+        error: None,
     };
     let is_known = dry.call.unknown.is_empty() && dry.fallback.iter().all(|call| call.unknown.is_empty());
     let call = match is_known {
@@ -156,7 +157,7 @@ async fn dry_step(
         false => one.without_arguments(run),
     };
     let foreseen = match call {
-        Ok(call) => pipeline.foresee(&call, is_known).await,
+        Ok(call) => pipeline.preview(&call, is_known).await,
         Err(error) => Err(error.into()),
     };
     match foreseen {
@@ -164,7 +165,7 @@ async fn dry_step(
             let calls = std::iter::once(&mut dry.call).chain(&mut dry.fallback);
             let mut missing = Vec::new();
             for (call, foreseen) in calls.zip(foreseen) {
-                let (found, problem) = foretold(foreseen, dry.idempotent);
+                let (found, problem) = action_preview(foreseen, dry.idempotent);
                 call.found = Some(found);
                 missing.push(problem);
             }
@@ -172,18 +173,18 @@ async fn dry_step(
             for (call, problem) in dry.fallback.iter_mut().zip(missing.iter().skip(1)) {
                 call.problem = problem.as_ref().and_then(envelope);
             }
-            dry.fails_with(missing.first().and_then(Option::as_ref));
+            dry.fails_with(missing.into_iter().next().flatten());
         }
-        Err(error) => dry.fails_with(Some(&error)),
+        Err(error) => dry.fails_with(Some(error)),
     }
     if !is_known {
         // Check the known inputs nevertheless: if a later step is refused, the steps before it are done already.
         if dry.problem.is_none()
             && let Err(error) = known_fit(&dry.call, ready.operation())
         {
-            dry.fails_with(Some(&error.into()));
+            dry.fails_with(Some(error.into()));
         }
-        for (call, target) in dry.fallback.iter_mut().zip(ready.alternates()) {
+        for (call, target) in dry.fallback.iter_mut().zip(ready.fallbacks()) {
             if call.problem.is_none() {
                 call.problem =
                     known_fit(call, target.operation()).err().and_then(|error| envelope(&error.into()));
@@ -231,9 +232,9 @@ fn dry_call(connector: &ConnectorRef, target: &StepTarget, args: &Map<String, Va
 }
 
 impl DryStep {
-    fn fails_with(&mut self, error: Option<&Error>) {
-        self.problem = error.and_then(envelope);
-        self.exit_code = error.map(Error::exit_code);
+    fn fails_with(&mut self, error: Option<Error>) {
+        self.problem = error.as_ref().and_then(envelope);
+        self.error = error.map(Arc::new);
     }
 }
 
@@ -241,7 +242,7 @@ fn envelope(error: &Error) -> Option<Value> {
     serde_json::to_value(error).ok()
 }
 
-fn foretold(foreseen: CallPreview, idempotent: bool) -> (ActionPreview, Option<Error>) {
+fn action_preview(foreseen: CallPreview, idempotent: bool) -> (ActionPreview, Option<Error>) {
     let CallPreview { hash, signer, limits, profile, bindings, open_circuits } = foreseen;
     let (bindings, missing) = match bindings {
         Ok(bindings) => (bindings, None),

@@ -1,5 +1,6 @@
 //! The packages that actions require: verified as for a call, and checked against the action's declarations.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cofferdam_core::document::{Diagnostics, InvalidValue, PathSegment};
@@ -7,11 +8,13 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, FailureContext};
 use cofferdam_core::suggest;
 use cofferdam_egress::vault::BindingName;
-use cofferdam_model::action::ConnectorRequirement;
+use cofferdam_model::action::{Action, ConnectorRequirement};
 use cofferdam_model::manifest::{HostGrant, Manifest};
 use cofferdam_model::package::OperationSignature;
+use serde::Serialize;
 
-use super::readiness::Readiness;
+use super::check::fitting;
+use super::store::{ActionStore, StoredAction};
 use crate::call::{CallPipeline, ConnectorRef};
 
 /// A connector that is installed and verified.
@@ -29,7 +32,7 @@ pub(super) enum PackageLookup {
     /// The connector is installed and may run.
     Package(Arc<StepPackage>),
     /// The connector is not installed, or may not run.
-    Not {
+    Unusable {
         /// The reason, as one word.
         word: Readiness,
         message: Arc<str>,
@@ -99,16 +102,16 @@ fn absent(connector: &ConnectorRef, error: Error) -> Result<PackageLookup, HostE
             (Readiness::Refused, message, fix)
         }
     };
-    Ok(PackageLookup::Not { word, message: message.into(), fix: fix.into() })
+    Ok(PackageLookup::Unusable { word, message: message.into(), fix: fix.into() })
 }
 
 /// True if it is the required package.
-pub(super) fn is_the_one(required: &ConnectorRequirement, package: &StepPackage) -> bool {
+pub(super) fn matches_pin(required: &ConnectorRequirement, package: &StepPackage) -> bool {
     package.connector.hash() == Some(required.hash())
 }
 
 /// Returns the package, and reports everything that is wrong about it. None if it cannot be used.
-pub(super) fn held<'f>(
+pub(super) fn usable_package<'f>(
     required: &ConnectorRequirement,
     found: &'f PackageLookup,
     at: usize,
@@ -118,12 +121,12 @@ pub(super) fn held<'f>(
     let under = |key| [here.as_slice(), &[PathSegment::Name(key)]].concat();
     let package = match found {
         PackageLookup::Package(package) => package,
-        PackageLookup::Not { message, fix, .. } => {
+        PackageLookup::Unusable { message, fix, .. } => {
             findings.refuse(&under("name"), &InvalidValue::new(&**message, &**fix));
             return None;
         }
     };
-    if !is_the_one(required, package) {
+    if !matches_pin(required, package) {
         let connector = package.connector.text();
         let hash = package.connector.hash().map(|hash| format!("sha256:{hash}")).unwrap_or_default();
         let message = format!("the installed package of {connector} is another: {hash}");
@@ -200,4 +203,111 @@ fn scope(
 fn lower(sentence: &str) -> String {
     let mut chars = sentence.trim_end_matches('.').chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// A stored action with its readiness.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ListedAction {
+    /// The name of its file, without `.md`.
+    pub name: String,
+    /// The action. None if its file cannot be parsed.
+    pub action: Option<Arc<Action>>,
+    /// Its readiness.
+    pub readiness: Readiness,
+    /// The problems if it cannot run: all of them, each with its line.
+    pub problem: Option<HostError>,
+}
+
+/// The readiness of an action to run here, as far as its files show. Bindings and circuits are checked by each
+/// call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Readiness {
+    /// It can run.
+    Ready,
+    /// Its file cannot be parsed as an action.
+    Unreadable,
+    /// A required connector is not installed in that version.
+    NotInstalled,
+    /// The installed package of a required connector does not have the hash that the action names.
+    OtherPackage,
+    /// A required connector may not run here: its signature, its bytes, its imports or its limits.
+    Refused,
+    /// Its declarations or inputs do not fit its connectors.
+    DoesNotFit,
+    /// An installed package cannot be read.
+    Unknown,
+}
+
+impl Readiness {
+    /// Returns the stable word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Unreadable => "unreadable",
+            Self::NotInstalled => "not_installed",
+            Self::OtherPackage => "other_package",
+            Self::Refused => "refused",
+            Self::DoesNotFit => "does_not_fit",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Lists all stored actions. Connectors are read and verified, and neither compiled nor run. It reads files: not
+/// for an executor's threads.
+///
+/// # Errors
+/// The directory of actions cannot be read, or others could have written it.
+pub(crate) fn list(pipeline: &CallPipeline, store: &ActionStore) -> Result<Vec<ListedAction>, HostError> {
+    let mut seen = HashMap::new();
+    let each = |StoredAction { name, action }: StoredAction| match action {
+        Err(error) => {
+            ListedAction { name, action: None, readiness: Readiness::Unreadable, problem: Some(error) }
+        }
+        Ok(action) => {
+            let (readiness, problem) = match ready(pipeline, &action, &mut seen) {
+                Ok(()) => (Readiness::Ready, None),
+                Err((word, error)) => (word, Some(error)),
+            };
+            ListedAction { name, action: Some(action), readiness, problem }
+        }
+    };
+    Ok(store.list()?.into_iter().map(each).collect())
+}
+
+/// The lookup results of connectors, by `name@version`.
+type LookupCache = HashMap<String, PackageLookup>;
+
+fn ready(
+    pipeline: &CallPipeline,
+    action: &Arc<Action>,
+    seen: &mut LookupCache,
+) -> Result<(), (Readiness, HostError)> {
+    let mut found = Vec::with_capacity(action.requires().len());
+    for required in action.requires() {
+        let key = format!("{}@{}", required.connector(), required.version());
+        let one = match seen.get(&key) {
+            Some(one) => one.clone(),
+            None => {
+                let one = verified(pipeline, required);
+                let one = one.map_err(|error| (Readiness::Unknown, error))?;
+                seen.insert(key, one.clone());
+                one
+            }
+        };
+        found.push(one);
+    }
+    let words = action.requires().iter().zip(&found).filter_map(|(required, found)| match found {
+        PackageLookup::Unusable { word, .. } => Some(*word),
+        PackageLookup::Package(package) => {
+            (!matches_pin(required, package)).then_some(Readiness::OtherPackage)
+        }
+    });
+    // A problem of a package explains the other problems.
+    let word = words.into_iter().next().unwrap_or(Readiness::DoesNotFit);
+    fitting(pipeline, Arc::clone(action), &found).map(drop).map_err(|error| (word, error))
 }

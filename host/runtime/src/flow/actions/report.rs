@@ -6,9 +6,19 @@ use std::sync::Arc;
 use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failure::AuditId;
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::call::Report;
+
+/// The result of a run of an action.
+#[derive(Debug)]
+#[must_use]
+pub struct ActionResult {
+    /// The action's output, or the reason that there is none.
+    pub outcome: Result<ActionValue, Error>,
+    /// The report of the action's steps.
+    pub report: ActionReport,
+}
 
 /// The report of one run of an action, which is returned with its outcome.
 #[derive(Debug, Clone, Serialize)]
@@ -107,7 +117,7 @@ impl StepStatus {
         }
     }
 
-    pub(super) fn of<T>(outcome: &Result<T, Error>) -> Self {
+    pub(super) fn from_outcome<T>(outcome: &Result<T, Error>) -> Self {
         match outcome {
             Ok(_) => Self::Value,
             Err(Error::Failure(_)) => Self::Failure,
@@ -146,7 +156,7 @@ impl ActionReport {
     }
 
     /// Returns the steps that must not be repeated and are done, or may have had their effect, in order.
-    pub fn not_again(&self) -> impl Iterator<Item = &StepReport> {
+    pub fn unrepeatable_steps(&self) -> impl Iterator<Item = &StepReport> {
         let had_effect = |step: &StepReport| {
             let replayed_or_sent = |report: &Report| report.replayed.is_some() || report.may_have_sent();
             step.status == StepStatus::Value || step.report.as_ref().is_some_and(replayed_or_sent)
@@ -156,8 +166,8 @@ impl ActionReport {
 
     /// Returns the advice about running the action again after it ended without a value.
     #[must_use]
-    pub fn again(&self) -> RepeatAdvice {
-        match (self.not_again().next(), &self.idempotency_key) {
+    pub fn repeat_advice(&self) -> RepeatAdvice {
+        match (self.unrepeatable_steps().next(), &self.idempotency_key) {
             (None, _) => RepeatAdvice::Freely,
             (Some(_), Some(_)) => RepeatAdvice::UnderKey,
             (Some(_), None) => RepeatAdvice::AskFirst,
@@ -166,7 +176,7 @@ impl ActionReport {
 
     /// True if a part of it is done, or may be.
     #[must_use]
-    pub fn did_something(&self) -> bool {
+    pub fn may_have_effect(&self) -> bool {
         self.done().next().is_some()
             || self.steps.iter().any(|step| step.report.as_ref().is_some_and(Report::may_have_sent))
     }
@@ -187,5 +197,41 @@ impl ActionReport {
     #[must_use]
     pub fn operator_view(&self) -> Option<&Map<String, Value>> {
         self.operator.as_ref()
+    }
+}
+
+/// The value of an action, all of whose steps have a value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ActionValue {
+    /// The action's name.
+    pub action: String,
+    /// The value of its last step.
+    pub output: Value,
+    /// The value of each step, in their order.
+    pub steps: Map<String, Value>,
+}
+
+impl ActionValue {
+    /// Builds the value of the action `name` with these steps. The last step's value is the action's.
+    pub(super) fn build_json<'s>(
+        name: &str,
+        ids: impl Iterator<Item = &'s str>,
+        values: Vec<Value>,
+    ) -> Value {
+        let output = values.last().cloned().unwrap_or_default();
+        let steps: Map<String, Value> = ids.map(str::to_owned).zip(values).collect();
+        json!({"action": name, "output": output, "steps": steps})
+    }
+
+    /// Restores the value from its recorded form.
+    pub(super) fn recorded(value: Value) -> Self {
+        let Value::Object(mut fields) = value else {
+            return Self { action: String::new(), output: Value::Null, steps: Map::new() };
+        };
+        let mut take = |name: &str| fields.remove(name).unwrap_or_default();
+        let text = |value| if let Value::String(text) = value { text } else { String::new() };
+        let object = |value| if let Value::Object(fields) = value { fields } else { Map::new() };
+        Self { action: text(take("action")), output: take("output"), steps: object(take("steps")) }
     }
 }

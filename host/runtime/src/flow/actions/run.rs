@@ -3,34 +3,34 @@
 //! A failure is returned unchanged, with its own audit id. Nothing is rolled back, and a failed action returns none
 //! of its values. The report and the audit log show the steps that are done.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Failure, FailureContext, LimitHit, LimitKind, RepeatRule};
-use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_core::failure::{
+    AuditId, Failure, FailureContext, LimitHit, LimitKind, RepeatRule, sanitize_line,
+};
+use cofferdam_core::limits::{LimitRequest, PAYLOAD_BYTES};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_model::action::{Action, TemplateValues};
+use cofferdam_model::action::{Action, ActionStep, RenderError, StepTarget, TemplateValues};
 use cofferdam_sandbox::json_size_over;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
-use super::ask::RunRequest;
-use super::outcome::ActionValue;
-use super::report::{ActionReport, StepStatus};
-use super::runnable::CheckedAction;
-use super::step::{self, OneStep};
-use crate::call::{ActionRecord, Asked, Beginning, CallPipeline, KEY_BYTES, PartOf, Running, cancelled};
+use super::checked_action::{CheckedAction, CheckedStep, ReadyTarget};
+use super::report::{ActionReport, ActionResult, ActionValue, StepStatus};
+use crate::call::{
+    ActionContext, ActionRecord, Asked, Beginning, Call, CallPipeline, CallResult, Cancellation, Fallback,
+    KEY_BYTES, OnKeyConflict, Running, cancelled,
+};
 
 /// The most bytes of the values of all steps together, as JSON text.
 const VALUES_BYTES: u64 = 4 * PAYLOAD_BYTES as u64;
 
 /// Runs it. Returns its value, the first failure or the error that it was refused with, and a report of its steps.
 /// Dropping the future cancels it.
-pub(crate) async fn run(
-    pipeline: &CallPipeline,
-    runnable: &CheckedAction,
-    run: RunRequest,
-) -> (Result<ActionValue, Error>, ActionReport) {
+pub(crate) async fn run(pipeline: &CallPipeline, runnable: &CheckedAction, run: RunRequest) -> ActionResult {
     let action = runnable.action();
     let asked = Asked {
         audit_id: run.audit_id.clone(),
@@ -42,18 +42,18 @@ pub(crate) async fn run(
     let mut record = ActionRecord::open(pipeline, asked);
     let mut report = report(runnable, record.audit_id().clone());
     report.idempotency_key.clone_from(&run.key);
-    let course = ActionRun { pipeline, runnable, action, run: &run };
+    let action_run = ActionRun { pipeline, runnable, action, run: &run };
     let span = record.span();
-    let outcome = course.begin(&mut record, &mut report).instrument(span).await;
+    let outcome = action_run.begin(&mut record, &mut report).instrument(span).await;
     let (outcome, closed) = record.close(outcome).await;
     (report.operator, report.replayed, report.partial) = (closed.operator, closed.replayed, closed.partial);
-    (outcome.map(ActionValue::recorded), report)
+    ActionResult { outcome: outcome.map(ActionValue::recorded), report }
 }
 
 /// Returns the report of an action that has not begun.
 fn report(runnable: &CheckedAction, audit_id: AuditId) -> ActionReport {
     let action = runnable.action();
-    let steps = step::all(runnable).map(|one| (one.step.id.clone(), one.ready.idempotent()));
+    let steps = all(runnable).map(|one| (one.step.id.clone(), one.ready.idempotent()));
     ActionReport::new(audit_id, action.reference.clone(), steps)
 }
 
@@ -72,11 +72,11 @@ impl ActionRun<'_> {
         let id = record.audit_id().clone();
         let asked = || {
             keys_fit(self.action, self.run)?;
-            step::identities_fit(self.runnable, self.run)?;
+            identities_fit(self.runnable, self.run)?;
             Ok((self.action.arguments(&self.run.args)?, allowed(self.pipeline, self.runnable, self.run)?))
         };
         let (args, allowed) = asked().map_err(|error| own(&id, error))?;
-        let part = PartOf { audit_id: id.clone(), since: self.now(), allowed };
+        let part = ActionContext { audit_id: id.clone(), since: self.now(), allowed };
         let with = Beginning {
             args: args.clone(),
             identities: self.run.identities.clone(),
@@ -103,20 +103,20 @@ impl ActionRun<'_> {
 
     /// Returns the keys that its steps carry. Empty if the run has no key.
     fn step_keys(&self) -> Vec<String> {
-        let of = |key: &String| self.action.steps.iter().map(|step| step::key_of(key, &step.id)).collect();
+        let of = |key: &String| self.action.steps.iter().map(|step| key_of(key, &step.id)).collect();
         self.run.key.as_ref().map(of).unwrap_or_default()
     }
 
     async fn steps(
         &self,
         args: &Map<String, Value>,
-        part: &PartOf,
+        part: &ActionContext,
         record: &mut ActionRecord,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
         let mut values = Vec::with_capacity(self.action.steps.len());
         let mut size = 0_u64;
-        for (n, one) in step::all(self.runnable).enumerate() {
+        for (n, one) in all(self.runnable).enumerate() {
             let value =
                 self.step(n, one, &TemplateValues { args, steps: &values }, part, record, report).await?;
             size = size.saturating_add(json_size_over(&value, 0).unwrap_or(0));
@@ -140,7 +140,7 @@ impl ActionRun<'_> {
             })?;
         }
         let ids = self.action.steps.iter().map(|step| &*step.id);
-        Ok(ActionValue::whole(&self.action.name, ids, values))
+        Ok(ActionValue::build_json(&self.action.name, ids, values))
     }
 
     /// Runs one step, and returns its value.
@@ -149,7 +149,7 @@ impl ActionRun<'_> {
         n: usize,
         one: OneStep<'_>,
         values: &TemplateValues<'_>,
-        part: &PartOf,
+        part: &ActionContext,
         record: &mut ActionRecord,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
@@ -170,14 +170,15 @@ impl ActionRun<'_> {
             return Err(part.out_of_time(&context, now).into());
         }
         let id = AuditId::mint();
-        let mut call = call.recorded_as(id.clone()).part_of(part.clone()).if_running(self.run.if_running);
+        let mut call =
+            call.with_audit_id(id.clone()).with_action(part.clone()).if_running(self.run.if_running);
         if let Some(cancellation) = &self.run.cancellation {
             call = call.cancelled_by(cancellation);
         }
         let number = u32::try_from(n.saturating_add(1)).unwrap_or(u32::MAX);
         let op = step.target.op.as_str().into();
         record.step_starts(Running { id: step.id.clone(), call: id, connector, op, number });
-        let (outcome, of_call) = self.pipeline.run::<Value>(call).await;
+        let CallResult { outcome, report: of_call } = self.pipeline.run::<Value>(call).await;
         record.step_ended(outcome.as_ref().err(), &of_call);
         if let Some(step) = report.steps.get_mut(n) {
             let may_be_repeated = match one.ready.repeat_rule() {
@@ -186,7 +187,7 @@ impl ActionRun<'_> {
                 RepeatRule::Never => false,
             };
             step.idempotent = may_be_repeated;
-            (step.status, step.report) = (StepStatus::of(&outcome), Some(of_call));
+            (step.status, step.report) = (StepStatus::from_outcome(&outcome), Some(of_call));
         }
         outcome.map_err(|error| match error {
             Error::Host(error) => at_step(error, &step.id, report).into(),
@@ -202,7 +203,7 @@ impl ActionRun<'_> {
 /// Checks that each step's key, which is derived from the action's, is no longer than a key may be.
 pub(super) fn keys_fit(action: &Action, run: &RunRequest) -> Result<(), HostError> {
     let Some(key) = &run.key else { return Ok(()) };
-    let longest = action.steps.iter().map(|step| step::key_of("", &step.id).len()).max();
+    let longest = action.steps.iter().map(|step| key_of("", &step.id).len()).max();
     let most = KEY_BYTES.saturating_sub(longest.unwrap_or(0));
     match key.len() <= most {
         true => Ok(()),
@@ -256,4 +257,219 @@ fn with_done(error: HostError, report: &ActionReport) -> HostError {
         .detail("action", &*report.action)
         .detail("action_audit_id", report.audit_id.as_str())
         .detail("done", done)
+}
+
+/// One complete run of an action. Every setting that is not given has a default.
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    pub(super) args: Value,
+    pub(super) actor: Option<String>,
+    pub(super) identities: BTreeMap<String, String>,
+    pub(super) key: Option<String>,
+    pub(super) if_running: OnKeyConflict,
+    pub(super) wall_time: Option<Duration>,
+    pub(super) cancellation: Option<Cancellation>,
+    pub(super) audit_id: Option<AuditId>,
+}
+
+impl RunRequest {
+    /// Runs it with `args`, an object with a field for each of its inputs. They are data: nothing in them is parsed
+    /// as a reference, and none of them replaces text of the action's author.
+    #[must_use]
+    pub fn new(args: Value) -> Self {
+        Self {
+            args,
+            actor: None,
+            identities: BTreeMap::new(),
+            key: None,
+            if_running: OnKeyConflict::Wait,
+            wall_time: None,
+            cancellation: None,
+            audit_id: None,
+        }
+    }
+
+    /// Sets the actor for the audit log, as [`Call::actor`](crate::call::Call::actor) does. Default: the host's
+    /// actor.
+    #[must_use]
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    /// Uses the credential that is bound as `<kind>/<service>/<identity>` in every step whose connector requests
+    /// one for this service. This takes precedence over the action's choice.
+    #[must_use]
+    pub fn identity(mut self, service: impl Into<String>, identity: impl Into<String>) -> Self {
+        self.identities.insert(service.into(), identity.into());
+        self
+    }
+
+    /// Sets the idempotency key, as [`Call::idempotency_key`](crate::call::Call::idempotency_key) does. Each step
+    /// carries it followed by `/` and the step's id. If the action is run again under the same key, the steps that
+    /// are done return their recorded values and do not run again.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the behavior if the same action with its key is still running. Default: this run waits.
+    #[must_use]
+    pub fn if_running(mut self, then: OnKeyConflict) -> Self {
+        self.if_running = then;
+        self
+    }
+
+    /// Sets the longest time of the whole action. Default: the limit in its file, or two minutes.
+    #[must_use]
+    pub fn wall_time(mut self, longest: Duration) -> Self {
+        self.wall_time = Some(longest);
+        self
+    }
+
+    /// Lets `cancellation` end the action and its current call.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
+        self.cancellation = Some(cancellation.clone());
+        self
+    }
+
+    /// Records it under this id, which no other run has. So a listener of the host knows the id before the run
+    /// begins.
+    #[must_use]
+    #[allow(dead_code, reason = "for servers, which tell whose progress it is")]
+    pub(crate) fn with_audit_id(mut self, audit_id: AuditId) -> Self {
+        self.audit_id = Some(audit_id);
+        self
+    }
+}
+
+/// A step of a checked action.
+#[derive(Clone, Copy)]
+pub(super) struct OneStep<'r> {
+    pub(super) action: &'r Action,
+    pub(super) step: &'r ActionStep,
+    pub(super) ready: &'r CheckedStep,
+}
+
+/// Returns the steps of an action, in order.
+pub(super) fn all(runnable: &CheckedAction) -> impl Iterator<Item = OneStep<'_>> {
+    let action = &**runnable.action();
+    action.steps.iter().zip(runnable.steps()).map(move |(step, ready)| OneStep { action, step, ready })
+}
+
+impl OneStep<'_> {
+    /// Returns the call of the step. Its inputs are filled in with `values`.
+    ///
+    /// # Errors
+    /// A referenced value is missing.
+    pub(super) fn call(&self, values: &TemplateValues<'_>, run: &RunRequest) -> Result<Call, HostError> {
+        let filled = |target: &StepTarget| {
+            target.render(values).map(Value::Object).map_err(|error| unfillable(&error))
+        };
+        self.build_call(filled, run)
+    }
+
+    /// Returns the call of the step without its arguments, which are not known.
+    pub(super) fn without_arguments(&self, run: &RunRequest) -> Result<Call, HostError> {
+        self.build_call(|_| Ok(Map::new().into()), run)
+    }
+
+    fn build_call(
+        &self,
+        args: impl Fn(&StepTarget) -> Result<Value, HostError>,
+        run: &RunRequest,
+    ) -> Result<Call, HostError> {
+        let Self { action, step, ready } = self;
+        let mut call = Call::new(ready.connector().clone(), step.target.op.as_str(), args(&step.target)?)
+            .step_of(&action.reference, &step.id);
+        if let Some(required) = action.requires.get(step.target.requirement) {
+            call = call.within(Arc::clone(&required.scope));
+        }
+        if let Some(actor) = &run.actor {
+            call = call.actor(actor);
+        }
+        if let Some(key) = &run.key {
+            call = call.idempotency_key(key_of(key, &step.id));
+        }
+        if !ready.idempotent() {
+            call = call.not_idempotent();
+        }
+        if let Some(timeout) = step.timeout {
+            call = call.limits(wall_time(timeout)?);
+        }
+        if let Some(profile) = ready.retry() {
+            call = call.retry(Arc::clone(profile));
+        }
+        // A connector that requests no credential for a service does not get its identity: it would be refused for
+        // it.
+        for (service, identity) in used(&ready.target, run) {
+            call = call.identity(service, identity);
+        }
+        for (target, found) in step.fallback.iter().zip(ready.fallbacks()) {
+            let fallback = build_fallback(action, target, found, args(target)?);
+            // A choice that the run made applies to the step's fallbacks, too.
+            let chosen = used(found, run).filter(|(service, _)| !ready.target.services().contains(service));
+            call = call.or_else(
+                chosen.fold(fallback, |fallback, (service, identity)| fallback.identity(service, identity)),
+            );
+        }
+        Ok(call)
+    }
+}
+
+/// Returns the chosen identities of the services that the connector requests credentials for.
+fn used<'r>(target: &'r ReadyTarget, run: &'r RunRequest) -> impl Iterator<Item = (&'r String, &'r String)> {
+    run.identities.iter().filter(|(service, _)| target.services().contains(service))
+}
+
+/// Checks that every chosen identity is for a service that some step's connector requests credentials for.
+///
+/// # Errors
+/// `validation`: no step does.
+pub(super) fn identities_fit(runnable: &CheckedAction, run: &RunRequest) -> Result<(), HostError> {
+    let targets =
+        || runnable.steps().iter().flat_map(|ready| std::iter::once(&ready.target).chain(ready.fallbacks()));
+    let asked = |service: &String| targets().any(|target| target.services().contains(service));
+    let Some(service) = run.identities.keys().find(|service| !asked(service)) else { return Ok(()) };
+    let message = format!(
+        "An identity is chosen for the service `{}`, of which no connector of {} asks for a credential.",
+        sanitize_line(service, 64),
+        runnable.action().name()
+    );
+    let mut services: Vec<_> = targets().flat_map(ReadyTarget::services).map(String::as_str).collect();
+    services.sort_unstable();
+    services.dedup();
+    let hint = match services.is_empty() {
+        true => "They ask for no credentials at all: leave the choice out.".to_owned(),
+        false => format!("They ask for: {}.", services.join(", ")),
+    };
+    Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint))
+}
+
+/// Returns the fallback with these inputs in place of the step's.
+fn build_fallback(action: &Action, target: &StepTarget, found: &ReadyTarget, args: Value) -> Fallback {
+    let args = if let Value::Object(args) = args { args } else { Map::new() };
+    let fallback = Fallback::new(found.connector().clone(), target.op.as_str()).with_args(args);
+    match action.requires.get(target.requirement) {
+        Some(required) => fallback.within(Arc::clone(&required.scope)),
+        None => fallback,
+    }
+}
+
+/// Returns the key that a step carries if the action was given one.
+pub(super) fn key_of(key: &str, step: &str) -> String {
+    format!("{key}/{step}")
+}
+
+fn unfillable(error: &RenderError) -> HostError {
+    HostError::new(HostErrorKind::Validation, format!("Its inputs cannot be filled in: {error}.")).with_hint(
+        "Give other arguments, or correct the action's file: `cofferdam run --dry-run` shows what it does.",
+    )
+}
+
+fn wall_time(longest: Duration) -> Result<LimitRequest, HostError> {
+    LimitRequest::parse(None, Some(&format!("{}ms", longest.as_millis())), None)
+        .map_err(|error| HostError::new(HostErrorKind::Validation, format!("{error}.")))
 }

@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Route, Shared};
-use crate::upstream::Seen;
+use crate::upstream::ReceivedRequest;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Serves until told to stop.
+/// Serves until it is stopped.
 pub(super) fn run(
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -44,7 +44,7 @@ async fn accept(listener: tokio::net::TcpListener, acceptor: TlsAcceptor, shared
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let service = service_fn(move |request| answer(request, Arc::clone(&shared)));
             let connection = hyper::server::conn::http1::Builder::new();
-            // Whoever asks may go away at any time.
+            // The client may disconnect at any time.
             drop(connection.serve_connection(TokioIo::new(stream), service).await);
         });
     }
@@ -56,7 +56,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let host = head.headers.get("host").map(text).unwrap_or_default();
     let host = host.strip_suffix(":443").unwrap_or(&host).to_owned();
-    let seen = Seen {
+    let seen = ReceivedRequest {
         method: head.method.to_string(),
         path: head.uri.to_string(),
         headers: head.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect(),
@@ -74,12 +74,16 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     }
 }
 
-/// Whether a request has `marker` in its path or body.
-pub(super) fn marked(seen: &Seen, marker: &str) -> bool {
+/// True if a request has `marker` in its path or body.
+pub(super) fn marked(seen: &ReceivedRequest, marker: &str) -> bool {
     seen.path.contains(marker) || String::from_utf8_lossy(&seen.body).contains(marker)
 }
 
-fn scripted(shared: &Shared, host: &str, seen: &Seen) -> Option<http::Result<Response<Full<Bytes>>>> {
+fn scripted(
+    shared: &Shared,
+    host: &str,
+    seen: &ReceivedRequest,
+) -> Option<http::Result<Response<Full<Bytes>>>> {
     let all = shared.scripted();
     let found = all.iter().find(|it| it.host == host && marked(seen, &it.marker))?;
     let mut response = Response::builder().status(found.status);
@@ -89,7 +93,7 @@ fn scripted(shared: &Shared, host: &str, seen: &Seen) -> Option<http::Result<Res
     Some(response.body(Full::from(found.body.clone())))
 }
 
-/// Sends a request on, over a connection of its own.
+/// Forwards a request over a new connection.
 async fn relay(route: &Route, mut request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Error> {
     let path = request.uri().to_string();
     *request.uri_mut() = path.strip_prefix(route.prefix).unwrap_or(&path).parse()?;

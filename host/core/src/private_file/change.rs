@@ -1,0 +1,250 @@
+//! Changes of private files: new content that replaces a file atomically, and locks among threads and processes,
+//! each on an empty file; the system releases them when a process ends.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use tempfile::{Builder, NamedTempFile};
+
+use super::policy::{FileError, FileFault, FileLocation, FilePolicy, is_own};
+use super::{create_dir, directory, of_opening, open_plain, parent, sync_dir};
+use crate::file_fingerprint::FileFingerprint;
+
+/// A new content of a file, not yet in its place. Dropping it removes it; a killed process leaves a file
+/// whose name begins with [`PREFIX`](Self::PREFIX).
+#[derive(Debug)]
+pub struct StagedFile {
+    file: NamedTempFile,
+    path: PathBuf,
+    policy: FilePolicy,
+    is_durable: bool,
+}
+
+impl StagedFile {
+    /// The prefix of the names of files that are being written.
+    pub const PREFIX: &str = ".cofferdam-";
+
+    /// Begins a new content of the file at `path`. Missing directories of the home are created.
+    pub fn begin(path: &Path, policy: &FilePolicy) -> Result<Self, FileError> {
+        let mut builder = Builder::new();
+        builder.prefix(Self::PREFIX);
+        Self::begin_as(path, policy, &mut builder)
+    }
+
+    /// Begins a new content under a fixed name next to the file (`vault.tmp`), so that the next writer
+    /// removes the leftover of a killed writer. The lock, which the caller holds, keeps writers from each
+    /// other's file.
+    pub fn begin_locked(path: &Path, policy: &FilePolicy, _lock: &FileLock) -> Result<Self, FileError> {
+        let temporary = path.with_extension("tmp");
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let name = temporary.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Self::begin_as(path, policy, Builder::new().prefix(name).rand_bytes(0))
+    }
+
+    fn begin_as(path: &Path, policy: &FilePolicy, builder: &mut Builder<'_, '_>) -> Result<Self, FileError> {
+        let path = match policy.location() {
+            FileLocation::Home => {
+                create_dir(parent(path))?;
+                directory::resolve(path, policy)?.ok_or(io::ErrorKind::NotFound)?
+            }
+            FileLocation::Named | FileLocation::Output => path.to_owned(),
+        };
+        let mode = Permissions::from_mode(policy.new_mode());
+        let file = builder.permissions(mode).tempfile_in(parent(&path))?;
+        Ok(Self { file, path, policy: *policy, is_durable: true })
+    }
+
+    /// Does not wait for the disk: a power failure may lose the new content, or leave the old one.
+    pub fn without_sync(mut self) -> Self {
+        self.is_durable = false;
+        self
+    }
+
+    /// Replaces the file by the new content. An existing file passes its mode, as far as the policy allows,
+    /// and its owner to the new one; a link is replaced and not followed.
+    pub fn replace(self) -> Result<(), FileError> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if there.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
+            Ok(there) if there.is_file() => self.keep(&there)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.sync()?;
+        self.file.persist(&self.path).map_err(|error| error.error)?;
+        sync_names(self.is_durable, &self.path)
+    }
+
+    /// Creates the file with the new content if there is no file of that name.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`], and errors of the system.
+    pub fn create_new(self) -> Result<(), FileError> {
+        self.sync()?;
+        self.file.persist_noclobber(&self.path).map_err(|error| error.error)?;
+        sync_names(self.is_durable, &self.path)
+    }
+
+    /// Sets the mode and the owner of the old file on the new one.
+    fn keep(&self, there: &Metadata) -> io::Result<()> {
+        let file = self.file.as_file();
+        let own = file.metadata()?;
+        if own.uid() != there.uid() {
+            fchown(file, Some(there.uid()), None)?;
+        }
+        let mut mode = self.policy.kept_mode(there.mode());
+        if own.gid() != there.gid() && fchown(file, None, Some(there.gid())).is_err() {
+            // For a group that this user is not in, the group's permissions are dropped rather than given to
+            // another group.
+            mode &= !0o070;
+        }
+        file.set_permissions(Permissions::from_mode(mode))
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Waits until the content is on the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        if self.is_durable { self.file.as_file().sync_all() } else { Ok(()) }
+    }
+}
+
+impl io::Write for StagedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn sync_names(is_durable: bool, path: &Path) -> Result<(), FileError> {
+    if is_durable {
+        sync_dir(parent(path)).map_err(FileError::Unsynced)?;
+    }
+    Ok(())
+}
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A lock file is empty.
+const LOCK_FILE: FilePolicy = FilePolicy::trusted(u64::MAX);
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// Waits for the lock on the file at `path`, which is created if it does not exist; `None` if another
+    /// process holds it for longer than `patience`. Blocks the thread.
+    ///
+    /// # Errors
+    /// The file is not a lock file of this user's, or the system reports an error. Nothing is changed then.
+    pub fn acquire(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        wait(patience, || Self::try_acquire(path))
+    }
+
+    /// Waits for the lock on a file that exists and may be read-only.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`], and as [`acquire`](Self::acquire).
+    pub(crate) fn acquire_existing(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
+        wait(patience, || Self::lock_file(open_plain(&path)?, &path))
+    }
+
+    /// Takes the lock; returns `None` while another process holds it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(path: &Path) -> Result<Option<Self>, FileError> {
+        create_dir(parent(path))?;
+        let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        // The file is never written or truncated: it may turn out to be another file.
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        Self::lock_file(options.open(&path).map_err(of_opening)?, &path)
+    }
+
+    /// Locks the open file; returns `None` while another process holds the lock.
+    fn lock_file(file: File, path: &Path) -> Result<Option<Self>, FileError> {
+        let own = file.metadata()?;
+        if !own.is_file() {
+            return Err(FileFault::NotRegular.into());
+        }
+        if !is_own(own.uid()) {
+            return Err(FileFault::ForeignOwner.into());
+        }
+        if own.nlink() > 1 {
+            return Err(FileFault::HardLink.into());
+        }
+        if own.mode() & 0o077 != 0 {
+            // A process that can open it can hold it. Locks of older versions were created with the umask
+            // only.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let lock = Self { file };
+        // Its holder may have removed the file since it was opened: a lock on a removed file excludes no
+        // other process.
+        Ok(lock.is_at(path)?.then_some(lock))
+    }
+
+    /// Creates the file at `path`, which is locked from the beginning.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if a file of that name exists, and errors of the system.
+    pub fn create_new(path: &Path) -> Result<Self, FileError> {
+        let staged = StagedFile::begin(path, &LOCK_FILE)?.without_sync();
+        let file = staged.file().try_clone()?;
+        file.lock()?;
+        staged.create_new()?;
+        Ok(Self { file })
+    }
+
+    /// Returns whether the file at `path` is the one that is locked.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = FileFingerprint::from(&self.file.metadata()?);
+        Ok(super::fingerprint_of(path).is_some_and(|there| there.is_same_file(&own)))
+    }
+
+    /// Removes what another process has written into the file.
+    pub fn clear(&self) -> io::Result<()> {
+        self.file.set_len(0)
+    }
+
+    /// Returns whether another process holds the lock on the file at `path`.
+    pub fn is_held(path: &Path) -> bool {
+        open_plain(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+fn wait(
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<Option<FileLock>, FileError>,
+) -> Result<Option<FileLock>, FileError> {
+    for _ in 0..=patience.as_millis() / POLL.as_millis() {
+        if let Some(lock) = attempt()? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(None)
+}

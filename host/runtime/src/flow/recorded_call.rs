@@ -1,0 +1,199 @@
+//! Reads a call from the audit log: its row, and its attempts as its events show them.
+
+use cofferdam_audit::{
+    AuditError, AuditLog, AuditReader, AuditTrouble, CallRow, CallStatus, Sealed, StoredEntry,
+};
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, RepeatRule};
+use serde::Deserialize;
+
+/// A call from the audit log.
+pub(super) struct RecordedCall {
+    pub(super) row: CallRow,
+    pub(super) attempts: RecordedAttempts,
+    /// The package that was to run.
+    pub(super) hash: Option<Digest>,
+    /// True if its manifest leaves open whether it may be repeated.
+    pub(super) is_undeclared: bool,
+    /// Its arguments, as the audit log has them.
+    pub(super) arguments: Option<String>,
+    /// The call that resumed it.
+    pub(super) resumed_by: Option<String>,
+    /// True if it was to resume another call and its caller cancelled it.
+    pub(super) was_cancelled: bool,
+    /// True if it has an end, its effect under its key is unknown, and no decision about that was made.
+    pub(super) key_is_undecided: bool,
+    /// The call whose outcome it was given for its key.
+    pub(super) replayed_of: Option<AuditId>,
+    pub(super) request: Option<Sealed>,
+    pub(super) outcome: Option<Sealed>,
+}
+
+/// The facts about a call's attempts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RecordedAttempts {
+    pub(super) begun: u32,
+    pub(super) ended: u32,
+    /// The number of requests of the ended attempts.
+    pub(super) requests: u64,
+    /// The number of ended attempts that may have sent an unkeyed request.
+    pub(super) unkeyed: u32,
+}
+
+impl RecordedAttempts {
+    /// True if a request may have left. This counts an attempt without an end, whose requests are unknown.
+    pub(super) fn may_have_sent(self) -> bool {
+        self.requests > 0 || self.begun > self.ended
+    }
+
+    /// True if an unkeyed request may have left. This counts an attempt without an end, whose requests are unknown.
+    pub(super) fn may_have_sent_unkeyed(self) -> bool {
+        self.unkeyed > 0 || self.begun > self.ended
+    }
+}
+
+/// The fields of an entry that are read. Missing ones have defaults: `audit verify` checks the chain.
+#[derive(Deserialize)]
+struct EntryBody {
+    events: Vec<EntryEvent>,
+}
+
+#[derive(Deserialize)]
+struct EntryEvent {
+    #[serde(rename = "type")]
+    name: String,
+    payload: EventPayload,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct EventPayload {
+    hash: Option<String>,
+    candidate: u32,
+    arguments: RecordedArguments,
+    by: Option<String>,
+    /// A call's id in one kind of event, a number in others.
+    of: serde_json::Value,
+    status: Option<String>,
+    usage: RecordedUsage,
+    may_have_sent: bool,
+    repeat: Option<String>,
+    unkeyed: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RecordedArguments {
+    text: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RecordedUsage {
+    requests: u64,
+}
+
+/// Finds a call.
+///
+/// # Errors
+/// `audit_not_found`: the audit log has no call of this id; `audit_unavailable`: it cannot be read.
+pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<RecordedCall, HostError> {
+    let mut reader = match log.reader() {
+        Ok(reader) => reader,
+        Err(error) if error.trouble() == AuditTrouble::Absent => return Err(not_found(audit_id)),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let Some(row) = reader.call(audit_id).map_err(unreadable)? else {
+        return Err(not_found(audit_id));
+    };
+    read_call(&mut *reader, row).map_err(unreadable)
+}
+
+/// Reads everything about the call of this row.
+pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<RecordedCall, AuditError> {
+    let entries = reader.entries_of(&row.audit_id)?;
+    let (request, outcome) = reader.sealed(&row.audit_id)?;
+    let key_is_undecided = row.status != CallStatus::Running
+        && row.status != CallStatus::Value
+        && !reader.undecided_keys(Some(&row.audit_id))?.is_empty();
+    // A call that has not ended has no outcome in its last entry.
+    let outcome = outcome.filter(|_| has_outcome(row.status));
+    let mut found = RecordedCall {
+        row,
+        attempts: RecordedAttempts::default(),
+        hash: None,
+        is_undeclared: false,
+        arguments: None,
+        resumed_by: None,
+        was_cancelled: false,
+        key_is_undecided,
+        replayed_of: None,
+        request,
+        outcome,
+    };
+    entries.iter().for_each(|entry| found.apply_entry(entry));
+    Ok(found)
+}
+
+fn has_outcome(status: CallStatus) -> bool {
+    use CallStatus::{Cancelled, Resumed, Running, Skipped};
+    !matches!(status, Running | Cancelled | Resumed | Skipped)
+}
+
+impl RecordedCall {
+    /// True if it may be repeated.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        self.row.idempotent || (self.is_undeclared && !self.attempts.may_have_sent_unkeyed())
+    }
+
+    fn apply_entry(&mut self, entry: &StoredEntry) {
+        let Ok(body) = serde_json::from_str::<EntryBody>(&entry.body) else { return };
+        for EntryEvent { name, payload } in body.events {
+            match name.as_str() {
+                "admitted" if payload.candidate == 0 => {
+                    self.hash = payload.hash.as_deref().and_then(digest);
+                    self.arguments = payload.arguments.text;
+                    self.is_undeclared = payload.repeat.as_deref() == Some(RepeatRule::UnlessUnkeyed.name());
+                }
+                "attempt_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                "attempt_ended" => {
+                    self.attempts.ended = self.attempts.ended.saturating_add(1);
+                    self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
+                    let unkeyed = payload.unkeyed.is_some().into();
+                    self.attempts.unkeyed = self.attempts.unkeyed.saturating_add(unkeyed);
+                }
+                // The calls of an action count as its attempts.
+                "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                "step_ended" => {
+                    self.attempts.ended = self.attempts.ended.saturating_add(1);
+                    self.attempts.requests =
+                        self.attempts.requests.saturating_add(payload.may_have_sent.into());
+                }
+                "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
+                "resumed" => self.resumed_by = payload.by,
+                "replayed" => self.replayed_of = payload.of.as_str().and_then(AuditId::parse),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Parses a digest, with or without the name of its hash function.
+fn digest(text: &str) -> Option<Digest> {
+    Digest::parse(text).or_else(|| Digest::parse(&format!("sha256:{text}")))
+}
+
+/// Returns the error for a call that the audit log does not have.
+pub(super) fn not_found(audit_id: &AuditId) -> HostError {
+    HostError::new(HostErrorKind::AuditNotFound, format!("The audit log has no call {audit_id}."))
+        .with_hint("`cofferdam audit list` shows those it has; pruned ones are gone.")
+}
+
+/// Returns the error for an audit log that cannot be read.
+pub(super) fn unreadable(error: AuditError) -> HostError {
+    let message = format!("The audit log cannot be read: {}.", error.says());
+    HostError::new(HostErrorKind::AuditUnavailable, message)
+        .with_hint(error.trouble().fix())
+        .with_source(error)
+}

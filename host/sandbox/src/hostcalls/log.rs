@@ -1,0 +1,176 @@
+//! `cofferdam:connector/log`: a guest's own log lines, bounded and sanitized, into the operator's log.
+
+use cofferdam_core::event::EventSource;
+use cofferdam_core::failure::{AuditId, sanitize_line};
+use cofferdam_core::limits;
+use cofferdam_core::secret::Scanner;
+use jiff::Timestamp;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
+
+use crate::store_data::StoreData;
+
+#[derive(ComponentType, Lift, Clone, Copy)]
+#[component(enum)]
+#[repr(u8)]
+#[expect(dead_code, reason = "made by lifting what the guest passes")]
+enum GuestLogLevel {
+    #[component(name = "trace")]
+    Trace,
+    #[component(name = "debug")]
+    Debug,
+    #[component(name = "info")]
+    Info,
+    #[component(name = "warn")]
+    Warn,
+    #[component(name = "error")]
+    Error,
+}
+
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct LogField {
+    key: WasmStr,
+    value: WasmStr,
+}
+
+/// Fields of one line, and characters of a field's key.
+const MAX_FIELDS: usize = 32;
+const KEY_CHARS: usize = 64;
+
+/// The suppressed errors of a guest that the audit log keeps for one attempt.
+const MAX_SUPPRESSED: usize = 100;
+
+/// The counts of an attempt's log lines, and its suppressed errors. When dropped, it logs the number of
+/// omitted lines.
+#[derive(Debug)]
+pub(crate) struct GuestLog {
+    call: AuditId,
+    lines: usize,
+    suppressed: Vec<SuppressedLines>,
+}
+
+impl Drop for GuestLog {
+    fn drop(&mut self) {
+        let (kept, omitted) = self.kept_and_dropped();
+        if omitted > 0 {
+            let call = self.call.as_str();
+            tracing::warn!(target: "cofferdam::guest", call, "the connector wrote more than {kept} lines; {omitted} were omitted");
+        }
+    }
+}
+
+/// A suppressed error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuppressedLines {
+    /// The time.
+    pub at: Timestamp,
+    /// The reporter.
+    pub by: EventSource,
+    /// The reason why it does not matter.
+    pub reason: String,
+    /// The error's text.
+    pub cause: String,
+}
+
+impl GuestLog {
+    pub(crate) fn new(call: AuditId) -> Self {
+        Self { call, lines: 0, suppressed: Vec::new() }
+    }
+
+    /// Lines that were written, and lines that were dropped.
+    pub(crate) fn kept_and_dropped(&self) -> (u64, u64) {
+        let kept = self.lines.min(limits::LOG_LINES);
+        (kept as u64, self.lines.saturating_sub(kept) as u64)
+    }
+
+    /// Returns the suppressed errors, in order.
+    pub(crate) fn take_suppressed(&mut self) -> Vec<SuppressedLines> {
+        std::mem::take(&mut self.suppressed)
+    }
+
+    /// Counts one more line and returns whether it is still to be written.
+    fn takes_another(&mut self) -> bool {
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= limits::LOG_LINES
+    }
+}
+
+/// Reads the error that the guest suppresses from the guest's memory. It is truncated there, the reason
+/// before the cause.
+fn read_suppressed(
+    store: &mut StoreContextMut<'_, StoreData>,
+    reason: &WasmStr,
+    cause: &WasmStr,
+) -> wasmtime::Result<SuppressedLines> {
+    let scanner = store.data().scanner();
+    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
+    let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
+    let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
+    Ok(SuppressedLines { at: store.data().clock.timestamp(), by: EventSource::Connector, reason, cause })
+}
+
+/// Reads the line from the guest's memory. It is truncated there, so that only the kept part is copied.
+fn line(
+    store: &mut StoreContextMut<'_, StoreData>,
+    message: &WasmStr,
+    fields: &WasmList<LogField>,
+) -> wasmtime::Result<String> {
+    let scanner = store.data().scanner();
+    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
+    let mut line = cut(&message.to_str(&*store)?, limits::LOG_LINE_CHARS);
+    for index in 0..fields.len().min(MAX_FIELDS) {
+        let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
+        let Some(LogField { key, value }) = fields.get(&mut *store, index).transpose()? else { break };
+        let key = cut(&key.to_str(&*store)?, KEY_CHARS.min(room));
+        line.push_str(&format!(" {key}={}", cut(&value.to_str(&*store)?, room)));
+    }
+    Ok(line)
+}
+
+/// Returns the first `chars` characters, sanitized and without secrets; text far behind them is not read.
+fn cut(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
+    let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
+    let near = text.get(..end).unwrap_or_default();
+    match scanner {
+        None => sanitize_line(near, chars),
+        // Sanitized first: vanishing characters could split a secret. Truncated last: truncation could split
+        // one.
+        Some(scanner) => {
+            sanitize_line(&scanner.redact(&sanitize_line(near, usize::MAX), end < text.len()), chars)
+        }
+    }
+}
+
+fn write(call: &str, level: GuestLogLevel, line: &str) {
+    match level {
+        GuestLogLevel::Trace => tracing::trace!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Debug => tracing::debug!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Info => tracing::info!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Warn => tracing::warn!(target: "cofferdam::guest", call, "{line}"),
+        GuestLogLevel::Error => tracing::error!(target: "cofferdam::guest", call, "{line}"),
+    }
+}
+
+/// Defines the interface's functions.
+pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
+    instance.func_wrap("log", |mut store, args: (GuestLogLevel, WasmStr, WasmList<LogField>)| {
+        let (level, message, fields) = args;
+        if store.data_mut().log.takes_another() {
+            let line = line(&mut store, &message, &fields)?;
+            write(store.data().audit_id.as_str(), level, &line);
+        }
+        Ok(())
+    })?;
+    instance.func_wrap("suppressed", |mut store, args: (WasmStr, WasmStr)| {
+        let (reason, cause) = args;
+        let log = &mut store.data_mut().log;
+        if log.takes_another() && log.suppressed.len() < MAX_SUPPRESSED {
+            let suppressed = read_suppressed(&mut store, &reason, &cause)?;
+            // Never released: it is kept to the end of the attempt.
+            store.data().ledger().hold((suppressed.reason.len() + suppressed.cause.len()) as u64)?;
+            store.data_mut().log.suppressed.push(suppressed);
+        }
+        Ok(())
+    })
+}

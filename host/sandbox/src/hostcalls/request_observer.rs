@@ -1,0 +1,369 @@
+//! The observer of one request: every fact about it is recorded here, for the attempt's outcome, for the
+//! circuit of its host and for the rule on requests without an idempotency key.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use cofferdam_core::failure::{RequestPhase, UnkeyedRequest};
+use cofferdam_egress::egress::{
+    EgressTimeouts, NetworkFaultParts, ObserveDeparture, code, is_method_override, line_bytes,
+};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, response};
+use wasmtime_wasi_http::{Error, RequestOptions};
+
+use super::attempt_log::{AttemptLog, RequestNumber, SeenFault, SeenStatus};
+use super::guards::AttemptGuards;
+
+/// The least time that a host must have had before a timeout of the guest's own choice counts against it.
+const MIN_BLAMEABLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One admitted request.
+pub(super) struct RequestObserver {
+    pub(super) host: String,
+    pub(super) ledger: Arc<AttemptLog>,
+    pub(super) guards: AttemptGuards,
+    number: RequestNumber,
+    /// The bytes of its first line.
+    line: u64,
+    /// Its description as an unkeyed request, if it is one.
+    unkeyed: Option<UnkeyedRequest>,
+    sent_unkeyed: Mutex<Option<SentNumber>>,
+    short: ShortTimeouts,
+}
+
+/// The waits that the guest made so short that their end says nothing about the host.
+#[derive(Clone, Copy, Default)]
+struct ShortTimeouts {
+    connect: bool,
+    first_byte: bool,
+    between_bytes: bool,
+}
+
+impl RequestObserver {
+    /// Records that `request` to `host` was admitted.
+    pub(super) fn new<B>(
+        ledger: &Arc<AttemptLog>,
+        guards: &AttemptGuards,
+        request: &Request<B>,
+        host: String,
+        options: Option<&RequestOptions>,
+    ) -> Self {
+        let is_short = |timeout: fn(&RequestOptions) -> Option<Duration>| {
+            options.and_then(timeout).is_some_and(|timeout| timeout < MIN_BLAMEABLE_TIMEOUT)
+        };
+        let short = ShortTimeouts {
+            connect: is_short(|options| options.connect_timeout),
+            first_byte: is_short(|options| options.first_byte_timeout),
+            between_bytes: is_short(|options| options.between_bytes_timeout),
+        };
+        Self {
+            number: ledger.begin_request(host.clone(), request.method().clone()),
+            line: line_bytes(request.method(), request.uri()) as u64,
+            unkeyed: guards.unkeyed.judge(request, &host),
+            host,
+            ledger: Arc::clone(ledger),
+            guards: guards.clone(),
+            sent_unkeyed: Mutex::default(),
+            short,
+        }
+    }
+
+    /// Records that the request was answered, or failed.
+    pub(super) fn end(&self) {
+        self.ledger.end_request(self.number);
+    }
+
+    /// Records an answer to a request that carried `bindings`. `mends` is true if the host itself repairs the
+    /// rejection, by a new token for the next attempt.
+    pub(super) fn saw_answer(&self, answer: &response::Parts, bindings: &[String], mends: bool) {
+        let status = answer.status;
+        let retry_after_ms = retry_after_ms(&answer.headers, self.guards.clock.timestamp().into());
+        self.guards.saw_answer(&self.host, status.as_u16(), retry_after_ms, mends);
+        if status.is_client_error() || status.is_server_error() {
+            let (host, bindings, status) = (self.host.clone(), bindings.to_vec(), status.as_u16());
+            self.ledger.saw_status(SeenStatus { host, bindings, status, retry_after_ms });
+        }
+    }
+
+    /// Records that the request has no answer, or one whose body broke off, and returns the guest's error.
+    pub(super) fn saw_fault(&self, fault: NetworkFaultParts, in_body: bool) -> Error {
+        let NetworkFaultParts { phase, code, request_sent } = fault;
+        let chosen = match phase {
+            _ if in_body => self.short.first_byte || self.short.between_bytes,
+            RequestPhase::Dns | RequestPhase::Connect | RequestPhase::Tls => self.short.connect,
+            RequestPhase::Send | RequestPhase::Response => self.short.first_byte,
+        };
+        if !(chosen && code == code::TIMEOUT) {
+            self.guards.saw_fault(&self.host, code);
+        }
+        self.ledger.saw_fault(SeenFault { host: self.host.clone(), phase, code, request_sent });
+        guest_error(phase, code)
+    }
+
+    fn sent_unkeyed(&self) -> MutexGuard<'_, Option<SentNumber>> {
+        self.sent_unkeyed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_unkeyed(&self) {
+        if let Some(number) = self.sent_unkeyed().take() {
+            self.guards.unkeyed.mark_unsent(number);
+        }
+    }
+}
+
+impl ObserveDeparture for RequestObserver {
+    fn may_depart(&self) -> bool {
+        if let Some(unkeyed) = &self.unkeyed {
+            let Ok(number) = self.guards.unkeyed.mark_sending(unkeyed.clone()) else { return false };
+            *self.sent_unkeyed() = Some(number);
+        }
+        let may_depart = self.ledger.mark_sending(self.number, self.line);
+        if !may_depart {
+            self.forget_unkeyed();
+        }
+        may_depart
+    }
+
+    fn not_sent(&self) {
+        self.ledger.mark_unsent(self.number, self.line);
+        self.forget_unkeyed();
+    }
+}
+
+/// Returns the timeouts that the guest requests; the call's own deadline outranks all of them.
+pub(super) fn timeouts(options: Option<&RequestOptions>) -> EgressTimeouts {
+    let mut timeouts = EgressTimeouts::default();
+    let Some(options) = options else { return timeouts };
+    if let Some(connect) = options.connect_timeout {
+        timeouts = timeouts.with_connect(connect);
+    }
+    if let Some(first_byte) = options.first_byte_timeout {
+        timeouts = timeouts.with_first_byte(first_byte);
+    }
+    if let Some(between_bytes) = options.between_bytes_timeout {
+        timeouts = timeouts.with_between_bytes(between_bytes);
+    }
+    timeouts
+}
+
+/// Returns the most specific error that the guest has for the gate's finding.
+fn guest_error(phase: RequestPhase, word: &str) -> Error {
+    match (phase, word) {
+        (RequestPhase::Dns, code::TIMEOUT) => Error::DnsTimeout,
+        (RequestPhase::Dns, _) => Error::DnsError { rcode: None, info_code: None },
+        (RequestPhase::Connect, code::REFUSED) => Error::ConnectionRefused,
+        (RequestPhase::Connect | RequestPhase::Tls, code::TIMEOUT) => Error::ConnectionTimeout,
+        (RequestPhase::Connect, _) => Error::DestinationUnavailable,
+        (
+            RequestPhase::Tls,
+            code::TLS_EXPIRED
+            | code::TLS_NOT_YET_VALID
+            | code::TLS_WRONG_HOST
+            | code::TLS_UNKNOWN_ISSUER
+            | code::TLS_NO_ROOTS
+            | code::TLS_CERTIFICATE,
+        ) => Error::TlsCertificateError,
+        (RequestPhase::Tls, _) => Error::TlsProtocolError,
+        (RequestPhase::Response, code::TIMEOUT) => Error::HttpResponseTimeout,
+        (RequestPhase::Response, code::MALFORMED_RESPONSE) => Error::HttpProtocolError,
+        (RequestPhase::Response, code::HEADERS_TOO_LARGE) => Error::HttpResponseHeaderSectionSize(None),
+        (RequestPhase::Send | RequestPhase::Response, _) => Error::ConnectionTerminated,
+    }
+}
+
+/// Returns `Retry-After` in milliseconds, from seconds or an HTTP date. Over a week is a week, a past date is
+/// now, and an unreadable value is ignored.
+fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wait = match digits {
+        // Digits that do not parse are too many of them.
+        true => text.parse().map_or(WEEK, Duration::from_secs),
+        false => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    u64::try_from(wait.min(WEEK).as_millis()).ok()
+}
+
+/// The methods that HTTP defines as idempotent.
+const IDEMPOTENT: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];
+
+/// Watches the requests of one attempt for unkeyed ones.
+#[derive(Debug)]
+pub struct UnkeyedWatch {
+    key: Arc<str>,
+    key_was_asked_for: AtomicBool,
+    sent: Mutex<SentRequest>,
+}
+
+#[derive(Debug, Default)]
+struct SentRequest {
+    /// The requests in the order in which they were sent; none for a request of which nothing left.
+    requests: Vec<Option<UnkeyedRequest>>,
+    is_closed: bool,
+}
+
+/// Names an unkeyed request that is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentNumber(usize);
+
+/// The attempt is over: no unkeyed request may be sent any more.
+#[derive(Debug)]
+pub(super) struct ClosedWatch;
+
+impl UnkeyedWatch {
+    /// The watch of an attempt that carries this key.
+    pub fn new(key: Arc<str>) -> Self {
+        Self { key, key_was_asked_for: AtomicBool::new(false), sent: Mutex::default() }
+    }
+
+    /// The key, for the guest.
+    pub(super) fn key_for_guest(&self) -> &str {
+        self.key_was_asked_for.store(true, Ordering::Relaxed);
+        &self.key
+    }
+
+    /// Returns the request to `host` as an unkeyed one, if it is unkeyed.
+    pub(super) fn judge<B>(&self, request: &Request<B>, host: impl ToString) -> Option<UnkeyedRequest> {
+        let fields = request.headers();
+        let is_idempotent = IDEMPOTENT.contains(request.method()) && !fields.keys().any(is_method_override);
+        if is_idempotent
+            || (self.key_was_asked_for.load(Ordering::Relaxed) && contains_key(fields, &self.key))
+        {
+            return None;
+        }
+        Some(UnkeyedRequest::new(request.method().as_str(), host.to_string()))
+    }
+
+    /// Records that an unkeyed request is about to be sent. Until it is known that nothing of it left
+    /// ([`unsent`](Self::unsent)) it counts as sent, even if nothing waits for its end.
+    ///
+    /// # Errors
+    /// The attempt is over, and was judged by the requests it had sent.
+    pub(super) fn mark_sending(&self, request: UnkeyedRequest) -> Result<SentNumber, ClosedWatch> {
+        let mut sent = self.lock();
+        if sent.is_closed {
+            return Err(ClosedWatch);
+        }
+        sent.requests.push(Some(request));
+        Ok(SentNumber(sent.requests.len().saturating_sub(1)))
+    }
+
+    /// Records that nothing of this request has left, and nothing will.
+    pub(super) fn mark_unsent(&self, SentNumber(at): SentNumber) {
+        if let Some(request) = self.lock().requests.get_mut(at) {
+            *request = None;
+        }
+    }
+
+    /// Ends the watch: no unkeyed request is sent from now on. Returns the first that was sent, if there is
+    /// one.
+    pub fn close(&self) -> Option<UnkeyedRequest> {
+        let mut sent = self.lock();
+        sent.is_closed = true;
+        sent.requests.iter().flatten().next().cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SentRequest> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns true if a field's value is the key, or the key with a label.
+fn contains_key(fields: &HeaderMap, key: &str) -> bool {
+    let is_key = |value: &[u8]| {
+        let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        let rest = inner.unwrap_or(value).strip_prefix(key.as_bytes());
+        rest.is_some_and(|rest| matches!(rest, [] | [b':', _, ..]))
+    };
+    fields.iter().any(|(name, value)| name != CONTENT_LENGTH && is_key(value.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_never_absurd() {
+        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap();
+        for (text, expected) in [
+            ("7", Some(7_000)),
+            ("0", Some(0)),
+            ("Sat, 21 Nov 2026 10:00:30 GMT", Some(30_000)),
+            ("Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
+            ("-5", None),
+            ("soon", None),
+            ("+7", None),
+            ("1000000000", Some(604_800_000)),
+            ("99999999999999999999999999", Some(604_800_000)),
+            ("Thu, 01 Jan 2099 00:00:00 GMT", Some(604_800_000)),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            assert_eq!(retry_after_ms(&headers, now), expected, "{text}");
+        }
+    }
+    fn judged(key: &str, asks: bool, method: &str, field: Option<(&str, &str)>) -> Option<UnkeyedRequest> {
+        let watch = UnkeyedWatch::new(key.into());
+        if asks {
+            assert_eq!(watch.key_for_guest(), key);
+        }
+        let mut request = Request::builder().method(method).uri("/");
+        if let Some((name, value)) = field {
+            request = request.header(name, value);
+        }
+        watch.judge(&request.body(()).unwrap(), "a.example:443")
+    }
+
+    #[test]
+    fn methods_that_http_calls_idempotent_need_no_key() {
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"] {
+            assert_eq!(judged("k", false, method, None), None, "{method}");
+            for name in ["X-HTTP-Method-Override", "x_http_method", "X-Method-Override"] {
+                assert!(judged("k", false, method, Some((name, "POST"))).is_some(), "{method} with {name}");
+            }
+        }
+        for method in ["POST", "PATCH", "CONNECT", "QUERY", "get", "Put"] {
+            let unkeyed = judged("k", true, method, None).unwrap();
+            assert_eq!((&*unkeyed.method, &*unkeyed.host), (method, "a.example:443"));
+        }
+    }
+
+    #[test]
+    fn the_key_is_the_whole_field_or_has_a_label() {
+        let key = "order-17";
+        for value in ["order-17", "order-17:create", "\"order-17\"", "\"order-17:a:b\""] {
+            for name in ["idempotency-key", "x-request-id", "paypal-request-id"] {
+                assert_eq!(judged(key, true, "POST", Some((name, value))), None, "{name}: {value}");
+            }
+        }
+        let others =
+            ["order-1", "order-170", "order-17~1", "order-17:", " order-17", "id=order-17", "\"order-17", ""];
+        for value in others {
+            assert!(judged(key, true, "POST", Some(("idempotency-key", value))).is_some(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_coincidental_value_is_not_a_key() {
+        assert!(judged("17", true, "POST", Some(("content-length", "17"))).is_some());
+        assert!(judged("17", false, "POST", Some(("x-order", "17"))).is_some(), "nobody asked for the key");
+        assert_eq!(judged("17", true, "POST", Some(("x-order", "17"))), None);
+    }
+
+    #[test]
+    fn nothing_unkeyed_is_sent_after_the_watch_ended() {
+        let watch = UnkeyedWatch::new("k".into());
+        let request = |host: &str| UnkeyedRequest::new("POST", String::from(host));
+        let first = watch.mark_sending(request("a")).unwrap();
+        watch.mark_sending(request("b")).unwrap();
+        watch.mark_unsent(first);
+        assert_eq!(watch.close(), Some(request("b")), "the first of which something may have left");
+        assert!(watch.mark_sending(request("c")).is_err());
+        assert_eq!(watch.close(), Some(request("b")));
+    }
+}
