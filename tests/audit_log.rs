@@ -58,12 +58,11 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
     );
     let admitted = payload(&events, "admitted");
     for (field, expected) in [
-        ("version", json!("0.1.0")),
-        ("unsigned", json!(false)),
+        ("unsigned", Value::Null),
         ("idempotent", json!(false)),
         ("profile", json!("standard")),
         ("key", json!("minted")),
-        ("bindings", json!([])),
+        ("bindings", Value::Null),
     ] {
         assert_eq!(admitted[field], expected, "{field}");
     }
@@ -81,7 +80,7 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
     }
     let end = payload(&events, "final");
     let outcome = serde_json::to_string(&value).unwrap();
-    assert_eq!(end["outcome"], json!("value"));
+    assert_eq!(end["status"], json!("value"));
     assert_eq!(
         end["result"]["sha256"],
         cofferdam_core::digest::Digest::sha256(outcome.as_bytes()).to_string()
@@ -119,7 +118,7 @@ fn refusals_and_retries_are_logged() {
     assert_eq!(types(&refused), ["received", "final"]);
     let end = payload(&refused, "final");
     assert_eq!(
-        (&end["outcome"], &end["code"], &end["attempts"]),
+        (&end["status"], &end["code"], &end["attempts"]),
         (&json!("refused"), &json!("op_not_found"), &json!(0))
     );
     assert!(end["failure"]["chain"][0].as_str().unwrap().contains("has no operation"));
@@ -132,8 +131,8 @@ fn refusals_and_retries_are_logged() {
     assert_eq!(names.iter().filter(|name| **name == "admitted").count(), 1, "once for a candidate");
     assert_eq!(names.iter().filter(|name| **name == "attempt_ended").count(), 3);
     let wait = payload(&retried, "retry_scheduled");
-    let (delay, jitter) = (wait["delay_ms"].as_f64().unwrap(), wait["jitter_ms"].as_f64().unwrap());
-    assert!((0.0..=200.0).contains(&jitter) && (delay - 1_000.0 - jitter).abs() < 2.0, "{wait}");
+    let (delay, jitter) = (wait["delay_ms"].as_i64().unwrap(), wait["jitter_us"].as_i64().unwrap());
+    assert!((0..=200_000).contains(&jitter) && (delay * 1_000 - 1_000_000 - jitter).abs() < 2_000, "{wait}");
     assert_eq!(payload(&retried, "final")["retried"], 2);
 }
 

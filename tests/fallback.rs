@@ -47,7 +47,7 @@ fn fallback_events_and_attempts_are_reported() {
     assert_eq!([fact(4, "from"), fact(4, "to"), fact(4, "code")], [a, b, "unavailable"]);
     assert_eq!([fact(6, "connector"), fact(7, "connector"), fact(7, "status")], [b, b, "value"]);
     assert_eq!((fact(6, "candidate"), fact(6, "attempt")), (json!(1), json!(2)));
-    assert_eq!(fact(8, "outcome"), "value");
+    assert_eq!(fact(8, "status"), "value");
     let used: Vec<_> = report.attempts.iter().map(|attempt| attempt.usage.unwrap().requests).collect();
     assert_eq!(used, [1, 1]);
     let by = report.answered_instead().unwrap();

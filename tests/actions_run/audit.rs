@@ -55,7 +55,7 @@ fn an_action_and_its_calls_link_to_each_other() {
     assert_eq!((&payload(1)["idempotent"], &payload(1)["steps"]), (&json!(false), &json!(3)));
     let end = payload(6);
     assert_eq!(
-        (&end["outcome"], &end["class"], &end["attempts"]),
+        (&end["status"], &end["class"], &end["attempts"]),
         (&json!("failure"), &json!("external_api_error"), &json!(2))
     );
     assert_eq!(end["arguments"]["text"], text.replace(TOKEN, "[REDACTED]"));

@@ -170,7 +170,7 @@ fn a_cancelled_action_lists_completed_steps() {
             .filter(|step| step.name == "final" && step.audit_id == report.audit_id.as_str())
             .collect();
         assert_eq!(ends.len(), 1, "{name} has one end");
-        assert_eq!(ends[0].facts["outcome"], "cancelled");
+        assert_eq!(ends[0].facts["status"], "cancelled");
     }
 }
 
@@ -190,7 +190,7 @@ fn a_dropped_future_cancels_action_and_step() {
     assert!(run(running).is_err());
     run(stage.host.flush());
     let ended: Vec<_> = stage.clock.steps().into_iter().filter(|step| step.name == "final").collect();
-    let outcomes: Vec<_> = ended.iter().map(|step| step.facts["outcome"].as_str().unwrap()).collect();
+    let outcomes: Vec<_> = ended.iter().map(|step| step.facts["status"].as_str().unwrap()).collect();
     assert_eq!(outcomes, ["value", "cancelled", "cancelled"], "the first step, the second, the action");
     let mut reader = stage.host.audit().reader().unwrap();
     for step in &ended[1..] {

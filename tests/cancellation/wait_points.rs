@@ -122,7 +122,7 @@ impl Narrow {
         let own: Vec<_> = steps.iter().filter(|step| step.audit_id == id).collect();
         let finals: Vec<_> = own.iter().filter(|step| step.name == "final").collect();
         assert_eq!(finals.len(), 1, "{own:?}");
-        assert_eq!((own.last().unwrap().name, &finals[0].facts["outcome"]), ("final", &json!("cancelled")));
+        assert_eq!((own.last().unwrap().name, &finals[0].facts["status"]), ("final", &json!("cancelled")));
         assert_eq!(finals[0].facts["class"], Value::Null, "a cancellation has no class");
         assert_eq!(own.iter().filter(|step| step.name == "attempt_started").count() as u64, attempts);
         let record = log_capture::record_of(&id);

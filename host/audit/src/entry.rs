@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -14,19 +17,57 @@ pub const GENESIS: [u8; 32] = [0; 32];
 /// The version of the form of entries.
 pub(super) const FORM: u8 = 1;
 
-/// One event as it stands on record.
-#[derive(Debug, Clone, Serialize)]
-pub struct EventLine {
-    /// When.
-    #[serde(serialize_with = "shown")]
-    pub at: Timestamp,
-    /// The number of the event within its call, from 1, without gaps.
+/// An event as it is read from an entry.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoggedEvent {
+    /// When it happened, as RFC 3339.
+    pub at: String,
+    /// The number of the event within its call, from 1.
     pub seq: u32,
     /// The event's name.
     #[serde(rename = "type")]
-    pub name: &'static str,
+    pub name: String,
     /// Its facts.
-    pub payload: Map<String, Value>,
+    pub payload: Box<RawValue>,
+}
+
+impl LoggedEvent {
+    /// Returns the event with its facts.
+    #[must_use]
+    pub fn event(&self) -> RecordedEvent<'static> {
+        RecordedEvent::read(&self.name, &self.payload)
+    }
+
+    /// Returns all facts, also those that this version does not know.
+    #[must_use]
+    pub fn facts(&self) -> Map<String, Value> {
+        serde_json::from_str(self.payload.get()).unwrap_or_default()
+    }
+}
+
+/// The contents of an entry.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Body {
+    /// The call; none for what is of no call.
+    pub(super) audit_id: Option<String>,
+    #[serde(default)]
+    pub(super) events: Vec<LoggedEvent>,
+    /// The event about the audit log itself.
+    pub(super) log: Option<LogEvent>,
+    pub(super) v: u8,
+}
+
+/// An event about the audit log itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogEvent {
+    #[serde(rename = "at")]
+    _at: IgnoredAny,
+    #[serde(rename = "type")]
+    pub(super) name: String,
+    pub(super) payload: Box<RawValue>,
 }
 
 /// One entry: events of one call that are written together.
@@ -42,14 +83,22 @@ impl Entry {
     /// The entry of these events, in canonical JSON (RFC 8785): `{"audit_id", "events": [{"at", "payload", "seq",
     /// "type"}], "v"}`.
     #[must_use]
-    pub fn new(audit_id: &AuditId, events: &[EventLine]) -> Self {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            audit_id: &'a AuditId,
-            events: &'a [EventLine],
-            v: u8,
+    pub fn new(audit_id: &AuditId, events: &[EventText]) -> Self {
+        let length = events.iter().map(|event| event.as_str().len().saturating_add(1)).sum::<usize>();
+        let mut body = String::with_capacity(length.saturating_add(80));
+        body.push_str("{\"audit_id\":\"");
+        body.push_str(audit_id.as_str());
+        body.push_str("\",\"events\":[");
+        for (index, event) in events.iter().enumerate() {
+            if index > 0 {
+                body.push(',');
+            }
+            body.push_str(event.as_str());
         }
-        Self::of(&Body { audit_id, events, v: FORM }, events.is_empty())
+        body.push_str("],\"v\":");
+        body.push_str(&FORM.to_string());
+        body.push('}');
+        Self::of(body, events.is_empty())
     }
 
     /// An entry that is of no call, but of the audit log itself: `{"log": {"at", "payload", "type"}, "v"}`.
@@ -68,26 +117,27 @@ impl Entry {
             log: Said<'a>,
             v: u8,
         }
-        Self::of(&Body { log: Said { at, payload, name }, v: FORM }, false)
+        // Maps with text for keys and finite numbers always have a canonical form.
+        let body = serde_json_canonicalizer::to_string(&Body { log: Said { at, payload, name }, v: FORM });
+        Self::of(body.unwrap_or_default(), false)
     }
 
-    fn of(body: &impl Serialize, is_empty: bool) -> Self {
-        // Maps with text for keys and finite numbers always have a canonical form.
-        let body = serde_json_canonicalizer::to_string(body).unwrap_or_default();
+    fn of(body: String, is_empty: bool) -> Self {
         let digest = Sha256::digest(body.as_bytes()).into();
         Self { body: Arc::new(body), digest, is_empty }
     }
 
     /// The same of a call that is not to end with it: what would be its end says that it was cut short.
-    pub(super) fn without_its_end(&self) -> Self {
-        let Ok(mut body) = serde_json::from_str::<Value>(&self.body) else { return self.clone() };
-        let events = body.get_mut("events").and_then(Value::as_array_mut);
-        for name in events.into_iter().flatten().filter_map(|event| event.get_mut("type")) {
-            if name == "final" {
-                *name = "cut_short".into();
-            }
-        }
-        Self::of(&body, self.is_empty)
+    pub(super) fn without_its_end(&self, audit_id: &AuditId) -> Self {
+        let events = events(&self.body).unwrap_or_default();
+        let cut_short = |logged: LoggedEvent| {
+            let event = match logged.event() {
+                RecordedEvent::Final(end) => RecordedEvent::CutShort(end),
+                event => event,
+            };
+            EventLine { at: logged.at.parse().unwrap_or_default(), seq: logged.seq, event }.to_text()
+        };
+        Self::new(audit_id, &events.into_iter().map(cut_short).collect::<Vec<_>>())
     }
 
     /// Returns true if the entry has no events.
@@ -109,6 +159,14 @@ impl Entry {
     }
 }
 
+/// Reads the events of an entry's text.
+///
+/// # Errors
+/// The text is not that of an entry.
+pub(super) fn events(body: &str) -> Result<Vec<LoggedEvent>, serde_json::Error> {
+    serde_json::from_str::<Body>(body).map(|body| body.events)
+}
+
 /// The hash of the `n`-th entry (from 1), whose body has this SHA-256, after one with the hash `before`:
 /// `SHA-256("cofferdam-audit-v1\n" || before || n as 8 bytes, big-endian || digest)`.
 #[must_use]
@@ -128,25 +186,27 @@ fn shown<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use cofferdam_core::event::recorded::Received;
+
     use super::*;
 
     #[test]
     fn an_entrys_hash_covers_all_its_fields() {
         let id = AuditId::parse("audit-01890000-0000-7000-8000-000000000001").unwrap();
-        let payload = serde_json::json!({"op": "b", "connector": "a", "n": 1.0}).as_object().unwrap().clone();
         let at = Timestamp::from_microsecond(1_700_000_000_000_000).unwrap();
-        let line = EventLine { at, seq: 1, name: "received", payload };
-        let entry = Entry::new(&id, std::slice::from_ref(&line));
+        let received = Received { connector: "a".into(), op: "b".into(), ..Received::default() };
+        let line = EventLine { at, seq: 1, event: RecordedEvent::Received(received) };
+        let entry = Entry::new(&id, &[line.to_text()]);
         assert_eq!(
             entry.body(),
             "{\"audit_id\":\"audit-01890000-0000-7000-8000-000000000001\",\"events\":[{\"at\":\
-             \"2023-11-14T22:13:20.000000Z\",\"payload\":{\"connector\":\"a\",\"n\":1,\"op\":\"b\"},\"seq\":1,\
-             \"type\":\"received\"}],\"v\":1}"
+             \"2023-11-14T22:13:20.000000Z\",\"payload\":{\"actor\":\"\",\"connector\":\"a\",\"op\":\"b\"},\
+             \"seq\":1,\"type\":\"received\"}],\"v\":1}"
         );
         let hash = chained(&GENESIS, 1, entry.digest());
         assert_ne!(hash, chained(&GENESIS, 2, entry.digest()));
         assert_ne!(hash, chained(&hash, 1, entry.digest()));
-        let other = Entry::new(&id, &[EventLine { seq: 2, ..line }]);
+        let other = Entry::new(&id, &[EventLine { seq: 2, ..line }.to_text()]);
         assert_ne!(hash, chained(&GENESIS, 1, other.digest()));
     }
 }

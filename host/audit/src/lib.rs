@@ -21,7 +21,7 @@ mod verify;
 
 pub use anchor::Anchor;
 pub use checkpoint::{Checkpoint, ORIGIN, Statement};
-pub use entry::{Entry, EventLine, GENESIS, chained};
+pub use entry::{Entry, GENESIS, LoggedEvent, chained};
 pub use error::{AuditError, AuditTrouble};
 pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 pub use export::{ExportError, Exporter, check, hex};

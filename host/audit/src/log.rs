@@ -4,6 +4,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
+use super::entry::{self, LoggedEvent};
 use super::error::{AuditError, AuditTrouble};
 use super::evidence::AuditEvidence;
 use super::order::{CallStatus, Order};
@@ -189,4 +190,14 @@ pub struct StoredEntry {
     pub body: String,
     /// Its hash in the chain.
     pub hash: [u8; 32],
+}
+
+impl StoredEntry {
+    /// Reads the events of the call; none from an entry that is of no call.
+    ///
+    /// # Errors
+    /// The body is not that of an entry.
+    pub fn events(&self) -> Result<Vec<LoggedEvent>, serde_json::Error> {
+        entry::events(&self.body)
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::event::recorded::Resolution;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::entry::Entry;
@@ -185,8 +185,8 @@ pub struct Decision {
     pub status: CallStatus,
     /// When.
     pub at: Timestamp,
-    /// The facts that the audit log stores about the decision: the actor and the reason.
-    pub facts: Map<String, Value>,
+    /// The facts that the audit log stores about the decision.
+    pub facts: Resolution<'static>,
     /// True if the key that the caller gave may be used again. If false, no call ever runs under it.
     pub frees_key: bool,
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cofferdam::AuditId;
 use cofferdam_audit::{
-    AuditLog as _, CallStatus, CloseCall, Entry, EventLine, KeyEnd, LogSettings, OpenCall, Order, Route,
-    SqliteLog, Verdict, written,
+    AuditLog as _, CallStatus, CloseCall, Entry, KeyEnd, LogSettings, OpenCall, Order, Route, SqliteLog,
+    Verdict, written,
 };
+use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -77,8 +78,9 @@ fn route(lots: &mut Lots) -> Route {
     Route { connector: connector.into(), op: op.into(), action, step }
 }
 
-fn line(at: Timestamp, seq: u32, name: &'static str, payload: serde_json::Value) -> EventLine {
-    EventLine { at, seq, name, payload: payload.as_object().unwrap().clone() }
+fn line(at: Timestamp, seq: u32, name: &str, payload: serde_json::Value) -> EventText {
+    let payload = serde_json::value::to_raw_value(&payload).unwrap();
+    EventLine { at, seq, event: RecordedEvent::read(name, &payload) }.to_text()
 }
 
 fn open(at: Timestamp, route: Route, lots: &mut Lots) -> OpenCall {
@@ -122,7 +124,7 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
     let usage = json!({"fuel": 123_456, "memory": 1_114_112, "wall_us": duration_us, "requests": 1});
     let lines = [
         line(at, 4, "attempt_ended", json!({"attempt": 1, "status": status.name(), "usage": usage})),
-        line(at, 5, "final", json!({"outcome": status.name(), "class": class, "code": code.as_deref()})),
+        line(at, 5, "final", json!({"status": status.name(), "class": class, "code": code.as_deref()})),
     ];
     CloseCall {
         audit_id: open.audit_id.clone(),

@@ -1,21 +1,20 @@
 //! Resolution of calls that never ended: each is resumed, or skipped.
 
+use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
-use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::orders::At;
 use super::owners;
 use super::rollup::Ended;
-use crate::entry::{Entry, EventLine};
+use crate::entry::{Entry, events};
 use crate::order::{CallStatus, Decision, OpenCall, Verdict};
 
 /// That this call does another again, as `actor` says.
 pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
-    let facts = [("by", call.audit_id.as_str()), ("actor", actor)];
-    let facts = facts.map(|(name, fact)| (name.to_owned(), Value::from(fact)));
-    Decision { status: CallStatus::Resumed, at: call.at, facts: Map::from_iter(facts), frees_key: true }
+    let by = Some(call.audit_id.to_string().into());
+    let facts = Resolution { actor: actor.to_owned().into(), by, ..Resolution::default() };
+    Decision { status: CallStatus::Resumed, at: call.at, facts, frees_key: true }
 }
 
 impl At<'_> {
@@ -34,10 +33,12 @@ impl At<'_> {
         let line = EventLine {
             at: decision.at,
             seq: last_event(connection, prev)?.saturating_add(1),
-            name: decision.status.name(),
-            payload: decision.facts.clone(),
+            event: match decision.status {
+                CallStatus::Resumed => RecordedEvent::Resumed(decision.facts.clone()),
+                _ => RecordedEvent::Skipped(decision.facts.clone()),
+            },
         };
-        let entry = Entry::new(&AuditId::from_bytes(id), &[line]);
+        let entry = Entry::new(&AuditId::from_bytes(id), &[line.to_text()]);
         let n = self.entry(connection, prev, &entry, None)?;
         let verdict = Verdict { status: decision.status, class: None, code: None };
         let verdict = self.names.verdict(connection, &verdict)?;
@@ -70,7 +71,7 @@ impl At<'_> {
         if decision.status != CallStatus::Skipped || connection.prepare_cached(change)?.execute([id])? == 0 {
             return Ok(false);
         }
-        let mut facts = decision.facts.clone();
+        let mut facts = RecordedEvent::Skipped(decision.facts.clone()).facts();
         facts.insert("call".into(), AuditId::from_bytes(id).as_str().into());
         let entry = Entry::of_the_log("key_decided", decision.at, &facts);
         self.entry(connection, 0, &entry, None)?;
@@ -84,10 +85,12 @@ impl At<'_> {
             "SELECT entries.body FROM calls JOIN entries ON entries.n = calls.first - 1 WHERE calls.id = ?1";
         let mut select = connection.prepare_cached(select)?;
         let before: Option<String> = select.query_row([id], |row| row.get(0)).optional()?;
-        let before = before.and_then(|before| serde_json::from_str::<Body>(&before).ok());
+        let before = before.and_then(|before| events(&before).ok()).unwrap_or_default();
         let id = AuditId::from_bytes(id);
-        let settled = |event: &Event| event.name == "resumed" && event.payload.by == id.as_str();
-        Ok(before.is_some_and(|before| before.events.iter().any(settled)))
+        Ok(before.iter().any(|event| match event.event() {
+            RecordedEvent::Resumed(decision) => decision.by.as_deref() == Some(id.as_str()),
+            _ => false,
+        }))
     }
 
     /// Leaves a call without an end that was to resume another one and did nothing or was cancelled. The
@@ -100,7 +103,7 @@ impl At<'_> {
         prev: u64,
         entry: &Entry,
     ) -> rusqlite::Result<()> {
-        let entry = entry.without_its_end();
+        let entry = entry.without_its_end(&AuditId::from_bytes(id));
         // A commit that failed may have been durable all the same.
         let n = match self.stands(connection, prev, &entry)? {
             true => prev,
@@ -122,27 +125,6 @@ impl At<'_> {
     }
 }
 
-/// The part of an entry that is read here.
-#[derive(Deserialize)]
-struct Body {
-    events: Vec<Event>,
-}
-
-#[derive(Deserialize)]
-struct Event {
-    seq: u32,
-    #[serde(rename = "type")]
-    name: String,
-    #[serde(default)]
-    payload: Payload,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Payload {
-    by: Value,
-}
-
 /// The number of the last event of a call whose last entry is the `n`-th.
 fn last_event(connection: &Connection, n: u64) -> rusqlite::Result<u32> {
     let mut select = connection.prepare_cached("SELECT body, prev FROM entries WHERE n = ?1")?;
@@ -151,8 +133,7 @@ fn last_event(connection: &Connection, n: u64) -> rusqlite::Result<u32> {
         let found: Option<(String, u64)> =
             select.query_row([next], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let Some((body, prev)) = found else { break };
-        let events = serde_json::from_str::<Body>(&body).map(|body| body.events).unwrap_or_default();
-        if let Some(last) = events.iter().map(|event| event.seq).max() {
+        if let Some(last) = events(&body).unwrap_or_default().iter().map(|event| event.seq).max() {
             return Ok(last);
         }
         // Backwards and nowhere else: a record that was tampered with has no loops either.
@@ -167,6 +148,8 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
+    use cofferdam_core::event::recorded::{AttemptStarted, Ended, Received};
+
     use super::*;
     use crate::{
         AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog,
@@ -180,9 +163,19 @@ mod tests {
     fn call(key: Option<&str>, resumes: Option<&AuditId>) -> OpenCall {
         let audit_id = AuditId::mint();
         let text = |text: &str| Arc::from(text);
-        let line = |seq, name| EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq, name, payload: Map::new() };
+        let line = |seq, event| EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq, event }.to_text();
+        let received = line(
+            1,
+            RecordedEvent::Received(Received {
+                actor: "ada".into(),
+                connector: "github://acme/a@1.0.0".into(),
+                op: "b".into(),
+                ..Received::default()
+            }),
+        );
+        let started = line(2, RecordedEvent::AttemptStarted(AttemptStarted::default()));
         OpenCall {
-            entry: Entry::new(&audit_id, &[line(1, "received"), line(2, "attempt_started")]),
+            entry: Entry::new(&audit_id, &[received, started]),
             at: jiff::Timestamp::UNIX_EPOCH,
             route: Route {
                 connector: text("github://acme/a@1.0.0"),
@@ -219,7 +212,7 @@ mod tests {
         let decision = Decision {
             status: CallStatus::Skipped,
             at: jiff::Timestamp::UNIX_EPOCH,
-            facts: Map::from_iter([("reason".to_owned(), "it is there".into())]),
+            facts: Resolution { reason: Some("it is there".into()), ..Resolution::default() },
             frees_key,
         };
         let (reply, answer) = written();
@@ -282,9 +275,9 @@ mod tests {
 
     /// The call ends without having done anything, as one that is cancelled does.
     fn cancelled(log: &SqliteLog, call: &OpenCall) {
-        let payload =
-            Map::from_iter([("status".to_owned(), "cancelled".into()), ("attempts".to_owned(), 0.into())]);
-        let line = EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq: 3, name: "final", payload };
+        let end = Ended { attempts: Some(0), status: "cancelled".into(), ..Ended::default() };
+        let line =
+            EventLine { at: jiff::Timestamp::UNIX_EPOCH, seq: 3, event: RecordedEvent::Final(end) }.to_text();
         for _ in 0..2 {
             let end = CloseCall {
                 audit_id: call.audit_id.clone(),

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-use super::body::{Claim, EventOf, KeyFact};
 use super::finding::Flaw;
+use crate::entry::LoggedEvent;
 
 /// Calls that are remembered after their end, so that a second end is known for what it is.
 const REMEMBERED: usize = 65_536;
@@ -80,7 +81,7 @@ impl Calls {
         &mut self,
         n: u64,
         id: &AuditId,
-        events: Vec<EventOf>,
+        events: Vec<LoggedEvent>,
         prev: Option<u64>,
     ) -> (Step, Option<Wrong>) {
         let id = id.bytes();
@@ -114,7 +115,7 @@ impl Calls {
                 wrong = wrong.or(Some((Flaw::Sequence, Some(event.seq), what)));
             }
             call.seq = event.seq;
-            ended |= call.event(event);
+            ended |= call.event(&event);
         }
         if ended {
             self.remember(id);
@@ -143,45 +144,43 @@ impl CallFacts {
     }
 
     /// Takes over what an event says; whether it is the end.
-    fn event(&mut self, event: EventOf) -> bool {
-        let facts = event.payload;
-        match event.name.as_str() {
-            "received" => {
+    fn event(&mut self, event: &LoggedEvent) -> bool {
+        match event.event() {
+            RecordedEvent::Received(received) => {
                 self.at = event.at.parse().unwrap_or_default();
-                (self.connector, self.op) = (facts.connector.text(), facts.op.text());
-                (self.action, self.step) = (facts.action.text(), facts.step.text());
-                self.actor = facts.actor.text();
+                (self.connector, self.op) = (Some(received.connector.into()), Some(received.op.into()));
+                (self.action, self.step) = (received.action.map(Into::into), received.step.map(Into::into));
+                self.actor = Some(received.actor.into());
             }
-            "admitted" => {
+            RecordedEvent::Admitted(admitted) => {
                 if self.attempts == 0 {
-                    self.idempotent = facts.idempotent.is();
+                    self.idempotent = admitted.idempotent;
                 }
-                if let Claim::Of { key_sha256, fingerprint } = facts.claim {
-                    self.claim = self.claim.take().or(key_sha256.text().zip(fingerprint.text()));
-                }
-                self.arguments = self.arguments.take().or(facts.arguments.sha256());
+                let claim = admitted.claim.map(|claim| (claim.key_sha256, claim.fingerprint));
+                self.claim = self.claim.take().or(claim);
+                self.arguments = self.arguments.take().or(admitted.arguments.map(|it| it.sha256));
             }
             // A call that was given another's outcome says of itself what that one says.
-            "replayed" => self.idempotent = facts.idempotent.is(),
-            "attempt_started" => self.attempts = self.attempts.saturating_add(1),
-            "final" => {
-                (self.status, self.class) = (facts.status.text(), facts.class.text());
-                (self.code, self.outcome) = (facts.code.text(), facts.result.sha256());
+            RecordedEvent::Replayed(replayed) => self.idempotent = replayed.idempotent,
+            RecordedEvent::AttemptStarted(_) => self.attempts = self.attempts.saturating_add(1),
+            RecordedEvent::Final(end) => {
+                self.status = Some(end.status.into());
+                (self.class, self.code) = (end.class.map(Into::into), end.code.map(Into::into));
+                self.outcome = end.result.map(|result| result.sha256);
                 // An attempt that was announced is not made where the announcement itself is what is cut short.
-                self.attempts = facts.attempts.number().unwrap_or(self.attempts);
-                if let KeyFact::Of { state, until } = facts.key_end {
-                    let until = until.text().and_then(|until| until.parse().ok());
-                    self.key_end = state.text().map(|state| (state, until));
-                }
-                return true;
+                self.attempts = end.attempts.unwrap_or(self.attempts);
+                self.key_end = end.key_end.map(|key| {
+                    let until = key.until.and_then(|until| until.parse().ok());
+                    (key.state.into(), until)
+                });
             }
             // The decision about a call that never ended.
-            "resumed" | "skipped" => {
-                (self.status, self.frees_key) = (Some(event.name), facts.frees_key.is());
-                return true;
+            RecordedEvent::Resumed(decision) | RecordedEvent::Skipped(decision) => {
+                (self.status, self.frees_key) = (Some(event.name.clone()), decision.frees_key);
             }
             _ => {}
         }
-        false
+        // Also one with an unexpected payload.
+        matches!(event.name.as_str(), "final" | "resumed" | "skipped")
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::body::LogFacts;
 use super::calls::CallFacts;
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, KeptCall};
@@ -25,21 +26,41 @@ pub(super) struct SaidOfKeys {
 
 impl SaidOfKeys {
     /// Takes over what an entry says.
-    pub(super) fn entry(&mut self, name: &str, facts: LogFacts) {
+    pub(super) fn entry(&mut self, name: &str, facts: &RawValue) {
         match name {
             "key_decided" => {
-                let frees_key = facts.frees_key.is();
-                self.decided.extend(facts.call.text().map(|call| (call, frees_key)));
+                let decided = serde_json::from_str::<KeyDecided>(facts.get());
+                self.decided.extend(decided.map(|decided| (decided.call, decided.frees_key)));
             }
             "keys_kept" => {
-                self.kept.extend(facts.keys.into_iter().filter_map(|key| {
-                    let stood = key.key_sha256.text().zip(key.fingerprint.text())?;
-                    Some((key.call.text()?, stood))
-                }));
+                let kept = serde_json::from_str::<KeysKept>(facts.get()).map(|kept| kept.keys);
+                let kept = kept.into_iter().flatten();
+                self.kept.extend(kept.map(|key| (key.call, (key.key_sha256, key.fingerprint))));
             }
             _ => {}
         }
     }
+}
+
+/// The facts of the entry `key_decided`.
+#[derive(Deserialize)]
+struct KeyDecided {
+    call: String,
+    frees_key: Option<bool>,
+}
+
+/// The facts of the entry `keys_kept`.
+#[derive(Deserialize)]
+struct KeysKept {
+    keys: Vec<KeyOfPruned>,
+}
+
+/// A key of a pruned call that stays blocked forever.
+#[derive(Deserialize)]
+struct KeyOfPruned {
+    call: String,
+    key_sha256: String,
+    fingerprint: String,
 }
 
 /// Something that is wrong with the list of keys: at which entry, of which call, and what.

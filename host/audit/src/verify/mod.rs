@@ -3,7 +3,6 @@
 //! Memory stays the same however long the audit log is: it contains the calls without an end, the last calls
 //! that ended, and the signed statements ahead.
 
-mod body;
 mod calls;
 mod finding;
 mod keys;
@@ -13,16 +12,16 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use self::body::Body;
 pub(crate) use self::calls::CallFacts;
 use self::calls::{Calls, Step};
 pub use self::finding::{Accepted, Finding, Flaw};
 use self::keys::SaidOfKeys;
 pub use self::whole::{Expected, nothing, whole};
 use super::checkpoint::{Checkpoint, Statement};
-use super::entry::{FORM, GENESIS, chained};
+use super::entry::{Body, FORM, GENESIS, chained};
 use super::log::StoredEntry;
 use super::note::{NoteFlaw, NoteKey};
 
@@ -49,6 +48,12 @@ pub struct Verifier<'k> {
     most: usize,
     more: u64,
     tally: Tally,
+}
+
+/// The fact of the entry `loss_accepted`: a signed statement.
+#[derive(Deserialize)]
+struct LossAccepted {
+    note: String,
 }
 
 /// The checked data.
@@ -229,8 +234,8 @@ impl<'k> Verifier<'k> {
             }
             (None, Some(log), None) if body.events.is_empty() => {
                 if log.name != "loss_accepted" {
-                    self.keys.entry(&log.name, log.payload);
-                } else if let Some(note) = log.payload.note.text()
+                    self.keys.entry(&log.name, &log.payload);
+                } else if let Ok(LossAccepted { note }) = serde_json::from_str(log.payload.get())
                     && let Some(checkpoint) = self.note(&note, n, "an entry")
                     && let Statement::Accepts(flaws) = checkpoint.statement
                 {

@@ -4,11 +4,12 @@
 //! results and no secrets.
 
 mod fanout;
+pub mod recorded;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::failure::{AuditId, Failure, FailureCause, RecoveryPrompt, RepeatRule};
 use crate::limits::Usage;
@@ -239,78 +240,10 @@ impl EventKind<'_> {
         }
     }
 
-    /// Returns the event's data, as the audit log stores it.
+    /// Returns the facts of the event as JSON; the audit log has these and more.
     #[must_use]
-    pub fn payload(&self) -> Map<String, Value> {
-        let facts = match self {
-            Self::Received { connector, op } => json!({"connector": connector, "op": op}),
-            Self::Admitted { connector, hash, signer, candidate, repeat, profile } => json!({
-                "connector": connector,
-                "hash": hash,
-                "signer": signer,
-                "unsigned": signer.is_none(),
-                "candidate": candidate,
-                // Independent of its requests: the requests of an attempt that a crash interrupted are
-                // unknown.
-                "idempotent": *repeat == RepeatRule::Always,
-                "repeat": repeat.name(),
-                "profile": profile,
-            }),
-            Self::Replayed { of } => json!({"of": of}),
-            Self::AttemptStarted { connector, op, candidate, attempt } => {
-                json!({"connector": connector, "op": op, "candidate": candidate, "attempt": attempt})
-            }
-            Self::AttemptEnded { connector, attempt, failure, refused, usage } => json!({
-                "connector": connector,
-                "attempt": attempt,
-                "status": attempt_status(*failure, *refused),
-                "class": failure.map(|failure| failure.class().name()),
-                "code": failure.map(Failure::code).or(*refused),
-                "usage": usage,
-            }),
-            Self::RetryScheduled { failure, retry, of, delay, wait, profile } => json!({
-                "class": failure.class().name(),
-                "code": failure.code(),
-                "retry": retry,
-                "of": of,
-                "delay_ms": millis(*delay),
-                "from": match wait { DelaySource::Backoff => "backoff", DelaySource::RetryAfter => "retry_after" },
-                "profile": profile,
-            }),
-            Self::FallbackTriggered { from, to, failure } => {
-                json!({"from": from, "to": to, "class": failure.class().name(), "code": failure.code()})
-            }
-            Self::CircuitChanged { connector, host, from, to, cause } => json!({
-                "connector": connector, "host": host, "from": from, "to": to, "cause": cause.map(FailureCause::name),
-            }),
-            Self::RateDelayed { host, delay } => json!({"host": host, "delay_ms": millis(*delay)}),
-            Self::Suppressed { at, by, reason, cause } => {
-                json!({"at": at.to_string(), "by": by.name(), "reason": reason, "cause": cause})
-            }
-            Self::StepStarted { step, call, connector, op, number, of } => json!({
-                "step": step, "call": call, "connector": connector, "op": op, "number": number, "of": of,
-            }),
-            Self::StepEnded { step, call, outcome, class, code, number, of } => json!({
-                "step": step,
-                "call": call,
-                "status": outcome,
-                "class": class,
-                "code": code,
-                "number": number,
-                "of": of,
-            }),
-            Self::Final { outcome, class, code, prompt } => json!({
-                "status": outcome,
-                "outcome": outcome,
-                "class": class,
-                "code": code,
-                "prompt": prompt.map(RecoveryPrompt::name),
-            }),
-        };
-        match facts {
-            Value::Object(facts) => facts,
-            _ => Map::new(),
-        }
+    pub fn payload(self) -> Map<String, Value> {
+        recorded::RecordedEvent::from(self).facts()
     }
 }
 

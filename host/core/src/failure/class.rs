@@ -1,6 +1,6 @@
 //! The single table of failure classes, from which names, boundaries, defaults and docs derive.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::denial::GrantLine;
@@ -236,13 +236,13 @@ impl From<bool> for RepeatRule {
 
 /// A request that a service may execute each time it arrives: its method is not idempotent by definition
 /// (GET, HEAD, OPTIONS, TRACE, PUT, DELETE are), and it does not carry the call's idempotency key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UnkeyedRequest {
-    /// Its method.
-    pub method: String,
     /// The `host:port` that it was sent to.
     pub host: String,
+    /// Its method.
+    pub method: String,
 }
 
 impl UnkeyedRequest {

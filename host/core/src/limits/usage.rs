@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::Limits;
+use crate::event::recorded::RecordedUsage;
 
 /// The resources that an attempt used, whatever its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,23 +59,7 @@ impl Serialize for Usage {
     /// Serializes as in the audit log: amounts in bytes, `wall_us` in microseconds, `wall_limit_ms` in
     /// milliseconds.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Usage", 15)?;
-        fields.serialize_field("fuel", &self.fuel)?;
-        fields.serialize_field("fuel_limit", &self.limits.fuel())?;
-        fields.serialize_field("memory_bytes", &self.memory)?;
-        fields.serialize_field("host_memory_bytes", &self.host_memory)?;
-        fields.serialize_field("memory_limit_bytes", &self.limits.memory())?;
-        fields.serialize_field("memory_grows", &self.memory_grows)?;
-        fields.serialize_field("wall_us", &self.wall_us())?;
-        fields.serialize_field("wall_limit_ms", &self.wall_limit_ms())?;
-        fields.serialize_field("requests", &self.requests)?;
-        fields.serialize_field("bytes_out", &self.bytes_out)?;
-        fields.serialize_field("bytes_in", &self.bytes_in)?;
-        fields.serialize_field("log_lines", &self.log_lines)?;
-        fields.serialize_field("log_lines_dropped", &self.log_lines_dropped)?;
-        fields.serialize_field("stdio_bytes", &self.stdio_bytes)?;
-        fields.serialize_field("stdio_bytes_dropped", &self.stdio_bytes_dropped)?;
-        fields.end()
+        RecordedUsage::from(self).serialize(serializer)
     }
 }
 

@@ -4,6 +4,10 @@
 //! entries between are submitted before the step's call is, and the audit log writes in the order of submission. So
 //! every call of an action in the audit log is named by its action.
 
+use cofferdam_core::event::recorded::{
+    Admitted, CanonicalJson, Ended, Received, RecordedEvent, RecordedLimits,
+};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +18,7 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::{ACTION_SCHEME, EventKind, Listener};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tracing::Span;
 
 use super::idempotency;
@@ -156,10 +160,14 @@ impl ActionRecord {
             told: false,
         };
         let actor = Arc::clone(record.on_record.actor());
-        let more = [("actor", &*actor), ("action", &*name)].map(|(key, text)| (key.to_owned(), text.into()));
-        let step = EventKind::Received { connector: &connector, op: RUN };
-        record.write_down(step, Map::from_iter(more));
-        record.tell(step);
+        record.write_down(RecordedEvent::Received(Received {
+            action: Some((&*name).into()),
+            actor: (&*actor).into(),
+            connector: (&*connector).into(),
+            op: RUN.into(),
+            ..Received::default()
+        }));
+        record.tell(EventKind::Received { connector: &connector, op: RUN });
         record
     }
 
@@ -229,20 +237,18 @@ impl ActionRecord {
     /// Records that the action runs. Returns false if another action has taken its key meanwhile.
     async fn admitted(&mut self, allowed: Duration) -> Result<bool, HostError> {
         let allowed = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
-        let arguments = kept::measured(&serde_json::to_vec(&self.args).unwrap_or_default());
-        let carried = self.key.as_ref().map(|key| self.redactor.text(key));
-        let mut facts = Map::from_iter([
-            ("connector".to_owned(), format!("{ACTION_SCHEME}{}", self.name).into()),
-            ("hash".to_owned(), format!("sha256:{}", self.file).into()),
-            ("idempotent".to_owned(), self.on_record.is_idempotent().into()),
-            ("idempotency_key".to_owned(), carried.into()),
-            ("limits".to_owned(), json!({"wall_ms": allowed})),
-            ("steps".to_owned(), self.steps.into()),
-            ("arguments".to_owned(), arguments.into()),
-        ]);
-        facts.extend(self.on_record.claimed().map(|claim| ("claim".to_owned(), claim)));
-        self.seq = self.seq.saturating_add(1);
-        self.on_record.event(self.seq, "admitted", facts);
+        let arguments = serde_json::to_vec(&self.args).unwrap_or_default();
+        self.write_down(RecordedEvent::Admitted(Admitted {
+            arguments: Some(self.redactor.recorded_outcome(&arguments, false)),
+            claim: self.on_record.claimed(),
+            connector: format!("{ACTION_SCHEME}{}", self.name).into(),
+            hash: format!("sha256:{}", self.file).into(),
+            idempotency_key: self.key.as_ref().map(|key| self.redactor.text(key).into()),
+            idempotent: Some(self.on_record.is_idempotent()),
+            limits: RecordedLimits { wall_ms: allowed, ..RecordedLimits::default() },
+            steps: Some(self.steps),
+            ..Admitted::default()
+        }));
         let opened = spans::recording(self.on_record.durable()).await;
         let begun = matches!(opened, Ok(Opened::Begun));
         if !begun {
@@ -273,16 +279,11 @@ impl ActionRecord {
             None => verdict(CallStatus::Value),
             Some(error) => of_error(error),
         };
-        let mut more = Map::from_iter([
-            ("attempts".to_owned(), report.attempts.len().into()),
-            ("may_have_sent".to_owned(), report.may_have_sent().into()),
-        ]);
-        more.extend(report.replayed.as_ref().map(|of| ("replayed".to_owned(), of.as_str().into())));
-        self.step_over(&verdict, more);
+        self.step_over(&verdict, Some(report));
         failpoint::pass("step.ended");
     }
 
-    fn step_over(&mut self, verdict: &Verdict, more: Map<String, Value>) {
+    fn step_over(&mut self, verdict: &Verdict, report: Option<&Report>) {
         let Some(Running { id, call, number, .. }) = self.running.take() else { return };
         let step = EventKind::StepEnded {
             step: &id,
@@ -293,20 +294,24 @@ impl ActionRecord {
             number,
             of: self.steps,
         };
-        self.write_down(step, more);
+        let mut event = RecordedEvent::from(step);
+        if let (RecordedEvent::StepEnded(facts), Some(report)) = (&mut event, report) {
+            facts.attempts = Some(u32::try_from(report.attempts.len()).unwrap_or(u32::MAX));
+            facts.may_have_sent = Some(report.may_have_sent());
+            facts.replayed = report.replayed.as_ref().map(|of| of.as_str().into());
+        }
+        self.write_down(event);
         self.tell(step);
     }
 
     fn step(&mut self, step: EventKind<'_>) {
-        self.write_down(step, Map::new());
+        self.write_down(step.into());
         self.tell(step);
     }
 
-    fn write_down(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
+    fn write_down(&mut self, event: RecordedEvent<'_>) {
         self.seq = self.seq.saturating_add(1);
-        let mut facts = step.payload();
-        facts.extend(more);
-        self.on_record.event(self.seq, step.name(), facts);
+        self.on_record.event(self.seq, event);
     }
 
     fn tell(&self, step: EventKind<'_>) {
@@ -315,22 +320,15 @@ impl ActionRecord {
 
     /// Writes the end, and returns the outcome once that is durable.
     pub(crate) async fn close(mut self, outcome: Result<Value, Error>) -> (Result<Value, Error>, Closed) {
-        let (mut more, mut sealed) = (Map::new(), None);
+        let (mut facts, mut sealed) = (Ended::default(), None);
         match &self.replayed {
-            Some(of) => {
-                more.insert("replayed".to_owned(), of.as_str().into());
-            }
+            Some(of) => facts.replayed = Some(of.to_string().into()),
             None => {
                 let whole = kept::outcome_of_action(&outcome, self.partial.clone());
-                let mut shown = self.shown(whole.payload());
-                // The failure's text is recorded in full below.
-                if outcome.is_err() {
-                    shown.remove("text");
-                }
-                more.insert("result".to_owned(), shown.into());
+                facts.result = Some(self.redactor.recorded_outcome(whole.payload(), outcome.is_ok()));
                 // The arguments are redacted only now, when the secrets of the calls are known.
                 let args = serde_json::to_vec(&self.args).unwrap_or_default();
-                more.insert("arguments".to_owned(), self.shown(&args).into());
+                facts.arguments = Some(self.redactor.recorded(&args));
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
@@ -342,13 +340,13 @@ impl ActionRecord {
                 view.insert("at".to_owned(), self.on_record.now().to_string().into());
                 self.operator = Some(view.clone());
                 self.prompt = error.prompt();
-                more.insert("failure".to_owned(), view.into());
+                facts.failure = CanonicalJson::new(&view);
                 (of_error(error), KeyEnd::Free)
             }
             Ok(_) if self.begun == 0 => (verdict(CallStatus::Value), KeyEnd::Free),
             Ok(_) => (verdict(CallStatus::Value), KeyEnd::Keeps(self.on_record.key_stands_until())),
         };
-        self.write_end(&verdict, key, more);
+        self.write_end(&verdict, key, facts);
         let end = End { attempts: self.begun, verdict: verdict.clone(), key, outcome: sealed };
         let closed = match &outcome {
             // Nothing was done, so the error is returned even if it cannot be recorded.
@@ -373,24 +371,17 @@ impl ActionRecord {
         (closed.map_err(Error::from).and(outcome), also)
     }
 
-    /// Returns the fields that the audit log has of a payload.
-    fn shown(&self, payload: &[u8]) -> Map<String, Value> {
-        let mut shown = kept::measured(payload);
-        shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
-        shown
-    }
-
     /// Writes the events of the end.
-    fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, mut more: Map<String, Value>) {
-        more.insert("attempts".to_owned(), self.begun.into());
-        if self.on_record.claimed().is_some() {
-            more.insert("key_end".to_owned(), idempotency::disposition_json(key));
-        }
-        let (outcome, class) = (verdict.status.name(), verdict.class);
-        self.write_down(
-            EventKind::Final { outcome, class, code: verdict.code.as_deref(), prompt: self.prompt },
-            more,
-        );
+    fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, facts: Ended<'_>) {
+        self.write_down(RecordedEvent::Final(Ended {
+            attempts: Some(self.begun),
+            class: verdict.class.map(Cow::from),
+            code: verdict.code.as_deref().map(Cow::from),
+            key_end: self.on_record.claimed().map(|_| idempotency::recorded_key_end(key)),
+            prompt: self.prompt.map(|prompt| prompt.name().into()),
+            status: verdict.status.name().into(),
+            ..facts
+        }));
         self.ended = Some(verdict.clone());
     }
 
@@ -424,8 +415,8 @@ impl Drop for ActionRecord {
             Some(verdict) => verdict,
             None => {
                 let verdict = verdict(CallStatus::Cancelled);
-                self.step_over(&verdict, Map::new());
-                self.write_end(&verdict, KeyEnd::Free, Map::new());
+                self.step_over(&verdict, None);
+                self.write_end(&verdict, KeyEnd::Free, Ended::default());
                 verdict
             }
         };

@@ -5,6 +5,7 @@
 //! or is gone. The key is claimed in the commit that lets the first attempt run. That commit alone decides which
 //! call runs.
 
+use cofferdam_core::event::recorded::RecordedKeyEnd;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use cofferdam_egress::vault::DEFAULT_IDENTITY;
 use cofferdam_model::action::ActionScope;
 use cofferdam_sandbox::{ResultFormat, json_size_over};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::fallback::object;
@@ -286,12 +287,13 @@ impl KeyContext {
 }
 
 /// Returns the key's state as the audit log has it.
-pub(super) fn disposition_json(key: KeyEnd) -> Value {
-    match key {
-        KeyEnd::Keeps(until) => json!({"state": "keeps", "until": until.to_string()}),
-        KeyEnd::Free => json!({"state": "free", "until": null}),
-        KeyEnd::Unknown => json!({"state": "unknown", "until": null}),
-    }
+pub(super) fn recorded_key_end(key: KeyEnd) -> RecordedKeyEnd<'static> {
+    let (state, until) = match key {
+        KeyEnd::Keeps(until) => ("keeps", Some(until.to_string())),
+        KeyEnd::Free => ("free", None),
+        KeyEnd::Unknown => ("unknown", None),
+    };
+    RecordedKeyEnd { state: state.into(), until }
 }
 
 /// True if the host ended the call before the connector had answered.

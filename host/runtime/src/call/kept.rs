@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorSnapshot};
 use cofferdam_core::failure::{Failure, FailureSnapshot};
 use cofferdam_core::limits::LimitRequest;
@@ -287,20 +286,13 @@ pub(super) fn recorded<A: ResultFormat>(sealed: &[u8]) -> Option<Recorded<A>> {
     (head.v == FORM).then_some(Recorded { outcome, partial: head.partial, partial_steps: head.partial_steps })
 }
 
-/// Returns the fields that the audit log has of a payload: its length and its SHA-256.
-pub(super) fn measured(payload: &[u8]) -> Map<String, Value> {
-    Map::from_iter([
-        ("bytes".into(), payload.len().into()),
-        ("sha256".into(), Digest::sha256(payload).to_string().into()),
-    ])
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use serde_json::json;
 
     use super::*;
+    use cofferdam_core::digest::Digest;
     use cofferdam_core::error::HostErrorKind;
 
     fn of(text: &str) -> ConnectorRef {

@@ -4,12 +4,13 @@
 //! it. The events between are written with the next commit. A failed write is retried three times, after 2, 4 and 6
 //! seconds; then nothing runs. Calls that arrive while the log is known to be unwritable try once and fail at once.
 
+use cofferdam_core::event::recorded::{EventLine, EventText, RecordedClaim, RecordedEvent};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, EventLine, KeyClaim, KeyEnd, OpenCall, Opened,
-    Order, Part, Route, Sealed, Standing, Verdict, Written, written,
+    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, KeyClaim, KeyEnd, OpenCall, Opened, Order, Part,
+    Route, Sealed, Standing, Verdict, Written, written,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -17,7 +18,6 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
 use super::recording::Recording;
 
@@ -47,7 +47,7 @@ pub(super) struct OnRecord {
     resumes: Option<(AuditId, Arc<str>)>,
     request: Option<Sealed>,
     /// The events that are not written yet.
-    lines: Vec<EventLine>,
+    lines: Vec<EventText>,
     beginning: Beginning,
     /// The end of the call, once its write was requested.
     ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
@@ -136,11 +136,12 @@ impl OnRecord {
 
     /// Returns the key under which the call is to run, in the form that the audit log proves: not the key itself,
     /// which may disclose too much.
-    pub(super) fn claimed(&self) -> Option<Value> {
+    pub(super) fn claimed(&self) -> Option<RecordedClaim> {
         let claim = self.claim.as_ref()?;
-        let key = Digest::sha256(claim.key.as_bytes());
-        let fingerprint = Digest::from_bytes(claim.fingerprint);
-        Some(json!({"key_sha256": key.to_string(), "fingerprint": fingerprint.to_string()}))
+        Some(RecordedClaim {
+            fingerprint: Digest::from_bytes(claim.fingerprint).to_string(),
+            key_sha256: Digest::sha256(claim.key.as_bytes()).to_string(),
+        })
     }
 
     /// Sets the key under which the call is to run.
@@ -168,10 +169,10 @@ impl OnRecord {
     }
 
     /// Adds one event, which is written with the next commit.
-    pub(super) fn event(&mut self, seq: u32, name: &'static str, payload: Map<String, Value>) {
+    pub(super) fn event(&mut self, seq: u32, event: RecordedEvent<'_>) {
         // The first event has the exact time of the call's beginning, to the microsecond.
         let at = if seq == 1 { self.at } else { self.clock.timestamp() };
-        self.lines.push(EventLine { at, seq, name, payload });
+        self.lines.push(EventLine { at, seq, event }.to_text());
     }
 
     /// Returns the current state of the call's key.

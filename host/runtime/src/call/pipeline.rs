@@ -17,7 +17,6 @@ use cofferdam_egress::resilience::{
     RetryPlan, decide,
 };
 use cofferdam_sandbox::{Attempt, AttemptGuards, RateDelay, RateGuard, ResultFormat, UnkeyedWatch};
-use serde_json::Map;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
@@ -287,7 +286,7 @@ impl CallPipeline {
             let span = spans::admit(candidate);
             let admitted = self.admit(call, candidate, &plan, state, record).instrument(span.clone()).await;
             spans::admitted(span, &admitted);
-            record.took("admit_us", asked, clock.now());
+            record.admission_took(clock.now().saturating_duration_since(asked));
             let end = match admitted {
                 Ok(admitted)
                     if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
@@ -357,12 +356,10 @@ impl CallPipeline {
                         wait,
                         profile,
                     };
-                    let jitter = delay.as_secs_f64() - planned.as_secs_f64();
-                    let more = Map::from_iter([
-                        ("candidate".to_owned(), candidate.index.into()),
-                        ("jitter_ms".to_owned(), (jitter * 1_000.0).into()),
-                    ]);
-                    record.waits(now, delay, step, more);
+                    let micros =
+                        |time: std::time::Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+                    let jitter = micros(delay).saturating_sub(micros(planned));
+                    record.waits(now, delay, step, (candidate.index, jitter));
                     let sleeping = spans::sleep(attempts, of, delay.as_millis());
                     let slept = self.sleep(now + delay, breaker, state).instrument(sleeping).await;
                     record.waited(clock.now());
@@ -418,7 +415,7 @@ impl CallPipeline {
         failpoint::pass("admitted");
         let began = clock.now();
         record.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
-        record.took("record_us", began, clock.now());
+        record.recording_took(clock.now().saturating_duration_since(began));
         let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&state.idempotency_key)));
         record.watches(&unkeyed);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());

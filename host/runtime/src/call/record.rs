@@ -5,16 +5,19 @@
 
 mod repeats;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::recorded::{
+    CanonicalJson, Ended, Received, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
+};
 use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failure::{AuditId, RecoveryPrompt, RepeatRule};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_sandbox::{AttemptEnd, ResultFormat, SuppressedLines, UnkeyedWatch};
-use serde_json::{Map, Value, json};
+use cofferdam_sandbox::{AbortedRequest, AttemptEnd, ResultFormat, SuppressedLines, UnkeyedWatch};
 use tracing::{Instrument as _, Span};
 
 use super::idempotency;
@@ -52,8 +55,8 @@ pub(super) struct Record {
     taken: Option<Standing>,
     /// The verdict, once the end is written.
     ended: Option<Verdict>,
-    /// The phases before the last attempt, each with its duration in microseconds.
-    before: Vec<(&'static str, u64)>,
+    /// The phases before the next attempt.
+    phases: RecordedPhases,
 }
 
 impl Record {
@@ -84,15 +87,21 @@ impl Record {
             redactor,
             taken: None,
             ended: None,
-            before: Vec::new(),
+            phases: RecordedPhases::default(),
         };
         let route = record.on_record.route();
-        let mut more = Map::from_iter([("actor".to_owned(), (**record.on_record.actor()).into())]);
-        for (name, text) in [("action", &route.action), ("step", &route.step)] {
-            more.extend(text.as_ref().map(|text| (name.to_owned(), (**text).into())));
-        }
-        more.extend(parent.map(|action| ("parent".to_owned(), action.as_str().into())));
-        record.step_with(EventKind::Received { connector: &own.0, op: &own.1 }, more);
+        let (action, step) = (route.action.clone(), route.step.clone());
+        let actor = Arc::clone(record.on_record.actor());
+        let received = Received {
+            action: action.as_deref().map(Cow::from),
+            actor: (&*actor).into(),
+            connector: (&*own.0).into(),
+            op: (&*own.1).into(),
+            parent: parent.map(|action| action.as_str().into()),
+            step: step.as_deref().map(Cow::from),
+        };
+        record.write_down(RecordedEvent::Received(received));
+        record.tell(EventKind::Received { connector: &own.0, op: &own.1 });
         record
     }
 
@@ -114,18 +123,23 @@ impl Record {
     /// Sets the recorded outcome of the call `of` as this call's outcome.
     pub(super) fn replays(&mut self, of: AuditId, idempotent: bool, partial: Option<u64>) {
         self.on_record.idempotent(idempotent);
-        let more = Map::from_iter([("idempotent".to_owned(), idempotent.into())]);
-        self.step_with(EventKind::Replayed { of: &of }, more);
+        let replayed = Replayed { idempotent: Some(idempotent), of: of.as_str().into() };
+        self.write_down(RecordedEvent::Replayed(replayed));
+        self.tell(EventKind::Replayed { of: &of });
         spans::replayed(&self.span, &of);
         if let Some(report) = &mut self.report {
             (report.replayed, report.partial) = (Some(of), partial);
         }
     }
 
-    /// Adds a phase before the next attempt, with its duration.
-    pub(super) fn took(&mut self, what: &'static str, since: Instant, now: Instant) {
-        let micros = now.saturating_duration_since(since).as_micros();
-        self.before.push((what, u64::try_from(micros).unwrap_or(u64::MAX)));
+    /// Sets how long the admission of the next attempt took.
+    pub(super) fn admission_took(&mut self, time: Duration) {
+        self.phases.admit_us = micros(time);
+    }
+
+    /// Sets how long it took to record the beginning of the next attempt.
+    pub(super) fn recording_took(&mut self, time: Duration) {
+        self.phases.record_us = micros(time);
     }
 
     /// Records that a candidate was admitted.
@@ -137,36 +151,28 @@ impl Record {
         step: EventKind<'_>,
         facts: AdmittedFacts<'_>,
     ) -> Result<(), HostError> {
-        let AdmittedFacts { version, bindings, limits, key, key_given, request } = facts;
-        let carried = self.redactor.text(key);
+        let AdmittedFacts { bindings, limits, key, key_given, request } = facts;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let limits = json!({
-            "fuel": limits.fuel(),
-            "wall_ms": millis(limits.wall_time()),
-            "attempt_ms": millis(limits.attempt_time()),
-            "memory_bytes": limits.memory(),
-        });
-        let mut more = Map::from_iter([
-            ("version".to_owned(), version.to_string().into()),
-            ("bindings".to_owned(), bindings.into()),
-            ("limits".to_owned(), limits),
-            ("idempotency_key".to_owned(), carried.into()),
-            ("key".to_owned(), if key_given { "given" } else { "minted" }.into()),
-        ]);
-        more.extend(self.on_record.claimed().map(|claim| ("claim".to_owned(), claim)));
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::Admitted(admitted) = &mut event {
+            admitted.arguments = request.as_ref().map(|request| self.redactor.recorded(request.payload()));
+            admitted.bindings = bindings.into_iter().map(Cow::from).collect();
+            admitted.claim = self.on_record.claimed();
+            admitted.idempotency_key = Some(self.redactor.text(key).into());
+            admitted.key = Some(if key_given { "given" } else { "minted" }.into());
+            admitted.limits = RecordedLimits {
+                attempt_ms: Some(millis(limits.attempt_time())),
+                fuel: Some(limits.fuel()),
+                memory_bytes: Some(limits.memory()),
+                wall_ms: millis(limits.wall_time()),
+            };
+        }
         if let Some(request) = request {
-            more.insert("arguments".to_owned(), self.shown(request.payload()).into());
             self.on_record.keeps(request.text)?;
         }
-        self.step_with(step, more);
+        self.write_down(event);
+        self.tell(step);
         Ok(())
-    }
-
-    /// Returns the fields that the audit log has of a payload.
-    fn shown(&self, payload: &[u8]) -> Map<String, Value> {
-        let mut shown = kept::measured(payload);
-        shown.extend(self.redactor.payload(payload).map(|text| ("text".to_owned(), text.into())));
-        shown
     }
 
     /// Returns the span of the whole call.
@@ -219,7 +225,7 @@ impl Record {
         // counts as idempotent.
         self.on_record.idempotent(repeat.max(strictest) == RepeatRule::Always);
         self.repeat = (repeat, None);
-        self.write_down(step, Map::new());
+        self.write_down(step.into());
         let durable = spans::recording(self.on_record.durable()).await;
         if durable.is_err() {
             self.seq = self.seq.saturating_sub(1);
@@ -284,28 +290,29 @@ impl Record {
         self.sent |= ended.request_sent;
         self.left_unsafe = ended.aborted_on_return.iter().any(|request| request.unsafe_sent);
         let attempt = self.number();
-        let mut more = Map::from_iter([("phases".to_owned(), self.phases(ended).into())]);
-        if let Err(error) = &ended.outcome {
-            more.insert("failure".to_owned(), report::error_view(error, &self.redactor).into());
-        }
-        more.insert("request_sent".to_owned(), ended.request_sent.into());
-        more.extend(ended.unkeyed.as_ref().map(|unkeyed| ("unkeyed".to_owned(), json!(unkeyed))));
-        if !ended.aborted_on_return.is_empty() {
-            more.insert("aborted_on_return".to_owned(), json!(ended.aborted_on_return));
-        }
         let refused = match &ended.outcome {
             Err(Error::Host(error)) => Some(error.kind().code()),
             _ => None,
         };
         let usage = &ended.usage;
-        self.step_with(EventKind::AttemptEnded { connector, attempt, failure, refused, usage }, more);
-    }
-
-    fn phases<A>(&mut self, ended: &AttemptEnd<A>) -> Map<String, Value> {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let guest = ended.usage.wall_time.saturating_sub(ended.instantiated_after);
-        let within = [("instantiate_us", micros(ended.instantiated_after)), ("guest_us", micros(guest))];
-        self.before.drain(..).chain(within).map(|(name, us)| (name.to_owned(), us.into())).collect()
+        let step = EventKind::AttemptEnded { connector, attempt, failure, refused, usage };
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::AttemptEnded(facts) = &mut event {
+            let aborted = ended.aborted_on_return.iter();
+            facts.aborted_on_return = aborted.map(AbortedRequest::recorded).collect();
+            let error = ended.outcome.as_ref().err();
+            facts.failure =
+                error.and_then(|error| CanonicalJson::new(&report::error_view(error, &self.redactor)));
+            facts.phases = RecordedPhases {
+                guest_us: micros(usage.wall_time.saturating_sub(ended.instantiated_after)),
+                instantiate_us: micros(ended.instantiated_after),
+                ..std::mem::take(&mut self.phases)
+            };
+            facts.request_sent = Some(ended.request_sent);
+            facts.unkeyed.clone_from(&ended.unkeyed);
+        }
+        self.write_down(event);
+        self.tell(step);
     }
 
     /// Records that the call waits for this long after its last attempt, unless it is cancelled. The earlier events
@@ -315,10 +322,15 @@ impl Record {
         now: Instant,
         delay: Duration,
         step: EventKind<'_>,
-        more: Map<String, Value>,
+        (of_candidate, jitter): (u32, i64),
     ) {
         self.wait = Some((now, delay));
-        self.step_with(step, more);
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::RetryScheduled(facts) = &mut event {
+            (facts.candidate, facts.jitter_us) = (of_candidate, jitter);
+        }
+        self.write_down(event);
+        self.tell(step);
         self.on_record.soon();
     }
 
@@ -333,23 +345,18 @@ impl Record {
 
     /// Records one step.
     pub(super) fn step(&mut self, step: EventKind<'_>) {
-        self.step_with(step, Map::new());
-    }
-
-    /// Records one step, with further fields that only the audit log has.
-    pub(super) fn step_with(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
-        self.write_down(step, more);
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::Suppressed(facts) = &mut event {
+            facts.cause = self.redactor.text(&facts.cause).into();
+            facts.reason = self.redactor.text(&facts.reason).into();
+        }
+        self.write_down(event);
         self.tell(step);
     }
 
-    fn write_down(&mut self, step: EventKind<'_>, more: Map<String, Value>) {
+    fn write_down(&mut self, event: RecordedEvent<'_>) {
         self.seq = self.seq.saturating_add(1);
-        let mut facts = step.payload();
-        if let EventKind::Suppressed { .. } = step {
-            facts = self.redactor.fields(&facts);
-        }
-        facts.extend(more);
-        self.on_record.event(self.seq, step.name(), facts);
+        self.on_record.event(self.seq, event);
     }
 
     fn tell(&self, step: EventKind<'_>) {
@@ -371,27 +378,20 @@ impl Record {
         });
         let (partial, replayed) =
             self.report.as_ref().map_or((None, None), |report| (report.partial, report.replayed.clone()));
-        let (mut more, mut sealed) = (Map::new(), None);
-        match replayed {
+        let (mut end, mut sealed) = (Ended::default(), None);
+        match &replayed {
             // The outcome is recorded with the call that it belongs to.
-            Some(of) => {
-                more.insert("replayed".to_owned(), of.as_str().into());
-            }
+            Some(of) => end.replayed = Some(of.as_str().into()),
             None => {
                 let whole = kept::outcome(&outcome, partial);
-                let mut shown = self.shown(whole.payload());
-                // The failure's text is recorded in full below.
-                if outcome.is_err() {
-                    shown.remove("text");
-                }
-                more.insert("result".to_owned(), shown.into());
+                end.result = Some(self.redactor.recorded_outcome(whole.payload(), outcome.is_ok()));
                 // The caller of a call that was not admitted gets its error even if it cannot be sealed.
                 sealed = self.on_record.sealed(Part::Outcome, whole.text).ok().flatten();
             }
         }
         let (attempts, key) = (self.number(), self.done().key(&outcome));
         let verdict = match &outcome {
-            Ok(_) => self.write(CallStatus::Value, None, None, None, key, more),
+            Ok(_) => self.write(CallStatus::Value, None, None, None, key, end),
             Err(error) => {
                 let mut view = report::error_view(error, &self.redactor);
                 let retried = self.report.as_ref().map_or(0, Report::retried);
@@ -401,8 +401,8 @@ impl Record {
                 if let Some(report) = &mut self.report {
                     report.operator = Some(view.clone());
                 }
-                more.insert("failure".to_owned(), view.into());
-                self.write_error(error, key, more)
+                end.failure = CanonicalJson::new(&view);
+                self.write_error(error, key, end)
             }
         };
         let told = verdict.clone();
@@ -434,12 +434,12 @@ impl Record {
         (closed.map_err(Error::from).and(outcome), report)
     }
 
-    fn write_error(&mut self, error: &Error, key: KeyEnd, more: Map<String, Value>) -> Verdict {
+    fn write_error(&mut self, error: &Error, key: KeyEnd, end: Ended<'_>) -> Verdict {
         let prompt = error.prompt();
         match error {
             Error::Failure(failure) => {
                 let class = Some(failure.class().name());
-                self.write(CallStatus::Failure, class, Some(failure.code()), prompt, key, more)
+                self.write(CallStatus::Failure, class, Some(failure.code()), prompt, key, end)
             }
             Error::Host(error) => {
                 if error.kind() == HostErrorKind::OpNotFound {
@@ -449,7 +449,7 @@ impl Record {
                     HostErrorKind::Cancelled => CallStatus::Cancelled,
                     _ => CallStatus::Refused,
                 };
-                self.write(status, None, Some(error.kind().code()), prompt, key, more)
+                self.write(status, None, Some(error.kind().code()), prompt, key, end)
             }
         }
     }
@@ -466,16 +466,18 @@ impl Record {
         code: Option<&str>,
         prompt: Option<RecoveryPrompt>,
         key: KeyEnd,
-        mut more: Map<String, Value>,
+        end: Ended<'_>,
     ) -> Verdict {
-        if let Some(report) = &self.report {
-            more.insert("attempts".to_owned(), report.attempts.len().into());
-            more.insert("retried".to_owned(), report.retried().into());
-        }
-        if self.on_record.claimed().is_some() {
-            more.insert("key_end".to_owned(), idempotency::disposition_json(key));
-        }
-        self.write_down(EventKind::Final { outcome: status.name(), class, code, prompt }, more);
+        self.write_down(RecordedEvent::Final(Ended {
+            attempts: self.report.is_some().then(|| self.number()),
+            class: class.map(Cow::from),
+            code: code.map(Cow::from),
+            key_end: self.on_record.claimed().map(|_| idempotency::recorded_key_end(key)),
+            prompt: prompt.map(|prompt| prompt.name().into()),
+            retried: self.report.as_ref().map(Report::retried),
+            status: status.name().into(),
+            ..end
+        }));
         let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
         verdict
@@ -496,6 +498,10 @@ impl Record {
     }
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Drop for Record {
     fn drop(&mut self) {
         if self.report.is_some() {
@@ -503,7 +509,7 @@ impl Drop for Record {
             // There is only one end. If it is written already, its waiter was dropped.
             let verdict = match self.ended.take() {
                 Some(verdict) => verdict,
-                None => self.write(CallStatus::Cancelled, None, None, None, key, Map::new()),
+                None => self.write(CallStatus::Cancelled, None, None, None, key, Ended::default()),
             };
             self.told(&verdict, None);
             spans::called(&self.span, attempts, &verdict, None);

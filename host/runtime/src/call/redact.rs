@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::RecordedPayload;
 use cofferdam_core::secret::{Scanner, redact_likely_secrets};
 use serde_json::{Map, Value};
 
@@ -52,6 +54,20 @@ impl FieldRedactor {
     /// Returns a payload in readable form. None if payloads are not kept.
     pub(super) fn payload(&self, bytes: &[u8]) -> Option<String> {
         (self.most > 0).then(|| self.capped(bytes, self.most))
+    }
+
+    /// Returns what the audit log has of a payload.
+    pub(super) fn recorded(&self, payload: &[u8]) -> RecordedPayload {
+        RecordedPayload { text: self.payload(payload), ..self.recorded_outcome(payload, false) }
+    }
+
+    /// Returns what the audit log has of an outcome. The text of a failure is recorded in full elsewhere.
+    pub(super) fn recorded_outcome(&self, payload: &[u8], has_text: bool) -> RecordedPayload {
+        RecordedPayload {
+            bytes: payload.len() as u64,
+            sha256: Digest::sha256(payload).to_string(),
+            text: has_text.then(|| self.payload(payload)).flatten(),
+        }
     }
 
     /// Redacts a text.

@@ -19,7 +19,6 @@ use super::request::Call;
 
 /// The fields of an admitted candidate for the audit log, apart from those of its step.
 pub(super) struct AdmittedFacts<'a> {
-    pub(super) version: &'a semver::Version,
     pub(super) bindings: Vec<&'a str>,
     pub(super) limits: &'a Limits,
     /// The key that its attempts carry. `key_given` is true if it is derived from a caller's key.
@@ -46,7 +45,6 @@ pub(super) fn put_on_record(
     let actor = Arc::clone(record.on_record().actor());
     let request = (candidate.index == 0).then(|| kept::request(call, &actor, &state.idempotency_key));
     let facts = AdmittedFacts {
-        version: candidate.connector.version(),
         bindings,
         limits: &admitted.limits,
         key: &state.idempotency_key,

@@ -5,8 +5,8 @@ use cofferdam_audit::{
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::{AuditId, RepeatRule};
-use serde::Deserialize;
 
 /// A call from the audit log.
 pub(super) struct RecordedCall {
@@ -51,47 +51,6 @@ impl RecordedAttempts {
     pub(super) fn may_have_sent_unkeyed(self) -> bool {
         self.unkeyed > 0 || self.begun > self.ended
     }
-}
-
-/// The fields of an entry that are read. Missing ones have defaults: `audit verify` checks the chain.
-#[derive(Deserialize)]
-struct EntryBody {
-    events: Vec<EntryEvent>,
-}
-
-#[derive(Deserialize)]
-struct EntryEvent {
-    #[serde(rename = "type")]
-    name: String,
-    payload: EventPayload,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct EventPayload {
-    hash: Option<String>,
-    candidate: u32,
-    arguments: RecordedArguments,
-    by: Option<String>,
-    /// A call's id in one kind of event, a number in others.
-    of: serde_json::Value,
-    status: Option<String>,
-    usage: RecordedUsage,
-    may_have_sent: bool,
-    repeat: Option<String>,
-    unkeyed: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RecordedArguments {
-    text: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RecordedUsage {
-    requests: u64,
 }
 
 /// Finds a call.
@@ -148,31 +107,35 @@ impl RecordedCall {
     }
 
     fn apply_entry(&mut self, entry: &StoredEntry) {
-        let Ok(body) = serde_json::from_str::<EntryBody>(&entry.body) else { return };
-        for EntryEvent { name, payload } in body.events {
-            match name.as_str() {
-                "admitted" if payload.candidate == 0 => {
-                    self.hash = payload.hash.as_deref().and_then(digest);
-                    self.arguments = payload.arguments.text;
-                    self.is_undeclared = payload.repeat.as_deref() == Some(RepeatRule::UnlessUnkeyed.name());
+        // An entry that cannot be read has no events here: `audit verify` checks the chain.
+        for event in entry.events().unwrap_or_default() {
+            match event.event() {
+                RecordedEvent::Admitted(admitted) if admitted.candidate == 0 => {
+                    self.hash = digest(&admitted.hash);
+                    self.arguments = admitted.arguments.and_then(|arguments| arguments.text);
+                    self.is_undeclared = admitted.repeat.as_deref() == Some(RepeatRule::UnlessUnkeyed.name());
                 }
-                "attempt_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
-                "attempt_ended" => {
+                RecordedEvent::AttemptStarted(_) => {
+                    self.attempts.begun = self.attempts.begun.saturating_add(1)
+                }
+                RecordedEvent::AttemptEnded(ended) => {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
-                    self.attempts.requests = self.attempts.requests.saturating_add(payload.usage.requests);
-                    let unkeyed = payload.unkeyed.is_some().into();
+                    self.attempts.requests = self.attempts.requests.saturating_add(ended.usage.requests);
+                    let unkeyed = ended.unkeyed.is_some().into();
                     self.attempts.unkeyed = self.attempts.unkeyed.saturating_add(unkeyed);
                 }
                 // The calls of an action count as its attempts.
-                "step_started" => self.attempts.begun = self.attempts.begun.saturating_add(1),
-                "step_ended" => {
+                RecordedEvent::StepStarted(_) => self.attempts.begun = self.attempts.begun.saturating_add(1),
+                RecordedEvent::StepEnded(ended) => {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
-                    self.attempts.requests =
-                        self.attempts.requests.saturating_add(payload.may_have_sent.into());
+                    let sent = ended.may_have_sent.unwrap_or(false).into();
+                    self.attempts.requests = self.attempts.requests.saturating_add(sent);
                 }
-                "cut_short" => self.was_cancelled = payload.status.as_deref() == Some("cancelled"),
-                "resumed" => self.resumed_by = payload.by,
-                "replayed" => self.replayed_of = payload.of.as_str().and_then(AuditId::parse),
+                RecordedEvent::CutShort(end) => {
+                    self.was_cancelled = end.status == CallStatus::Cancelled.name()
+                }
+                RecordedEvent::Resumed(decision) => self.resumed_by = decision.by.map(Into::into),
+                RecordedEvent::Replayed(replayed) => self.replayed_of = AuditId::parse(&replayed.of),
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@
 //! that opens the call which resumes it, or by the commit of a new call with its key. A later request finds it
 //! decided and runs nothing.
 
+use cofferdam_core::event::recorded::Resolution;
 use std::sync::Arc;
 
 use cofferdam_audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
@@ -14,7 +15,6 @@ use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_sandbox::ResultFormat;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::recorded_call::{RecordedCall, find, read_call, unreadable};
 use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
@@ -327,9 +327,12 @@ pub(crate) async fn skip(
         if frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
     });
     let found = found.await.map_err(gone)??;
-    let facts = [("actor", &*skip.actor), ("reason", &*sanitize_line(&skip.reason, REASON_CHARS))];
-    let mut facts = Map::from_iter(facts.map(|(name, fact)| (name.to_owned(), Value::from(fact))));
-    facts.insert("frees_key".into(), skip.frees_key.into());
+    let facts = Resolution {
+        actor: skip.actor.to_string().into(),
+        frees_key: Some(skip.frees_key),
+        reason: Some(sanitize_line(&skip.reason, REASON_CHARS).into()),
+        by: None,
+    };
     let decision =
         Decision { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
     let (reply, answer) = written();

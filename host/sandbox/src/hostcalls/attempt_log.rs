@@ -4,6 +4,7 @@
 //! regardless of the guest's next step. So the verdict is recorded here, the first one wins, and the attempt
 //! wakes and drops the guest.
 
+use cofferdam_core::event::recorded::RecordedAbort;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,6 +117,19 @@ pub struct AbortedRequest {
     /// True if it may have changed something at the service: it may have left, and its method is not
     /// read-only.
     pub unsafe_sent: bool,
+}
+
+impl AbortedRequest {
+    /// Returns the request as the audit log stores it.
+    #[must_use]
+    pub fn recorded(&self) -> RecordedAbort<'_> {
+        RecordedAbort {
+            host: (&*self.host).into(),
+            method: (&*self.method).into(),
+            request_sent: self.request_sent,
+            unsafe_sent: self.unsafe_sent,
+        }
+    }
 }
 
 impl fmt::Display for AbortedRequest {

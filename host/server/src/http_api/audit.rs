@@ -6,32 +6,21 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use cofferdam_audit::{AuditError, CallRow, StoredEntry};
+use cofferdam_audit::{AuditError, CallRow, LoggedEvent};
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_runtime::host::{Host, unreadable};
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{HttpApi, response};
 
 /// The fields of an event that are returned: no texts of callers, connectors or services.
-const FACTS: [&str; 12] = [
-    "attempt",
-    "candidate",
-    "class",
-    "code",
-    "delay_ms",
-    "outcome",
-    "of",
-    "by",
-    "step",
-    "call",
-    "status",
-    "parent",
-];
+const FACTS: [&str; 11] =
+    ["attempt", "candidate", "class", "code", "delay_ms", "of", "by", "step", "call", "status", "parent"];
 
 /// The fields of a failure that are returned: the host's own words. Its message may contain text of a service
 /// or a connector.
@@ -92,20 +81,6 @@ pub(super) struct LoggedEventView {
     facts: Map<String, Value>,
 }
 
-#[derive(Deserialize)]
-struct LoggedEntryBody {
-    events: Vec<LoggedEvent>,
-}
-
-#[derive(Deserialize)]
-struct LoggedEvent {
-    seq: u32,
-    at: String,
-    #[serde(rename = "type")]
-    name: String,
-    payload: Map<String, Value>,
-}
-
 /// Returns the call's view.
 pub(super) async fn show(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(id)) = id else { return response::no_such_path() };
@@ -134,20 +109,23 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
         Ok(Some((row, reader.entries_of(id)?)))
     };
     let (row, entries) = read().map_err(unreadable)?.ok_or_else(not_there)?;
-    let events: Vec<LoggedEvent> = entries.iter().flat_map(events).collect();
+    // An invalid entry has no events here: `audit verify` checks the chain.
+    let events: Vec<LoggedEvent> =
+        entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
     Ok(call_view(row, events))
 }
 
-/// Returns the events of an entry. An invalid entry has none here: `audit verify` checks the chain.
-fn events(entry: &StoredEntry) -> Vec<LoggedEvent> {
-    serde_json::from_str::<LoggedEntryBody>(&entry.body).map(|body| body.events).unwrap_or_default()
-}
-
 fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
-    let failure = events.iter().rev().find_map(|event| event.payload.get("failure")?.as_object());
+    let failure = events.iter().rev().find_map(|event| match event.event() {
+        RecordedEvent::Final(Ended { failure, .. })
+        | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
+            serde_json::from_str::<Map<String, Value>>(failure?.get()).ok()
+        }
+        _ => None,
+    });
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
-    let error = failure.map(|failure| facts(failure, &OF_FAILURES));
+    let error = failure.map(|failure| facts(&failure, &OF_FAILURES));
     let status = if row.incomplete { "incomplete" } else { row.status.name() };
     LoggedCallView {
         audit_id: row.audit_id.to_string(),
@@ -167,7 +145,7 @@ fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
         events: events
             .into_iter()
             .map(|event| LoggedEventView {
-                facts: facts(&event.payload, &FACTS),
+                facts: facts(&event.facts(), &FACTS),
                 seq: event.seq,
                 at: event.at,
                 name: event.name,

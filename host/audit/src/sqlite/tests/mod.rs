@@ -12,6 +12,7 @@ mod signed;
 mod tampered;
 mod written;
 
+use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent, Resolution};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 use jiff::Timestamp;
 use rusqlite::Connection;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{LogSettings, SqliteLog};
@@ -28,8 +29,8 @@ use crate::entry::{GENESIS, chained};
 use crate::note::NoteSigner;
 use crate::order::Written;
 use crate::{
-    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, EventLine, Expected, FINDINGS, Finding, KeyEnd,
-    OpenCall, Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
+    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, Expected, FINDINGS, Finding, KeyEnd, OpenCall,
+    Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
 };
 
 /// Opens the audit log of this home with a short busy timeout.
@@ -43,12 +44,9 @@ pub(crate) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer.done())
 }
 
-fn facts(value: Value) -> Map<String, Value> {
-    value.as_object().unwrap().clone()
-}
-
-fn line(seq: u32, name: &'static str, at: Timestamp, payload: Value) -> EventLine {
-    EventLine { at, seq, name, payload: facts(payload) }
+fn line(seq: u32, name: &str, at: Timestamp, payload: Value) -> EventText {
+    let payload = serde_json::value::to_raw_value(&payload).unwrap();
+    EventLine { at, seq, event: RecordedEvent::read(name, &payload) }.to_text()
 }
 
 /// The beginning of a call.

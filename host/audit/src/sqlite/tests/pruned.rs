@@ -215,7 +215,7 @@ fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     log.submit(Order::Close { open: None, call: Box::new(close), reply: Some(reply) });
     done(closed).unwrap();
     if is_decided {
-        let facts = json!({"reason": "it is there", "frees_key": false}).as_object().unwrap().clone();
+        let facts = Resolution { frees_key: Some(false), ..Resolution::default() };
         let decision = Decision { status: CallStatus::Skipped, at, facts, frees_key: false };
         let (reply, settled) = answer();
         log.submit(Order::Settle { audit_id: id.clone(), decision: Box::new(decision), reply });

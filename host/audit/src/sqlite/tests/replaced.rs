@@ -21,8 +21,12 @@ fn open_keyed(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
 }
 
 fn skip(log: &SqliteLog, id: &AuditId) -> bool {
-    let decision =
-        Decision { status: CallStatus::Skipped, at: Timestamp::now(), facts: Map::new(), frees_key: true };
+    let decision = Decision {
+        status: CallStatus::Skipped,
+        at: Timestamp::now(),
+        facts: Resolution::default(),
+        frees_key: true,
+    };
     let (reply, settled) = answer();
     log.submit(Order::Settle { audit_id: id.clone(), decision: Box::new(decision), reply });
     done(settled).unwrap()

@@ -1,9 +1,9 @@
 //! `audit show`: everything in the audit log about one call, for its operator.
 
-use cofferdam_audit::{CallRow, StoredEntry};
+use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::line::{self, CallLine};
@@ -30,13 +30,19 @@ pub(crate) struct Args {
 }
 
 /// One event of the audit log.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 struct EventDetails {
     seq: u32,
     at: String,
     #[serde(rename = "type")]
     name: String,
     payload: Map<String, Value>,
+}
+
+impl From<LoggedEvent> for EventDetails {
+    fn from(event: LoggedEvent) -> Self {
+        Self { payload: event.facts(), seq: event.seq, at: event.at, name: event.name }
+    }
 }
 
 /// Everything, for programs.
@@ -64,12 +70,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
 
 /// The events of an entry.
 fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
-    #[derive(Deserialize)]
-    struct EntryEvents {
-        events: Vec<EventDetails>,
-    }
-    let body = serde_json::from_str::<EntryEvents>(&entry.body);
-    body.map(|body| body.events).map_err(|error| {
+    let events = entry.events().map(|events| events.into_iter().map(EventDetails::from).collect());
+    events.map_err(|error| {
         HostError::new(
             HostErrorKind::AuditTampered,
             format!("Entry {} of the audit log is damaged.", entry.n),

@@ -1,0 +1,864 @@
+//! The schema of the events that the audit log stores: one type that everything writes and reads.
+//!
+//! An event serializes straight to canonical JSON (RFC 8785): fields are declared in the order of their names, and
+//! have no fractions. Facts that do not apply are left out.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::{DelaySource, EventKind, attempt_status, millis};
+use crate::failure::{Failure, FailureCause, RecoveryPrompt, RepeatRule, UnkeyedRequest};
+use crate::limits::Usage;
+
+type Text<'e> = Cow<'e, str>;
+
+/// Declares the enum of events with the name of each.
+macro_rules! recorded_events {
+    ($($(#[$doc:meta])* $variant:ident($payload:ident) = $name:literal,)*) => {
+        /// An event of a call, as the audit log stores it.
+        #[derive(Debug, Clone)]
+        #[non_exhaustive]
+        pub enum RecordedEvent<'e> {
+            $($(#[$doc])* $variant($payload<'e>),)*
+            /// An event that this version does not know, or whose payload it does not understand.
+            Unknown(UnknownEvent),
+        }
+
+        impl RecordedEvent<'_> {
+            /// The names of all known events.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// Returns the name, which is the event's `type` in the audit log.
+            #[must_use]
+            pub fn name(&self) -> &str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                    Self::Unknown(event) => &event.name,
+                }
+            }
+
+            /// Reads an event. One that is not known, or has an unexpected payload, is kept as it is.
+            #[must_use]
+            pub fn read(name: &str, payload: &RawValue) -> RecordedEvent<'static> {
+                let known = match name {
+                    $($name => serde_json::from_str(payload.get()).map(RecordedEvent::$variant).ok(),)*
+                    _ => None,
+                };
+                known.unwrap_or_else(|| {
+                    RecordedEvent::Unknown(UnknownEvent { name: name.to_owned(), payload: payload.to_owned() })
+                })
+            }
+        }
+
+        /// Serializes the facts of an event, without its name.
+        struct Facts<'a, 'e>(&'a RecordedEvent<'e>);
+
+        impl Serialize for Facts<'_, '_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self.0 {
+                    $(RecordedEvent::$variant(payload) => payload.serialize(serializer),)*
+                    RecordedEvent::Unknown(event) => event.payload.serialize(serializer),
+                }
+            }
+        }
+    };
+}
+
+recorded_events! {
+    /// The call, or the action, was requested.
+    Received(Received) = "received",
+    /// A candidate of the call, or the action, passed every check.
+    Admitted(Admitted) = "admitted",
+    /// The outcome of an earlier call with the same key is returned.
+    Replayed(Replayed) = "replayed",
+    /// An attempt begins.
+    AttemptStarted(AttemptStarted) = "attempt_started",
+    /// An attempt has ended.
+    AttemptEnded(AttemptEnded) = "attempt_ended",
+    /// The call waits, and is then attempted again.
+    RetryScheduled(RetryScheduled) = "retry_scheduled",
+    /// The call falls back to its next candidate.
+    FallbackTriggered(FallbackTriggered) = "fallback_triggered",
+    /// A circuit changed its state.
+    CircuitChanged(CircuitChanged) = "circuit_changed",
+    /// A request waits because of a rate limit.
+    RateDelayed(RateDelayed) = "rate_delayed",
+    /// An error was ignored.
+    Suppressed(Suppressed) = "suppressed",
+    /// A step of an action begins.
+    StepStarted(StepStarted) = "step_started",
+    /// A step of an action has ended.
+    StepEnded(StepEnded) = "step_ended",
+    /// A call that was to resume another one did nothing, or was cancelled.
+    CutShort(Ended) = "cut_short",
+    /// The call, or the action, has ended.
+    Final(Ended) = "final",
+    /// The call was incomplete, and another call resumes it.
+    Resumed(Resolution) = "resumed",
+    /// The call was incomplete, and an operator decided that it stays undone.
+    Skipped(Resolution) = "skipped",
+}
+
+/// One event of a call, with its time and its number.
+#[derive(Debug, Clone)]
+pub struct EventLine<'e> {
+    /// When it happened.
+    pub at: Timestamp,
+    /// The number of the event within its call, from 1, without gaps.
+    pub seq: u32,
+    /// The event.
+    pub event: RecordedEvent<'e>,
+}
+
+impl EventLine<'_> {
+    /// Returns the canonical JSON: `{"at", "payload", "seq", "type"}`.
+    #[must_use]
+    pub fn to_text(&self) -> EventText {
+        // Texts, whole numbers and canonical JSON: the serialization cannot fail.
+        EventText(serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+/// The canonical JSON of an event, with its time and its number.
+#[derive(Debug, Clone)]
+pub struct EventText(String);
+
+impl EventText {
+    /// Returns the JSON text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for EventLine<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_struct("EventLine", 4)?;
+        line.serialize_field("at", &format_args!("{:.6}", self.at))?;
+        line.serialize_field("payload", &Facts(&self.event))?;
+        line.serialize_field("seq", &self.seq)?;
+        line.serialize_field("type", self.event.name())?;
+        line.end()
+    }
+}
+
+/// An event that this version does not know.
+#[derive(Debug, Clone)]
+pub struct UnknownEvent {
+    /// Its name.
+    pub name: String,
+    /// Its facts.
+    pub payload: Box<RawValue>,
+}
+
+/// A part of an event without a schema, in canonical JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CanonicalJson(Box<RawValue>);
+
+impl CanonicalJson {
+    /// Returns the canonical form of an object.
+    #[must_use]
+    pub fn new(fields: &Map<String, Value>) -> Option<Self> {
+        let text = serde_json_canonicalizer::to_string(fields).ok()?;
+        RawValue::from_string(text).map(Self).ok()
+    }
+
+    /// Returns the JSON text.
+    #[must_use]
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+}
+
+/// The request of a call, or of an action.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Received<'e> {
+    /// The action that the call is a step of, or that is requested, as `name@version`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<Text<'e>>,
+    /// The caller.
+    pub actor: Text<'e>,
+    /// The connector, as `name@version`; of an action, `action://name@version`.
+    pub connector: Text<'e>,
+    /// The operation; of an action, `run`.
+    pub op: Text<'e>,
+    /// The audit id of the action that the call is a step of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Text<'e>>,
+    /// The step of the action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<Text<'e>>,
+}
+
+/// What a candidate of a call, or an action, was admitted with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Admitted<'e> {
+    /// The arguments; none for a fallback, which has those of its call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<RecordedPayload>,
+    /// The bindings by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bindings: Vec<Text<'e>>,
+    /// The index of the candidate in the chain, from 0.
+    pub candidate: u32,
+    /// The key that the caller gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<RecordedClaim>,
+    /// The connector, as `name@version`; of an action, `action://name@version`.
+    pub connector: Text<'e>,
+    /// The SHA-256 of its package, or of the action's file.
+    pub hash: Text<'e>,
+    /// The key that its attempts carry, redacted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<Text<'e>>,
+    /// True if it may be repeated, whatever its requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// `given` by the caller, or `minted` by the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Text<'e>>,
+    /// The limits.
+    pub limits: RecordedLimits,
+    /// The retry policy's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Text<'e>>,
+    /// The rule for repeating the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<Text<'e>>,
+    /// The id of the key that signed the package; none if it is unsigned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signer: Option<Text<'e>>,
+    /// The number of steps of an action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// True if the package is unsigned, which the call allowed; left out otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unsigned: bool,
+}
+
+/// The call whose outcome is returned.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replayed<'e> {
+    /// True if that call may be repeated; none for an action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// The audit id of the earlier call.
+    pub of: Text<'e>,
+}
+
+/// The beginning of an attempt.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptStarted<'e> {
+    /// The number of the attempt within the call, from 1.
+    pub attempt: u32,
+    /// The index of the candidate in the chain, from 0.
+    pub candidate: u32,
+    /// The connector, as `name@version`.
+    pub connector: Text<'e>,
+    /// The operation.
+    pub op: Text<'e>,
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttemptEnded<'e> {
+    /// Requests that were pending when the guest returned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aborted_on_return: Vec<RecordedAbort<'e>>,
+    /// The number of the attempt within the call, from 1.
+    pub attempt: u32,
+    /// The failure's class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Text<'e>>,
+    /// The failure's code, or the error's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Text<'e>>,
+    /// The connector, as `name@version`.
+    pub connector: Text<'e>,
+    /// The operator's view of the failure or the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CanonicalJson>,
+    /// The durations of its parts.
+    pub phases: RecordedPhases,
+    /// True if any byte of a request may have left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_sent: Option<bool>,
+    /// `value`, `failure` or `refused`.
+    pub status: Text<'e>,
+    /// The first unkeyed request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkeyed: Option<UnkeyedRequest>,
+    /// The used resources.
+    pub usage: RecordedUsage,
+}
+
+/// A wait before a retry.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetryScheduled<'e> {
+    /// The index of the candidate in the chain, from 0.
+    pub candidate: u32,
+    /// The failure's class.
+    pub class: Text<'e>,
+    /// The failure's code.
+    pub code: Text<'e>,
+    /// The length of the wait in milliseconds.
+    pub delay_ms: u64,
+    /// `backoff` or `retry_after`.
+    pub from: Text<'e>,
+    /// The random part of the wait in microseconds; negative if the wait is shorter than planned.
+    pub jitter_us: i64,
+    /// The number of retries that the policy allows for this cause.
+    pub of: u32,
+    /// The policy's name.
+    pub profile: Text<'e>,
+    /// The number of the retry of the candidate, from 1.
+    pub retry: u32,
+}
+
+/// A change to the next candidate.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FallbackTriggered<'e> {
+    /// The failure's class.
+    pub class: Text<'e>,
+    /// The failure's code.
+    pub code: Text<'e>,
+    /// The failed candidate, as `name@version`.
+    pub from: Text<'e>,
+    /// The next candidate, as `name@version`.
+    pub to: Text<'e>,
+}
+
+/// The change of a circuit.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CircuitChanged<'e> {
+    /// The observed failure; none if replacing a credential closed the circuit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Text<'e>>,
+    /// The connector's name.
+    pub connector: Text<'e>,
+    /// The state before.
+    pub from: Text<'e>,
+    /// The `host:port`.
+    pub host: Text<'e>,
+    /// The state after.
+    pub to: Text<'e>,
+}
+
+/// The delay of a request.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateDelayed<'e> {
+    /// The length of the delay in milliseconds.
+    pub delay_ms: u64,
+    /// The `host:port`.
+    pub host: Text<'e>,
+}
+
+/// An ignored error.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Suppressed<'e> {
+    /// The time, as RFC 3339.
+    pub at: Text<'e>,
+    /// `host` or `connector`.
+    pub by: Text<'e>,
+    /// The error.
+    pub cause: Text<'e>,
+    /// The reason why it does not matter.
+    pub reason: Text<'e>,
+}
+
+/// The beginning of a step.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepStarted<'e> {
+    /// The audit id of its call.
+    pub call: Text<'e>,
+    /// The connector, as `name@version`.
+    pub connector: Text<'e>,
+    /// The number of the step in the action, from 1.
+    pub number: u32,
+    /// The number of steps of the action.
+    pub of: u32,
+    /// The operation.
+    pub op: Text<'e>,
+    /// The step's name.
+    pub step: Text<'e>,
+}
+
+/// The end of a step.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepEnded<'e> {
+    /// The number of attempts of its call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The audit id of its call.
+    pub call: Text<'e>,
+    /// The failure's class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Text<'e>>,
+    /// The failure's code, or the error's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Text<'e>>,
+    /// True if a request may have left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_have_sent: Option<bool>,
+    /// The number of the step in the action, from 1.
+    pub number: u32,
+    /// The number of steps of the action.
+    pub of: u32,
+    /// The call whose outcome was returned for the step's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Text<'e>>,
+    /// `value`, `failure`, `refused` or `cancelled`.
+    pub status: Text<'e>,
+    /// The step's name.
+    pub step: Text<'e>,
+}
+
+/// The end of a call, or of an action.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ended<'e> {
+    /// The arguments of an action, redacted with the secrets of its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<RecordedPayload>,
+    /// The number of attempts; of an action, of begun steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The failure's class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Text<'e>>,
+    /// The failure's code, or the error's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Text<'e>>,
+    /// The operator's view of the failure or the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CanonicalJson>,
+    /// The state of the caller's key from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_end: Option<RecordedKeyEnd<'e>>,
+    /// The question for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Text<'e>>,
+    /// The call whose outcome was returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Text<'e>>,
+    /// The value, or the envelope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<RecordedPayload>,
+    /// The number of retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retried: Option<u32>,
+    /// `value`, `failure`, `refused` or `cancelled`.
+    pub status: Text<'e>,
+}
+
+/// The decision about an incomplete call.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resolution<'e> {
+    /// The operator.
+    pub actor: Text<'e>,
+    /// The audit id of the call that resumes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Text<'e>>,
+    /// True if the key of a skipped call may be used again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frees_key: Option<bool>,
+    /// The reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text<'e>>,
+}
+
+/// A payload: its length and hash, and its readable text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedPayload {
+    /// The length of the JSON text in bytes.
+    pub bytes: u64,
+    /// The SHA-256 of the JSON text, in hexadecimal.
+    pub sha256: String,
+    /// The text, redacted and shortened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// A caller's key, in a form that proves it without disclosing it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedClaim {
+    /// The SHA-256 of everything that identifies the call, in hexadecimal.
+    pub fingerprint: String,
+    /// The SHA-256 of the key, in hexadecimal.
+    pub key_sha256: String,
+}
+
+/// The state of a key at the end of its call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedKeyEnd<'e> {
+    /// `keeps`, `free` or `unknown`.
+    pub state: Text<'e>,
+    /// The time until which the outcome is kept, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// The limits of a call, or of an action.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedLimits {
+    /// The time of an attempt in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_ms: Option<u64>,
+    /// The fuel of an attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
+    /// The memory of an attempt in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The time of the call, or the action, in milliseconds.
+    pub wall_ms: u64,
+}
+
+/// The durations of an attempt's parts in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedPhases {
+    /// Queueing, loading and checks before it.
+    pub admit_us: u64,
+    /// The guest, its requests included.
+    pub guest_us: u64,
+    /// The creation of the sandbox.
+    pub instantiate_us: u64,
+    /// Writing the attempt's beginning to the audit log.
+    pub record_us: u64,
+}
+
+/// A request that was pending when its guest returned, and was aborted then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedAbort<'e> {
+    /// The `host:port`.
+    pub host: Text<'e>,
+    /// The method.
+    pub method: Text<'e>,
+    /// True if any byte of it may have left.
+    pub request_sent: bool,
+    /// True if it may have changed something at the service.
+    pub unsafe_sent: bool,
+}
+
+/// The resources that an attempt used, and their limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "a name is a fact and its unit; `Usage` describes each")]
+pub struct RecordedUsage {
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub fuel: u64,
+    pub fuel_limit: u64,
+    pub host_memory_bytes: u64,
+    pub log_lines: u64,
+    pub log_lines_dropped: u64,
+    pub memory_bytes: u64,
+    pub memory_grows: u64,
+    pub memory_limit_bytes: u64,
+    pub requests: u64,
+    pub stdio_bytes: u64,
+    pub stdio_bytes_dropped: u64,
+    pub wall_limit_ms: u64,
+    pub wall_us: u64,
+}
+
+impl From<&Usage> for RecordedUsage {
+    fn from(usage: &Usage) -> Self {
+        Self {
+            bytes_in: usage.bytes_in,
+            bytes_out: usage.bytes_out,
+            fuel: usage.fuel,
+            fuel_limit: usage.limits.fuel(),
+            host_memory_bytes: usage.host_memory,
+            log_lines: usage.log_lines,
+            log_lines_dropped: usage.log_lines_dropped,
+            memory_bytes: usage.memory,
+            memory_grows: usage.memory_grows,
+            memory_limit_bytes: usage.limits.memory(),
+            requests: usage.requests,
+            stdio_bytes: usage.stdio_bytes,
+            stdio_bytes_dropped: usage.stdio_bytes_dropped,
+            wall_limit_ms: usage.wall_limit_ms(),
+            wall_us: usage.wall_us(),
+        }
+    }
+}
+
+impl<'e> From<EventKind<'e>> for RecordedEvent<'e> {
+    /// Returns the facts that listeners get, too; the host adds those for its operator.
+    fn from(kind: EventKind<'e>) -> Self {
+        match kind {
+            EventKind::Received { connector, op } => {
+                Self::Received(Received { connector: connector.into(), op: op.into(), ..Received::default() })
+            }
+            EventKind::Admitted { connector, hash, signer, candidate, repeat, profile } => {
+                Self::Admitted(Admitted {
+                    candidate,
+                    connector: connector.into(),
+                    hash: hash.into(),
+                    // Independent of its requests: the requests of an attempt that a crash interrupted are unknown.
+                    idempotent: Some(repeat == RepeatRule::Always),
+                    profile: Some(profile.into()),
+                    repeat: Some(repeat.name().into()),
+                    signer: signer.map(Cow::from),
+                    unsigned: signer.is_none(),
+                    ..Admitted::default()
+                })
+            }
+            EventKind::Replayed { of } => {
+                Self::Replayed(Replayed { idempotent: None, of: of.as_str().into() })
+            }
+            EventKind::AttemptStarted { connector, op, candidate, attempt } => {
+                Self::AttemptStarted(AttemptStarted {
+                    attempt,
+                    candidate,
+                    connector: connector.into(),
+                    op: op.into(),
+                })
+            }
+            EventKind::AttemptEnded { connector, attempt, failure, refused, usage } => {
+                Self::AttemptEnded(AttemptEnded {
+                    attempt,
+                    class: failure.map(|failure| failure.class().name().into()),
+                    code: failure.map(Failure::code).or(refused).map(Cow::from),
+                    connector: connector.into(),
+                    status: attempt_status(failure, refused).into(),
+                    usage: usage.into(),
+                    ..AttemptEnded::default()
+                })
+            }
+            EventKind::RetryScheduled { failure, retry, of, delay, wait, profile } => {
+                let from = match wait {
+                    DelaySource::Backoff => "backoff",
+                    DelaySource::RetryAfter => "retry_after",
+                };
+                Self::RetryScheduled(RetryScheduled {
+                    class: failure.class().name().into(),
+                    code: failure.code().into(),
+                    delay_ms: millis(delay),
+                    from: from.into(),
+                    of,
+                    profile: profile.into(),
+                    retry,
+                    ..RetryScheduled::default()
+                })
+            }
+            EventKind::FallbackTriggered { from, to, failure } => {
+                Self::FallbackTriggered(FallbackTriggered {
+                    class: failure.class().name().into(),
+                    code: failure.code().into(),
+                    from: from.into(),
+                    to: to.into(),
+                })
+            }
+            EventKind::CircuitChanged { connector, host, from, to, cause } => {
+                Self::CircuitChanged(CircuitChanged {
+                    cause: cause.map(|cause| FailureCause::name(cause).into()),
+                    connector: connector.into(),
+                    from: from.into(),
+                    host: host.into(),
+                    to: to.into(),
+                })
+            }
+            EventKind::RateDelayed { host, delay } => {
+                Self::RateDelayed(RateDelayed { delay_ms: millis(delay), host: host.into() })
+            }
+            EventKind::Suppressed { at, by, reason, cause } => Self::Suppressed(Suppressed {
+                at: at.to_string().into(),
+                by: by.name().into(),
+                cause: cause.into(),
+                reason: reason.into(),
+            }),
+            EventKind::StepStarted { step, call, connector, op, number, of } => {
+                Self::StepStarted(StepStarted {
+                    call: call.as_str().into(),
+                    connector: connector.into(),
+                    number,
+                    of,
+                    op: op.into(),
+                    step: step.into(),
+                })
+            }
+            EventKind::StepEnded { step, call, outcome, class, code, number, of } => {
+                Self::StepEnded(StepEnded {
+                    call: call.as_str().into(),
+                    class: class.map(Cow::from),
+                    code: code.map(Cow::from),
+                    number,
+                    of,
+                    status: outcome.into(),
+                    step: step.into(),
+                    ..StepEnded::default()
+                })
+            }
+            EventKind::Final { outcome, class, code, prompt } => Self::Final(Ended {
+                class: class.map(Cow::from),
+                code: code.map(Cow::from),
+                prompt: prompt.map(|prompt| RecoveryPrompt::name(prompt).into()),
+                status: outcome.into(),
+                ..Ended::default()
+            }),
+        }
+    }
+}
+
+impl RecordedEvent<'_> {
+    /// Returns the facts of the event as JSON.
+    #[must_use]
+    pub fn facts(&self) -> Map<String, Value> {
+        match serde_json::to_value(Facts(self)) {
+            Ok(Value::Object(facts)) => facts,
+            _ => Map::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use serde_json::json;
+
+    use super::*;
+
+    /// Every fact of every event, with texts that need escapes and the largest numbers.
+    fn samples() -> Vec<(&'static str, Value)> {
+        let n: u64 = (1 << 53) - 1;
+        let text = "\u{0}\u{1f}\"\\/\n\u{7f}\u{e9}\u{2028}\u{1f600}";
+        let payload = json!({"bytes": n, "sha256": text, "text": text});
+        let failure = json!({"class": text, "details": {"b": 1.5, "a": [1e21, 1e-7, -0.0, null]}, "\u{1f600}": 1, "\u{fb33}": 2});
+        let limits = json!({"attempt_ms": n, "fuel": n, "memory_bytes": n, "wall_ms": n});
+        let claim = json!({"fingerprint": text, "key_sha256": text});
+        let phases = json!({"admit_us": n, "guest_us": n, "instantiate_us": n, "record_us": n});
+        let abort = json!({"host": text, "method": text, "request_sent": true, "unsafe_sent": false});
+        let unkeyed = json!({"host": text, "method": text});
+        let usage = json!({
+            "bytes_in": n, "bytes_out": n, "fuel": n, "fuel_limit": n, "host_memory_bytes": n, "log_lines": n,
+            "log_lines_dropped": n, "memory_bytes": n, "memory_grows": n, "memory_limit_bytes": n, "requests": n,
+            "stdio_bytes": n, "stdio_bytes_dropped": n, "wall_limit_ms": n, "wall_us": n,
+        });
+        let end = json!({
+            "arguments": payload, "attempts": 1, "class": text, "code": text, "failure": failure,
+            "key_end": {"state": text, "until": text}, "prompt": text, "replayed": text, "result": payload,
+            "retried": 2, "status": text,
+        });
+        let resolution = json!({"actor": text, "by": text, "frees_key": true, "reason": text});
+        vec![
+            (
+                "received",
+                json!({"action": text, "actor": text, "connector": text, "op": text, "parent": text, "step": text}),
+            ),
+            (
+                "admitted",
+                json!({
+                    "arguments": payload, "bindings": [text], "candidate": 1, "claim": claim, "connector": text,
+                    "hash": text, "idempotency_key": text, "idempotent": true, "key": text, "limits": limits,
+                    "profile": text, "repeat": text, "signer": text, "steps": 3, "unsigned": true,
+                }),
+            ),
+            ("replayed", json!({"idempotent": true, "of": text})),
+            ("attempt_started", json!({"attempt": 1, "candidate": 1, "connector": text, "op": text})),
+            (
+                "attempt_ended",
+                json!({
+                    "aborted_on_return": [abort], "attempt": 1, "class": text, "code": text, "connector": text,
+                    "failure": failure, "phases": phases, "request_sent": true, "status": text, "unkeyed": unkeyed,
+                    "usage": usage,
+                }),
+            ),
+            (
+                "retry_scheduled",
+                json!({
+                    "candidate": 1, "class": text, "code": text, "delay_ms": n, "from": text, "jitter_us": -7, "of": 3,
+                    "profile": text, "retry": 1,
+                }),
+            ),
+            ("fallback_triggered", json!({"class": text, "code": text, "from": text, "to": text})),
+            (
+                "circuit_changed",
+                json!({"cause": text, "connector": text, "from": text, "host": text, "to": text}),
+            ),
+            ("rate_delayed", json!({"delay_ms": n, "host": text})),
+            ("suppressed", json!({"at": text, "by": text, "cause": text, "reason": text})),
+            (
+                "step_started",
+                json!({"call": text, "connector": text, "number": 1, "of": 2, "op": text, "step": text}),
+            ),
+            (
+                "step_ended",
+                json!({
+                    "attempts": 1, "call": text, "class": text, "code": text, "may_have_sent": true, "number": 1, "of": 2,
+                    "replayed": text, "status": text, "step": text,
+                }),
+            ),
+            ("cut_short", end.clone()),
+            ("final", end),
+            ("resumed", resolution.clone()),
+            ("skipped", resolution),
+        ]
+    }
+
+    fn read(name: &str, payload: &Value) -> RecordedEvent<'static> {
+        let payload = serde_json_canonicalizer::to_string(payload).unwrap();
+        RecordedEvent::read(name, &RawValue::from_string(payload).unwrap())
+    }
+
+    #[test]
+    fn events_are_written_in_canonical_json() {
+        let samples = samples();
+        assert_eq!(samples.iter().map(|(name, _)| *name).collect::<Vec<_>>(), RecordedEvent::NAMES);
+        for (name, payload) in samples {
+            let event = read(name, &payload);
+            assert!(!matches!(event, RecordedEvent::Unknown(_)), "{name}");
+            let line = EventLine { at: Timestamp::UNIX_EPOCH, seq: 3, event };
+            let expected =
+                json!({"type": name, "seq": 3, "at": "1970-01-01T00:00:00.000000Z", "payload": payload});
+            assert_eq!(line.to_text().as_str(), serde_json_canonicalizer::to_string(&expected).unwrap());
+        }
+    }
+
+    #[test]
+    fn facts_that_do_not_apply_are_left_out() {
+        for name in RecordedEvent::NAMES {
+            let event = read(name, &json!({}));
+            assert!(event.facts().values().all(|fact| !fact.is_null()), "{name}");
+        }
+        let event = RecordedEvent::Replayed(Replayed { idempotent: None, of: "a".into() });
+        let line = EventLine { at: Timestamp::UNIX_EPOCH, seq: 1, event };
+        let expected = "{\"at\":\"1970-01-01T00:00:00.000000Z\",\"payload\":{\"of\":\"a\"},\"seq\":1,\"type\":\"replayed\"}";
+        assert_eq!(line.to_text().as_str(), expected);
+    }
+
+    #[test]
+    fn unknown_events_are_kept_as_they_are() {
+        for (name, payload) in [("soon", json!({"b": 1.5})), ("final", json!({"attempts": "many"}))] {
+            let event = read(name, &payload);
+            assert!(matches!(event, RecordedEvent::Unknown(_)), "{name}");
+            assert_eq!((event.name(), Value::Object(event.facts())), (name, payload));
+        }
+    }
+}
