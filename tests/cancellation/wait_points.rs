@@ -39,7 +39,7 @@ impl Listener for Steps {
             audit_id: event.audit_id.as_str().to_owned(),
             seq: event.seq,
             name: event.kind.name(),
-            facts: event.kind.payload(),
+            facts: event.kind.payload().into(),
         });
     }
 }

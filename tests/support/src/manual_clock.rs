@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
 use cofferdam_core::event::{Event, EventKind, Listener};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// A clock that runs like the machine's, and jumps ahead by every wait that a call or its requests announce;
@@ -26,7 +26,7 @@ pub struct RecordedStep {
     /// Its name.
     pub name: &'static str,
     /// Its facts.
-    pub facts: Map<String, Value>,
+    pub facts: Value,
 }
 
 impl ManualClock {
@@ -89,7 +89,7 @@ impl Listener for ManualClock {
             audit_id: event.audit_id.as_str().to_owned(),
             seq: event.seq,
             name: event.kind.name(),
-            facts: event.kind.payload(),
+            facts: event.kind.payload().into(),
         });
     }
 }

@@ -55,6 +55,12 @@ macro_rules! recorded_events {
             }
         }
 
+        /// Returns the JSON Schema of each event's payload.
+        #[cfg(test)]
+        fn payload_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)> {
+            vec![$(($name, generator.subschema_for::<$payload<'static>>())),*]
+        }
+
         /// Serializes the facts of an event, without its name.
         struct Facts<'a, 'e>(&'a RecordedEvent<'e>);
 
@@ -158,6 +164,7 @@ pub struct UnknownEvent {
 
 /// A part of an event without a schema, in canonical JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct CanonicalJson(Box<RawValue>);
 
@@ -178,6 +185,7 @@ impl CanonicalJson {
 
 /// The request of a call, or of an action.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Received<'e> {
     /// The action that the call is a step of, or that is requested, as `name@version`.
@@ -197,8 +205,9 @@ pub struct Received<'e> {
     pub step: Option<Text<'e>>,
 }
 
-/// What a candidate of a call, or an action, was admitted with.
+/// The admission of a candidate of a call, or of an action.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Admitted<'e> {
     /// The arguments; none for a fallback, which has those of its call.
@@ -246,6 +255,7 @@ pub struct Admitted<'e> {
 
 /// The call whose outcome is returned.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Replayed<'e> {
     /// True if that call may be repeated; none for an action.
@@ -257,6 +267,7 @@ pub struct Replayed<'e> {
 
 /// The beginning of an attempt.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AttemptStarted<'e> {
     /// The number of the attempt within the call, from 1.
@@ -271,6 +282,7 @@ pub struct AttemptStarted<'e> {
 
 /// The end of an attempt.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AttemptEnded<'e> {
     /// Requests that were pending when the guest returned.
@@ -305,6 +317,7 @@ pub struct AttemptEnded<'e> {
 
 /// A wait before a retry.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RetryScheduled<'e> {
     /// The index of the candidate in the chain, from 0.
@@ -329,6 +342,7 @@ pub struct RetryScheduled<'e> {
 
 /// A change to the next candidate.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FallbackTriggered<'e> {
     /// The failure's class.
@@ -343,6 +357,7 @@ pub struct FallbackTriggered<'e> {
 
 /// The change of a circuit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CircuitChanged<'e> {
     /// The observed failure; none if replacing a credential closed the circuit.
@@ -360,6 +375,7 @@ pub struct CircuitChanged<'e> {
 
 /// The delay of a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RateDelayed<'e> {
     /// The length of the delay in milliseconds.
@@ -370,6 +386,7 @@ pub struct RateDelayed<'e> {
 
 /// An ignored error.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Suppressed<'e> {
     /// The time, as RFC 3339.
@@ -384,6 +401,7 @@ pub struct Suppressed<'e> {
 
 /// The beginning of a step.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StepStarted<'e> {
     /// The audit id of its call.
@@ -402,6 +420,7 @@ pub struct StepStarted<'e> {
 
 /// The end of a step.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StepEnded<'e> {
     /// The number of attempts of its call.
@@ -433,6 +452,7 @@ pub struct StepEnded<'e> {
 
 /// The end of a call, or of an action.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Ended<'e> {
     /// The arguments of an action, redacted with the secrets of its calls.
@@ -471,6 +491,7 @@ pub struct Ended<'e> {
 
 /// The decision about an incomplete call.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Resolution<'e> {
     /// The operator.
@@ -488,6 +509,7 @@ pub struct Resolution<'e> {
 
 /// A payload: its length and hash, and its readable text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedPayload {
     /// The length of the JSON text in bytes.
@@ -501,6 +523,7 @@ pub struct RecordedPayload {
 
 /// A caller's key, in a form that proves it without disclosing it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedClaim {
     /// The SHA-256 of everything that identifies the call, in hexadecimal.
@@ -511,6 +534,7 @@ pub struct RecordedClaim {
 
 /// The state of a key at the end of its call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedKeyEnd<'e> {
     /// `keeps`, `free` or `unknown`.
@@ -522,6 +546,7 @@ pub struct RecordedKeyEnd<'e> {
 
 /// The limits of a call, or of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedLimits {
     /// The time of an attempt in milliseconds.
@@ -539,6 +564,7 @@ pub struct RecordedLimits {
 
 /// The durations of an attempt's parts in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedPhases {
     /// Queueing, loading and checks before it.
@@ -553,6 +579,7 @@ pub struct RecordedPhases {
 
 /// A request that was pending when its guest returned, and was aborted then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedAbort<'e> {
     /// The `host:port`.
@@ -567,23 +594,38 @@ pub struct RecordedAbort<'e> {
 
 /// The resources that an attempt used, and their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-#[expect(missing_docs, reason = "a name is a fact and its unit; `Usage` describes each")]
 pub struct RecordedUsage {
+    /// Bytes of response bodies.
     pub bytes_in: u64,
+    /// Bytes of the requests' first lines and bodies.
     pub bytes_out: u64,
+    /// Burnt fuel.
     pub fuel: u64,
+    /// The limit on fuel.
     pub fuel_limit: u64,
+    /// The most bytes that the host held for the guest at once.
     pub host_memory_bytes: u64,
+    /// Log lines that were written.
     pub log_lines: u64,
+    /// Log lines above the limit, which were dropped.
     pub log_lines_dropped: u64,
+    /// The most bytes in use at once.
     pub memory_bytes: u64,
+    /// The number of times that a memory grew.
     pub memory_grows: u64,
+    /// The limit on memory in bytes.
     pub memory_limit_bytes: u64,
+    /// Requests, including refused ones.
     pub requests: u64,
+    /// Bytes of stdout and stderr that were kept.
     pub stdio_bytes: u64,
+    /// Bytes of stdout and stderr above the limit, which were dropped.
     pub stdio_bytes_dropped: u64,
+    /// The limit on the wall time in milliseconds.
     pub wall_limit_ms: u64,
+    /// The wall time in microseconds.
     pub wall_us: u64,
 }
 
@@ -839,6 +881,59 @@ mod tests {
                 json!({"type": name, "seq": 3, "at": "1970-01-01T00:00:00.000000Z", "payload": payload});
             assert_eq!(line.to_text().as_str(), serde_json_canonicalizer::to_string(&expected).unwrap());
         }
+    }
+
+    /// Removes the values that readers take for facts that a newer or older version left out.
+    fn without_defaults(mut schema: Value) -> Value {
+        if let Value::Object(fields) = &mut schema {
+            fields.remove("default");
+            fields.values_mut().for_each(|field| *field = without_defaults(field.take()));
+        }
+        schema
+    }
+
+    #[test]
+    fn the_schema_is_the_committed_reference() {
+        let mut generator =
+            schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();
+        let events: Vec<_> = payload_schemas(&mut generator)
+            .into_iter()
+            .map(|(name, payload)| {
+                json!({
+                    "if": {"properties": {"type": {"const": name}}},
+                    "then": {"properties": {"payload": payload}},
+                })
+            })
+            .collect();
+        let schema = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "An event of the audit log",
+            "description": "An element of `events` in an entry. Programs must accept further types and facts.",
+            "type": "object",
+            "properties": {
+                "at": {"type": "string", "format": "date-time", "description": "When it happened."},
+                "payload": {"type": "object", "description": "The facts."},
+                "seq": {
+                    "type": "integer", "minimum": 1,
+                    "description": "The number of the event within its call, without gaps.",
+                },
+                "type": {"type": "string", "description": "The name of the event."},
+            },
+            "required": ["at", "payload", "seq", "type"],
+            "allOf": events,
+            "$defs": without_defaults(generator.take_definitions(true).into()),
+        });
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/reference/audit-event.schema.json");
+        if std::env::var_os("COFFERDAM_BLESS").is_some() {
+            std::fs::write(&file, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            committed == text,
+            "run `COFFERDAM_BLESS=1 cargo test --workspace reference`, and commit the schema"
+        );
     }
 
     #[test]

@@ -237,6 +237,7 @@ impl From<bool> for RepeatRule {
 /// A request that a service may execute each time it arrives: its method is not idempotent by definition
 /// (GET, HEAD, OPTIONS, TRACE, PUT, DELETE are), and it does not carry the call's idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UnkeyedRequest {
     /// The `host:port` that it was sent to.
