@@ -84,20 +84,8 @@ impl Entry {
     /// "type"}], "v"}`.
     #[must_use]
     pub fn new(audit_id: &AuditId, events: &[EventText]) -> Self {
-        let length = events.iter().map(|event| event.as_str().len().saturating_add(1)).sum::<usize>();
-        let mut body = String::with_capacity(length.saturating_add(80));
-        body.push_str("{\"audit_id\":\"");
-        body.push_str(audit_id.as_str());
-        body.push_str("\",\"events\":[");
-        for (index, event) in events.iter().enumerate() {
-            if index > 0 {
-                body.push(',');
-            }
-            body.push_str(event.as_str());
-        }
-        body.push_str("],\"v\":");
-        body.push_str(&FORM.to_string());
-        body.push('}');
+        let texts = events.iter().map(EventText::as_str).collect::<Vec<_>>().join(",");
+        let body = format!("{{\"audit_id\":\"{audit_id}\",\"events\":[{texts}],\"v\":{FORM}}}");
         Self::of(body, events.is_empty())
     }
 
@@ -129,7 +117,8 @@ impl Entry {
 
     /// The same of a call that is not to end with it: what would be its end says that it was cut short.
     pub(super) fn without_its_end(&self, audit_id: &AuditId) -> Self {
-        let events = events(&self.body).unwrap_or_default();
+        // No entry of this process is unreadable; if one is, it is written as it is.
+        let Ok(events) = events(&self.body) else { return self.clone() };
         let cut_short = |logged: LoggedEvent| {
             let event = match logged.event() {
                 RecordedEvent::Final(end) => RecordedEvent::CutShort(end),

@@ -12,7 +12,8 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventSource;
 use cofferdam_core::failure::{
-    DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault, UnkeyedRequest, sanitize_line,
+    AbortedRequest, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault,
+    UnkeyedRequest, sanitize_line,
 };
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::privileged::MakeFailure as _;
@@ -21,11 +22,11 @@ use cofferdam_model::action::ActionScope;
 use jiff::Timestamp;
 use wasmtime::Store;
 
-use super::hostcalls::attempt_log::{AbortedRequest, AttemptLog};
+use super::hostcalls::attempt_log::AttemptLog;
 use super::hostcalls::connector::CallInfo;
 use super::hostcalls::guards::AttemptGuards;
 use super::hostcalls::http::HttpGate;
-use super::hostcalls::log::SuppressedLines;
+use super::hostcalls::log::SuppressedError;
 use super::load::{ExportedOperation, LoadedConnector};
 use super::store_data;
 use super::store_data::StoreData;
@@ -86,7 +87,7 @@ pub struct AttemptEnd<A> {
     /// The first unkeyed request of which anything may have left.
     pub unkeyed: Option<UnkeyedRequest>,
     /// Suppressed errors, in order.
-    pub suppressed: Vec<SuppressedLines>,
+    pub suppressed: Vec<SuppressedError>,
     /// Items of the value that failed, where its type has a list of them.
     pub(crate) failed_items: Option<u64>,
     /// Requests that were still running when the guest returned.
@@ -226,14 +227,14 @@ pub async fn run<A: ResultFormat>(
 /// Returns the errors that the guest reported as suppressed and, if it returned a value, the failures that
 /// the gate saw.
 fn suppressed_errors(
-    mut said: Vec<SuppressedLines>,
+    mut said: Vec<SuppressedError>,
     value: bool,
     ledger: &AttemptLog,
     at: Timestamp,
-) -> Vec<SuppressedLines> {
+) -> Vec<SuppressedError> {
     if value {
         let reason = "the connector returned a value all the same";
-        let seen = ledger.transient_failures().into_iter().map(|cause| SuppressedLines {
+        let seen = ledger.transient_failures().into_iter().map(|cause| SuppressedError {
             at,
             by: EventSource::Host,
             reason: reason.to_owned(),

@@ -40,10 +40,9 @@ pub use attempt::{Attempt, AttemptEnd, AttemptTime, run};
 pub use compile::{Compiler, PackageParser};
 pub use compile_cache::CodeStore;
 pub use compile_limits::CompileLimits;
-pub use hostcalls::attempt_log::AbortedRequest;
 pub use hostcalls::guards::{AttemptGuards, RateDelay, RateGuard};
 pub use hostcalls::http::EgressSettings;
-pub use hostcalls::log::SuppressedLines;
+pub use hostcalls::log::SuppressedError;
 pub use hostcalls::request_observer::UnkeyedWatch;
 pub use load::{ExportedOperation, LoadError, LoadedConnector};
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{DelaySource, EventKind, attempt_status, millis};
-use crate::failure::{Failure, FailureCause, RecoveryPrompt, RepeatRule, UnkeyedRequest};
+use crate::failure::{AbortedRequest, Failure, FailureCause, RecoveryPrompt, RepeatRule, UnkeyedRequest};
 use crate::limits::Usage;
 
 type Text<'e> = Cow<'e, str>;
@@ -31,7 +31,8 @@ macro_rules! recorded_events {
 
         impl RecordedEvent<'_> {
             /// The names of all known events.
-            pub const NAMES: &'static [&'static str] = &[$($name),*];
+            #[cfg(test)]
+            const NAMES: &'static [&'static str] = &[$($name),*];
 
             /// Returns the name, which is the event's `type` in the audit log.
             #[must_use]
@@ -287,7 +288,7 @@ pub struct AttemptStarted<'e> {
 pub struct AttemptEnded<'e> {
     /// Requests that were pending when the guest returned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub aborted_on_return: Vec<RecordedAbort<'e>>,
+    pub aborted_on_return: Vec<AbortedRequest>,
     /// The number of the attempt within the call, from 1.
     pub attempt: u32,
     /// The failure's class.
@@ -575,21 +576,6 @@ pub struct RecordedPhases {
     pub instantiate_us: u64,
     /// Writing the attempt's beginning to the audit log.
     pub record_us: u64,
-}
-
-/// A request that was pending when its guest returned, and was aborted then.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct RecordedAbort<'e> {
-    /// The `host:port`.
-    pub host: Text<'e>,
-    /// The method.
-    pub method: Text<'e>,
-    /// True if any byte of it may have left.
-    pub request_sent: bool,
-    /// True if it may have changed something at the service.
-    pub unsafe_sent: bool,
 }
 
 /// The resources that an attempt used, and their limits.

@@ -1,5 +1,7 @@
 //! The single table of failure classes, from which names, boundaries, defaults and docs derive.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -279,6 +281,43 @@ impl UnrepeatableRequest {
     pub(super) fn describe(&self, details: &mut Map<String, Value>) {
         details.insert("unkeyed".into(), json!(self.request));
         details.insert("allow".into(), self.line().as_json());
+    }
+}
+
+/// A request that had neither an answer nor an error when its guest returned, and was aborted then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+#[non_exhaustive]
+pub struct AbortedRequest {
+    /// The `host:port`.
+    pub host: String,
+    /// The method.
+    pub method: String,
+    /// True if any byte of it may have left.
+    pub request_sent: bool,
+    /// True if it may have changed something at the service: it may have left, and its method is not
+    /// read-only.
+    pub unsafe_sent: bool,
+}
+
+impl AbortedRequest {
+    /// Creates one from what was observed of it.
+    #[must_use]
+    pub fn new(host: String, method: String, request_sent: bool, unsafe_sent: bool) -> Self {
+        Self { host, method, request_sent, unsafe_sent }
+    }
+}
+
+impl fmt::Display for AbortedRequest {
+    /// Writes a short description for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let effect = match (self.unsafe_sent, self.request_sent) {
+            (true, _) => "it may have had its effect",
+            (false, true) => "it only reads",
+            (false, false) => "nothing of it was sent",
+        };
+        write!(f, "the {} to {} was aborted when the connector returned: {effect}", self.method, self.host)
     }
 }
 

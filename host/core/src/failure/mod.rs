@@ -17,8 +17,8 @@ mod sealed;
 mod text;
 
 pub use class::{
-    FailureBoundary, FailureCause, FailureClass, RESERVED_CLASSES, RepeatRule, UnkeyedRequest,
-    UnrepeatableRequest,
+    AbortedRequest, FailureBoundary, FailureCause, FailureClass, RESERVED_CLASSES, RepeatRule,
+    UnkeyedRequest, UnrepeatableRequest,
 };
 pub use context::{AuditId, FailureContext, SignatureCode};
 pub use denial::{Allowed, Denial, DenialBoundary, DenialCode, GrantLine, MissingBinding};

@@ -26,7 +26,7 @@ use super::idempotency::{KeyDecision, PollBackoff};
 use super::kept::{self, Recorded};
 use super::on_record::{End, OnRecord, unavailable, verdict};
 use super::pipeline::CallPipeline;
-use super::redact::FieldRedactor;
+use super::redact::{self, FieldRedactor};
 use super::report;
 use super::report::Report;
 use super::request::{OnKeyConflict, actor_name, idempotency_key};
@@ -239,7 +239,7 @@ impl ActionRecord {
         let allowed = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
         let arguments = serde_json::to_vec(&self.args).unwrap_or_default();
         self.write_down(RecordedEvent::Admitted(Admitted {
-            arguments: Some(self.redactor.recorded_outcome(&arguments, false)),
+            arguments: Some(redact::measured(&arguments)),
             claim: self.on_record.claimed(),
             connector: format!("{ACTION_SCHEME}{}", self.name).into(),
             hash: format!("sha256:{}", self.file).into(),

@@ -27,7 +27,7 @@ use super::kept::{self, Recorded};
 use super::pipeline::CallPipeline;
 use super::request::{Call, CallArgs, OnKeyConflict};
 
-/// The delay before a key is checked for the second time. It doubles each time, up to [`LAST_LOOK`].
+/// The delay before a key is checked for the second time. It doubles each time, up to [`MAX_POLL_DELAY`].
 const INITIAL_POLL_DELAY: Duration = Duration::from_millis(20);
 
 /// The longest delay before a key is checked again.

@@ -1,7 +1,7 @@
 //! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cofferdam_audit::{AuditLog, Standing};
 use cofferdam_core::clock::Clock;
@@ -356,10 +356,9 @@ impl CallPipeline {
                         wait,
                         profile,
                     };
-                    let micros =
-                        |time: std::time::Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+                    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
                     let jitter = micros(delay).saturating_sub(micros(planned));
-                    record.waits(now, delay, step, (candidate.index, jitter));
+                    record.waits(now, delay, step, candidate.index, jitter);
                     let sleeping = spans::sleep(attempts, of, delay.as_millis());
                     let slept = self.sleep(now + delay, breaker, state).instrument(sleeping).await;
                     record.waited(clock.now());

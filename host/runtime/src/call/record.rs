@@ -17,7 +17,7 @@ use cofferdam_core::event::recorded::{
 use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failure::{AuditId, RecoveryPrompt, RepeatRule};
 use cofferdam_core::privileged::MakeFailure as _;
-use cofferdam_sandbox::{AbortedRequest, AttemptEnd, ResultFormat, SuppressedLines, UnkeyedWatch};
+use cofferdam_sandbox::{AttemptEnd, ResultFormat, SuppressedError, UnkeyedWatch};
 use tracing::{Instrument as _, Span};
 
 use super::idempotency;
@@ -281,7 +281,7 @@ impl Record {
                 Err(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
             });
         }
-        for SuppressedLines { at, by, reason, cause } in &ended.suppressed {
+        for SuppressedError { at, by, reason, cause } in &ended.suppressed {
             self.step(EventKind::Suppressed { at: *at, by: *by, reason, cause });
         }
         if let Some(report) = &mut self.report {
@@ -298,8 +298,7 @@ impl Record {
         let step = EventKind::AttemptEnded { connector, attempt, failure, refused, usage };
         let mut event = RecordedEvent::from(step);
         if let RecordedEvent::AttemptEnded(facts) = &mut event {
-            let aborted = ended.aborted_on_return.iter();
-            facts.aborted_on_return = aborted.map(AbortedRequest::recorded).collect();
+            facts.aborted_on_return.clone_from(&ended.aborted_on_return);
             let error = ended.outcome.as_ref().err();
             facts.failure =
                 error.and_then(|error| CanonicalJson::new(&report::error_view(error, &self.redactor)));
@@ -322,7 +321,8 @@ impl Record {
         now: Instant,
         delay: Duration,
         step: EventKind<'_>,
-        (of_candidate, jitter): (u32, i64),
+        of_candidate: u32,
+        jitter: i64,
     ) {
         self.wait = Some((now, delay));
         let mut event = RecordedEvent::from(step);

@@ -58,16 +58,12 @@ impl FieldRedactor {
 
     /// Returns what the audit log has of a payload.
     pub(super) fn recorded(&self, payload: &[u8]) -> RecordedPayload {
-        RecordedPayload { text: self.payload(payload), ..self.recorded_outcome(payload, false) }
+        RecordedPayload { text: self.payload(payload), ..measured(payload) }
     }
 
     /// Returns what the audit log has of an outcome. The text of a failure is recorded in full elsewhere.
-    pub(super) fn recorded_outcome(&self, payload: &[u8], has_text: bool) -> RecordedPayload {
-        RecordedPayload {
-            bytes: payload.len() as u64,
-            sha256: Digest::sha256(payload).to_string(),
-            text: has_text.then(|| self.payload(payload)).flatten(),
-        }
+    pub(super) fn recorded_outcome(&self, payload: &[u8], is_value: bool) -> RecordedPayload {
+        if is_value { self.recorded(payload) } else { measured(payload) }
     }
 
     /// Redacts a text.
@@ -111,6 +107,11 @@ impl FieldRedactor {
         }
         clean
     }
+}
+
+/// Returns the length and the hash of a payload.
+pub(super) fn measured(payload: &[u8]) -> RecordedPayload {
+    RecordedPayload { bytes: payload.len() as u64, sha256: Digest::sha256(payload).to_string(), text: None }
 }
 
 /// The smallest limit for a failure's text, in bytes.

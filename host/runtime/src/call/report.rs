@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::event::shown_wait;
-use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass, UnkeyedRequest};
+use cofferdam_core::failure::{AbortedRequest, AuditId, Failure, FailureCause, FailureClass, UnkeyedRequest};
 use cofferdam_core::limits::Usage;
-use cofferdam_sandbox::AbortedRequest;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -4,18 +4,15 @@
 //! regardless of the guest's next step. So the verdict is recorded here, the first one wins, and the attempt
 //! wakes and drops the guest.
 
-use cofferdam_core::event::recorded::RecordedAbort;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_core::failure::{
-    BindingProblem, CircuitOpen, Denial, DenialCode, LimitHit, LimitKind, RequestPhase,
+    AbortedRequest, BindingProblem, CircuitOpen, Denial, DenialCode, LimitHit, LimitKind, RequestPhase,
 };
 use cofferdam_core::secret::SecretMatch;
 use cofferdam_egress::egress::{AuthorizationError, VaultFailure};
 use http::Method;
-use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::memory::MemoryAccount;
@@ -103,46 +100,6 @@ struct PendingRequest {
 /// Names one admitted request of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestNumber(usize);
-
-/// A request that had neither an answer nor an error when its guest returned, and was aborted then.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct AbortedRequest {
-    /// The host:port.
-    pub host: String,
-    /// The method.
-    pub method: String,
-    /// True if any byte of it may have left.
-    pub request_sent: bool,
-    /// True if it may have changed something at the service: it may have left, and its method is not
-    /// read-only.
-    pub unsafe_sent: bool,
-}
-
-impl AbortedRequest {
-    /// Returns the request as the audit log stores it.
-    #[must_use]
-    pub fn recorded(&self) -> RecordedAbort<'_> {
-        RecordedAbort {
-            host: (&*self.host).into(),
-            method: (&*self.method).into(),
-            request_sent: self.request_sent,
-            unsafe_sent: self.unsafe_sent,
-        }
-    }
-}
-
-impl fmt::Display for AbortedRequest {
-    /// Writes a short description for people.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let effect = match (self.unsafe_sent, self.request_sent) {
-            (true, _) => "it may have had its effect",
-            (false, true) => "it only reads",
-            (false, false) => "nothing of it was sent",
-        };
-        write!(f, "the {} to {} was aborted when the connector returned: {effect}", self.method, self.host)
-    }
-}
 
 /// One attempt's ledger.
 #[derive(Debug)]
@@ -239,7 +196,7 @@ impl AttemptLog {
     }
 
     /// Records that a request is about to be sent, with a first line of so many bytes; returns whether it may
-    /// be. Until it is known that nothing of it left ([`unsent`](Self::unsent)) it counts as sent, even if
+    /// be. Until it is known that nothing of it left ([`mark_unsent`](Self::mark_unsent)) it counts as sent, even if
     /// its end is not awaited.
     pub(crate) fn mark_sending(&self, number: RequestNumber, line: u64) -> bool {
         // Held until everything is recorded: a judgement after `close` is final.
@@ -276,11 +233,9 @@ impl AttemptLog {
     pub(crate) fn pending_requests(&self) -> Vec<AbortedRequest> {
         let under_way = lock(&self.pending);
         let open = under_way.iter().filter(|request| !request.ended);
-        open.map(|request| AbortedRequest {
-            host: request.host.clone(),
-            method: request.method.to_string(),
-            request_sent: request.sent,
-            unsafe_sent: request.sent && !request.method.is_safe(),
+        open.map(|request| {
+            let unsafe_sent = request.sent && !request.method.is_safe();
+            AbortedRequest::new(request.host.clone(), request.method.to_string(), request.sent, unsafe_sent)
         })
         .collect()
     }

@@ -47,7 +47,7 @@ const MAX_SUPPRESSED: usize = 100;
 pub(crate) struct GuestLog {
     call: AuditId,
     lines: usize,
-    suppressed: Vec<SuppressedLines>,
+    suppressed: Vec<SuppressedError>,
 }
 
 impl Drop for GuestLog {
@@ -60,9 +60,9 @@ impl Drop for GuestLog {
     }
 }
 
-/// A suppressed error.
+/// An error that the guest reported as harmless, or that the host saw in an attempt that returned a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SuppressedLines {
+pub struct SuppressedError {
     /// The time.
     pub at: Timestamp,
     /// The reporter.
@@ -85,7 +85,7 @@ impl GuestLog {
     }
 
     /// Returns the suppressed errors, in order.
-    pub(crate) fn take_suppressed(&mut self) -> Vec<SuppressedLines> {
+    pub(crate) fn take_suppressed(&mut self) -> Vec<SuppressedError> {
         std::mem::take(&mut self.suppressed)
     }
 
@@ -102,12 +102,12 @@ fn read_suppressed(
     store: &mut StoreContextMut<'_, StoreData>,
     reason: &WasmStr,
     cause: &WasmStr,
-) -> wasmtime::Result<SuppressedLines> {
+) -> wasmtime::Result<SuppressedError> {
     let scanner = store.data().scanner();
     let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
     let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
     let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
-    Ok(SuppressedLines { at: store.data().clock.timestamp(), by: EventSource::Connector, reason, cause })
+    Ok(SuppressedError { at: store.data().clock.timestamp(), by: EventSource::Connector, reason, cause })
 }
 
 /// Reads the line from the guest's memory. It is truncated there, so that only the kept part is copied.

@@ -239,7 +239,7 @@ impl UnkeyedWatch {
     }
 
     /// Records that an unkeyed request is about to be sent. Until it is known that nothing of it left
-    /// ([`unsent`](Self::unsent)) it counts as sent, even if nothing waits for its end.
+    /// ([`mark_unsent`](Self::mark_unsent)) it counts as sent, even if nothing waits for its end.
     ///
     /// # Errors
     /// The attempt is over, and was judged by the requests it had sent.

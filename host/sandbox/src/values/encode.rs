@@ -1,4 +1,5 @@
-//! JSON to an image: the caller's arguments are checked against the types before a guest exists.
+//! The output of the walk over the caller's arguments (`deserialize.rs`), which ends before a guest exists: an image
+//! of the values, or the first error.
 //!
 //! One walk serves JSON text and a `serde_json::Value`: both are serde's deserializers.
 

@@ -4,7 +4,8 @@
 //! Clients of the versions up to 2025-11-25 have sessions; those of 2026-07-28 have none, and there the end
 //! of the connection cancels the call. With sessions, the protocol says that it does not: the call continues
 //! to its limits, its id is reserved until its handler has stopped, and its answer waits for the client to
-//! reconnect. So the work for a session runs in a task that does not depend on a connection.
+//! reconnect (`sessions.rs`, `replay_buffer.rs`). So the work for a session runs in a task that does not depend on a
+//! connection.
 
 use std::sync::Arc;
 use std::time::Duration;

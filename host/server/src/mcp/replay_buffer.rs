@@ -30,7 +30,7 @@ struct StreamEvent {
 /// The stored events of one request.
 #[derive(Default)]
 pub(super) struct ReplayBuffer {
-    told: Mutex<ReplayState>,
+    state: Mutex<ReplayState>,
     more: Notify,
 }
 
@@ -63,24 +63,24 @@ pub(super) fn is_answer(event: &ServerSseMessage) -> bool {
 
 impl ReplayBuffer {
     fn state(&self) -> MutexGuard<'_, ReplayState> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends an event.
     pub(super) fn push(&self, message: ServerSseMessage) {
         let bytes = message.message.as_deref().map_or(0, host_bytes);
-        let mut told = self.state();
+        let mut state = self.state();
         let place = message.event_id.as_deref().and_then(EventId::parse);
-        let index = match (place, told.events.back()) {
+        let index = match (place, state.events.back()) {
             (Some(place), _) => place.index,
             (None, Some(last)) => last.index + 1,
             (None, None) => 0,
         };
-        if told.events.len() >= EVENTS {
-            told.events.pop_front();
+        if state.events.len() >= EVENTS {
+            state.events.pop_front();
         }
-        told.events.push_back(StreamEvent { index, message, bytes });
-        drop(told);
+        state.events.push_back(StreamEvent { index, message, bytes });
+        drop(state);
         self.more.notify_waiters();
     }
 
@@ -101,8 +101,8 @@ impl ReplayBuffer {
 
     /// Returns the time of the last event, and the bytes of all stored events.
     pub(super) fn ended(&self) -> Option<(Instant, usize)> {
-        let told = self.state();
-        Some((told.over?, told.events.iter().map(|event| event.bytes).sum()))
+        let state = self.state();
+        Some((state.over?, state.events.iter().map(|event| event.bytes).sum()))
     }
 
     /// Returns stored and future events: all, or those after a position.
@@ -110,9 +110,9 @@ impl ReplayBuffer {
         self: &Arc<Self>,
         after: Option<u64>,
     ) -> impl Stream<Item = ServerSseMessage> + Send + Sync + use<> {
-        unfold((Arc::clone(self), after), |(reply, after)| async move {
-            let (index, event) = reply.next(after).await?;
-            Some((event, (reply, Some(index))))
+        unfold((Arc::clone(self), after), |(buffer, after)| async move {
+            let (index, event) = buffer.next(after).await?;
+            Some((event, (buffer, Some(index))))
         })
     }
 
@@ -122,12 +122,12 @@ impl ReplayBuffer {
             let mut more = std::pin::pin!(self.more.notified());
             more.as_mut().enable();
             {
-                let told = self.state();
-                let unread = told.events.iter().find(|event| after.is_none_or(|after| event.index > after));
+                let state = self.state();
+                let unread = state.events.iter().find(|event| after.is_none_or(|after| event.index > after));
                 if let Some(StreamEvent { index, message, .. }) = unread {
                     return Some((*index, message.clone()));
                 }
-                if told.over.is_some() {
+                if state.over.is_some() {
                     return None;
                 }
             }
@@ -185,29 +185,29 @@ mod tests {
 
     #[tokio::test]
     async fn events_are_replayed_and_the_answer_is_kept() {
-        let reply = Arc::<ReplayBuffer>::default();
-        let early = reply.read(None);
+        let buffer = Arc::<ReplayBuffer>::default();
+        let early = buffer.read(None);
         for index in 0..3 * EVENTS {
-            reply.push(progress(index));
+            buffer.push(progress(index));
         }
         let last = 3 * EVENTS;
         let answer = ServerJsonRpcMessage::response(
             ServerResult::EmptyResult(EmptyResult {}),
             NumberOrString::Number(1),
         );
-        reply.push(ServerSseMessage::new(format!("{last}/7"), answer));
-        assert!(reply.ended().is_none());
-        reply.end();
+        buffer.push(ServerSseMessage::new(format!("{last}/7"), answer));
+        assert!(buffer.ended().is_none());
+        buffer.end();
         let ids = |events: Vec<ServerSseMessage>| -> Vec<String> {
             events.into_iter().map(|event| event.event_id.unwrap()).collect()
         };
         let early: Vec<_> = early.collect().await;
         assert!(is_answer(early.last().unwrap()) && !is_answer(early.first().unwrap()));
-        let (early, late) = (ids(early), ids(reply.read(Some(last as u64 - 2)).collect().await));
+        let (early, late) = (ids(early), ids(buffer.read(Some(last as u64 - 2)).collect().await));
         assert!(early.ends_with(&late) && early.len() == EVENTS, "{early:?}");
         assert_eq!(late, [format!("{}/7", last - 1), format!("{last}/7")]);
-        assert!(reply.read(Some(last as u64)).collect::<Vec<_>>().await.is_empty());
-        assert!(reply.ended().unwrap().1 > EVENTS * 50);
+        assert!(buffer.read(Some(last as u64)).collect::<Vec<_>>().await.is_empty());
+        assert!(buffer.ended().unwrap().1 > EVENTS * 50);
     }
 
     #[test]

@@ -30,8 +30,8 @@ use super::policy::BreakerPolicy;
 const MAX_CACHED: usize = 1024;
 
 /// The longest wait of a call for another process. A change takes less than a millisecond, but a process that
-/// is suspended while it writes must not block calls. Under test, a busy machine must not look like such a process.
-const CALL_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 2 });
+/// is suspended while it writes must not block calls.
+const CALL_PATIENCE: Duration = Duration::from_millis(2);
 
 /// The longest wait of a thread that runs no call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -49,6 +49,8 @@ pub(super) const UNWRITABLE: &str = "cannot be written";
 #[derive(Debug)]
 pub struct CircuitStore {
     dir: PathBuf,
+    /// The longest wait of a call for another process.
+    call_patience: Duration,
     pub(super) table: CircuitTable,
     known: Mutex<HashMap<CircuitKey, CachedCircuit>>,
     /// A permit for each thread that may wait for another process.
@@ -73,9 +75,15 @@ impl CircuitStore {
     /// Creates the circuits stored in `dir`, which is created when the first one opens.
     #[must_use]
     pub fn new(dir: PathBuf) -> Arc<Self> {
+        Self::with_patience(dir, CALL_PATIENCE)
+    }
+
+    /// Creates the circuits with another wait of calls for another process.
+    pub(super) fn with_patience(dir: PathBuf, call_patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             table: CircuitTable::new(dir.join("circuits.db")),
             dir,
+            call_patience,
             known: Mutex::default(),
             waiters: Arc::new(Semaphore::new(MAX_WAITERS)),
             warnings: WarningLog::default(),
@@ -104,7 +112,7 @@ impl CircuitStore {
         if let Some(known) = known.as_ref().filter(|known| known.stamp == Some(stamp)) {
             return known.circuit.clone();
         }
-        let circuit = match self.table.get(key, CALL_PATIENCE) {
+        let circuit = match self.table.get(key, self.call_patience) {
             Ok(circuit) => {
                 self.warnings.resolve(&subject(key, UNREADABLE));
                 circuit.map(Arc::new)
@@ -134,7 +142,7 @@ impl CircuitStore {
         may_wait: bool,
         change: impl Fn(&mut Circuit) -> T,
     ) -> Result<Option<T>, TableBusy> {
-        let patience = if may_wait { PATIENCE } else { CALL_PATIENCE };
+        let patience = if may_wait { PATIENCE } else { self.call_patience };
         match self.table.change(key, patience, change) {
             Ok(outcome) => Ok(Some(outcome)),
             Err(TableError::Busy) if !may_wait => Err(TableBusy),
