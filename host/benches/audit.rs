@@ -9,9 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{
-    AuditLog as _, CloseCall, Durability, LogSettings, OpenCall, Order, SqliteLog, written,
-};
+use cofferdam_audit::{AuditLog as _, CloseCall, Durability, LogSettings, OpenCall, SqliteLog};
 use cofferdam_test_support::traffic::Calls;
 use jiff::Timestamp;
 use rusqlite::{Connection, TransactionBehavior, params};
@@ -124,12 +122,8 @@ fn recorded(runtime: &Runtime, log: &Arc<SqliteLog>, callers: usize, mut supply:
 }
 
 async fn one(log: &SqliteLog, open: OpenCall, close: CloseCall) {
-    let (reply, opened) = written();
-    log.submit(Order::Open { call: Box::new(open), reply });
-    opened.done().await.unwrap();
-    let (reply, closed) = written();
-    log.submit(Order::Close { open: None, call: Box::new(close), reply: Some(reply) });
-    closed.done().await.unwrap();
+    log.open(open).await.unwrap();
+    log.close(None, close).await.unwrap();
 }
 
 /// Orders of calls in one transaction of the store, on average, in a run of its own. A reader that stays keeps the

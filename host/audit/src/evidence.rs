@@ -3,9 +3,9 @@
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
+use super::command::CallStatus;
 use super::error::AuditError;
 use super::log::StoredEntry;
-use super::order::CallStatus;
 use super::seal::Sealed;
 
 /// One unchanging view of a record. Its methods block.

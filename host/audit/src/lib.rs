@@ -6,6 +6,7 @@
 
 mod anchor;
 mod checkpoint;
+mod command;
 mod entry;
 mod error;
 mod evidence;
@@ -13,7 +14,6 @@ mod export;
 mod histogram;
 mod log;
 mod note;
-mod order;
 mod seal;
 mod sqlite;
 mod stats;
@@ -21,18 +21,18 @@ mod verify;
 
 pub use anchor::Anchor;
 pub use checkpoint::{Checkpoint, ORIGIN, Statement};
+pub use command::{
+    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Pruned, Route, Standing,
+    Stopped, StoppedBy, Verdict,
+};
 pub use entry::{Entry, GENESIS, LoggedEvent, chained};
 pub use error::{AuditError, AuditTrouble};
 pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 pub use export::{ExportError, Exporter, check, hex};
 pub use histogram::Histogram;
-pub use log::{AuditLog, AuditReader, CallRow, Filter, StoredEntry};
+pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, StoredEntry};
 pub use note::NoteSigner;
 pub use note::{NoteFlaw, NoteKey};
-pub use order::{
-    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Route,
-    Standing, Stopped, StoppedBy, Verdict, Written, written,
-};
 pub use seal::Part;
 pub use seal::{Sealed, Sealer};
 pub use sqlite::{Durability, LogSettings, SealedQuota, SqliteLog};

@@ -1,21 +1,59 @@
-//! The two traits behind which a record stands: one that writes, one that reads.
+//! The traits of an audit log: one writes it, one reads it.
+
+use std::pin::Pin;
 
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
-use super::entry::{self, LoggedEvent};
+use super::command::{CallStatus, CloseCall, Decision, KeyClaim, OpenCall, Opened, Pruned, Standing};
+use super::entry::{self, Entry, LoggedEvent};
 use super::error::{AuditError, AuditTrouble};
 use super::evidence::AuditEvidence;
-use super::order::{CallStatus, Order};
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
+use super::verify::Accepted;
+
+/// The result of a command to the audit log, once its effect is durable. Fails if the command could not be written,
+/// or if the audit log is gone.
+///
+/// The command was submitted when the future was created, and is carried out even if the future is dropped, also
+/// before it was polled.
+pub type LogFuture<T> = Pin<Box<dyn Future<Output = Result<T, AuditError>> + Send>>;
 
 /// The log that calls are recorded in. Several hosts may share one.
+///
+/// Each command is submitted before its method returns. Commands are carried out in the order of their submission,
+/// many in one commit.
 pub trait AuditLog: Send + Sync + 'static {
-    /// Submits an order and returns at once; the reply arrives when the order is durable. An order is carried
-    /// out even if its reply is dropped.
-    fn submit(&self, order: Order);
+    /// Opens a call, which may run if the outcome says so. Opening a call that is open already changes nothing.
+    fn open(&self, call: OpenCall) -> LogFuture<Opened>;
+
+    /// Adds events to an open call. If the future is dropped and the write fails, it is retried later.
+    fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()>;
+
+    /// Ends a call. With `begin`, of which nothing was written before, the call is opened first, in the same commit.
+    /// If the write fails, it is retried later.
+    fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()>;
+
+    /// Returns the state of an idempotency key.
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<Standing>;
+
+    /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
+    fn resolve(&self, audit_id: &AuditId, decision: Decision) -> LogFuture<bool>;
+
+    /// Signs a checkpoint of the chain as it is now, and returns its note.
+    fn sign(&self) -> LogFuture<String>;
+
+    /// Records and signs that the operator accepts these flaws, and returns the note of that checkpoint.
+    fn accept(&self, flaws: Vec<Accepted>) -> LogFuture<String>;
+
+    /// Removes the calls that were received before `before`, from the oldest on, as far as none of them is needed.
+    /// With `dry_run`, only reports what would be removed.
+    fn prune(&self, before: Timestamp, dry_run: bool) -> LogFuture<Pruned>;
+
+    /// Changes nothing. Completes when all earlier commands are durable.
+    fn flush(&self) -> LogFuture<()>;
 
     /// A reader of its own, which sees all that was durable when it was asked for. It blocks: not for an executor's
     /// threads.

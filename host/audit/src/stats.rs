@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::command::CallStatus;
 use super::histogram::Histogram;
-use super::order::CallStatus;
 
 /// The counts of the calls that a filter let through.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

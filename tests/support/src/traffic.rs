@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use cofferdam::AuditId;
 use cofferdam_audit::{
-    AuditLog as _, CallStatus, CloseCall, Entry, KeyEnd, LogSettings, OpenCall, Order, Route, SqliteLog,
-    Verdict, written,
+    AuditLog as _, CallStatus, CloseCall, Entry, KeyEnd, LogSettings, OpenCall, Route, SqliteLog, Verdict,
 };
 use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
 use jiff::{SignedDuration, Timestamp};
@@ -168,9 +167,7 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
     let log = SqliteLog::new(home, LogSettings::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let flush = || {
-        let (reply, flushed) = written();
-        log.submit(Order::Flush { reply });
-        runtime.block_on(flushed.done()).unwrap();
+        runtime.block_on(log.flush()).unwrap();
     };
     let mut lots = Lots(calls as u64);
     let span = SignedDuration::from_hours(i64::from(days) * 24);
@@ -183,8 +180,7 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
             of.op = "rare".into();
         }
         let call = open(at, of, &mut lots);
-        let (reply, _) = written();
-        log.submit(Order::Open { call: Box::new(call.clone()), reply });
+        drop(log.open(call.clone()));
         if number % (calls / INCOMPLETE) != 0 {
             running.push_back(call);
         }
@@ -193,14 +189,14 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
         while running.len() > most {
             let drawn = usize::try_from(lots.below(8)).unwrap();
             let ended = running.swap_remove_back(drawn).unwrap();
-            log.submit(Order::Close { open: None, call: Box::new(close(&ended, &mut lots)), reply: None });
+            drop(log.close(None, close(&ended, &mut lots)));
         }
         if number % 500 == 499 {
             flush();
         }
     }
     for call in running {
-        log.submit(Order::Close { open: None, call: Box::new(close(&call, &mut lots)), reply: None });
+        drop(log.close(None, close(&call, &mut lots)));
     }
     flush();
 }

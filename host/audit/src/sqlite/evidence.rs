@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{schema, signing};
+use crate::command::CallStatus;
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 use crate::log::StoredEntry;
-use crate::order::CallStatus;
 use crate::seal::Sealed;
 
 /// The size of one page of entries: a page ends once its entries have so many bytes.

@@ -9,8 +9,8 @@ use std::path::Path;
 use rusqlite::{Connection, Row, params};
 
 use super::owners;
+use crate::command::CallStatus;
 use crate::log::Filter;
-use crate::order::CallStatus;
 
 /// Most pairs of a verdict and a route that are scanned each on its own; of more, verdicts alone are.
 const PAIRS: usize = 4096;

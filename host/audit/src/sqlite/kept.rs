@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::order::Order;
+use super::write_command::WriteCommand;
 use crate::seal::Sealed;
 
 /// Most orders that are kept, and most bytes of theirs.
@@ -16,27 +16,32 @@ const BYTES: usize = 32 * 1024 * 1024;
 /// The orders, in the order they were given.
 #[derive(Default)]
 pub(super) struct Kept {
-    orders: VecDeque<Order>,
+    orders: VecDeque<WriteCommand>,
     bytes: usize,
 }
 
-/// Returns the part of an order that would be lost with it: everything without a reply, and ends, whose callers
-/// give up after a while.
-pub(super) fn worth_keeping(order: &Order) -> Option<Order> {
+/// Returns a copy of a command that adds to a call, to be kept if it fails and no caller retries it.
+pub(super) fn worth_keeping(order: &WriteCommand) -> Option<WriteCommand> {
     match order {
-        Order::Append { audit_id, entry, reply: None } => {
-            Some(Order::Append { audit_id: audit_id.clone(), entry: entry.clone(), reply: None })
+        WriteCommand::Append { audit_id, entry, .. } => {
+            Some(WriteCommand::Append { audit_id: audit_id.clone(), entry: entry.clone(), reply: None })
         }
-        Order::Close { open, call, .. } => {
-            Some(Order::Close { open: open.clone(), call: call.clone(), reply: None })
+        WriteCommand::Close { open, call, .. } => {
+            Some(WriteCommand::Close { open: open.clone(), call: call.clone(), reply: None })
         }
         _ => None,
     }
 }
 
+/// Returns true if a failed command would be lost: an end, whose caller gives up after a while, and everything that
+/// no caller waits for.
+pub(super) fn is_lost(order: &WriteCommand, has_waiter: bool) -> bool {
+    matches!(order, WriteCommand::Close { .. }) || !has_waiter
+}
+
 /// Returns true if an order contains the beginning of a call.
-pub(super) fn begins(order: &Order) -> bool {
-    matches!(order, Order::Close { open: Some(_), .. })
+pub(super) fn begins(order: &WriteCommand) -> bool {
+    matches!(order, WriteCommand::Close { open: Some(_), .. })
 }
 
 impl Kept {
@@ -45,11 +50,10 @@ impl Kept {
     }
 
     /// Keeps an order that is worth it. An end that is given again meanwhile is kept once.
-    pub(super) fn keep(&mut self, order: Order) {
+    pub(super) fn keep(&mut self, order: WriteCommand) {
         let bytes = size(&order);
-        if let Order::Close { call: end, .. } = &order {
-            let again =
-                |kept: &Order| matches!(kept, Order::Close { call, .. } if call.audit_id == end.audit_id);
+        if let WriteCommand::Close { call: end, .. } = &order {
+            let again = |kept: &WriteCommand| matches!(kept, WriteCommand::Close { call, .. } if call.audit_id == end.audit_id);
             if self.orders.iter().any(again) {
                 return;
             }
@@ -63,17 +67,17 @@ impl Kept {
     }
 
     /// All of them, to be tried; what fails again is to be kept again.
-    pub(super) fn take(&mut self) -> Vec<Order> {
+    pub(super) fn take(&mut self) -> Vec<WriteCommand> {
         self.bytes = 0;
         std::mem::take(&mut self.orders).into()
     }
 }
 
-fn size(order: &Order) -> usize {
+fn size(order: &WriteCommand) -> usize {
     let sealed = |sealed: &Option<Sealed>| sealed.as_ref().map_or(0, |sealed| sealed.bytes().len());
     match order {
-        Order::Append { entry, .. } => entry.body().len(),
-        Order::Close { open, call, .. } => {
+        WriteCommand::Append { entry, .. } => entry.body().len(),
+        WriteCommand::Close { open, call, .. } => {
             let open = open.as_ref().map_or(0, |open| open.entry.body().len() + sealed(&open.request));
             call.entry.body().len() + sealed(&call.outcome) + open
         }

@@ -22,6 +22,7 @@ mod sealed;
 mod settled;
 mod signing;
 mod step_keys;
+mod write_command;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -30,15 +31,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::{HomeState, StateLoss};
 use cofferdam_core::host_key;
+use jiff::Timestamp;
+use tokio::sync::oneshot;
 
 use super::anchor::Anchor;
+use super::command::{CloseCall, Decision, KeyClaim, OpenCall, Opened, Pruned, Standing};
+use super::entry::Entry;
 use super::error::{AuditError, AuditTrouble};
 use super::evidence::AuditEvidence;
-use super::log::{AuditLog, AuditReader};
+use super::log::{AuditLog, AuditReader, LogFuture};
 use super::note::NoteSigner;
-use super::order::Order;
+use super::verify::Accepted;
+use write_command::{Reply, WriteCommand};
 
 /// The events that an audit log survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,7 +129,7 @@ pub struct SqliteLog {
     path: PathBuf,
     lives: PathBuf,
     // None once the writer is stopping.
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WriteCommand>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     // Held here as well: a writer that fails does not make its calls look as if their host were gone.
     _life: Arc<Mutex<Option<owners::Life>>>,
@@ -145,15 +152,59 @@ impl SqliteLog {
         let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
         Ok(Self { path, lives, orders: Some(orders), writer: Mutex::new(Some(thread)), _life: life })
     }
+
+    /// Submits a command. The future only waits for the reply.
+    fn submit<T: Send + 'static>(&self, command: impl FnOnce(Reply<T>) -> WriteCommand) -> LogFuture<T> {
+        let (reply, answer) = oneshot::channel();
+        // If the writer is gone, the command is dropped with its reply channel.
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(command(reply));
+        }
+        Box::pin(async {
+            let gone = |_| Err(AuditError::new(AuditTrouble::Other, "the record's writer is gone"));
+            answer.await.unwrap_or_else(gone)
+        })
+    }
 }
 
 impl AuditLog for SqliteLog {
-    fn submit(&self, order: Order) {
-        // If the writer is gone, the order and its reply channel are dropped, which the waiting caller sees as
-        // an error.
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(order);
-        }
+    fn open(&self, call: OpenCall) -> LogFuture<Opened> {
+        self.submit(|reply| WriteCommand::Open { call: Box::new(call), reply })
+    }
+
+    fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()> {
+        let audit_id = audit_id.clone();
+        self.submit(|reply| WriteCommand::Append { audit_id, entry, reply: Some(reply) })
+    }
+
+    fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
+        let call = Box::new(end);
+        self.submit(|reply| WriteCommand::Close { open: begin, call, reply: Some(reply) })
+    }
+
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<Standing> {
+        self.submit(|reply| WriteCommand::KeyState { claim, reply })
+    }
+
+    fn resolve(&self, audit_id: &AuditId, decision: Decision) -> LogFuture<bool> {
+        let (audit_id, decision) = (audit_id.clone(), Box::new(decision));
+        self.submit(|reply| WriteCommand::Resolve { audit_id, decision, reply })
+    }
+
+    fn sign(&self) -> LogFuture<String> {
+        self.submit(|reply| WriteCommand::Sign { reply })
+    }
+
+    fn accept(&self, flaws: Vec<Accepted>) -> LogFuture<String> {
+        self.submit(|reply| WriteCommand::Accept { flaws, reply })
+    }
+
+    fn prune(&self, before: Timestamp, dry_run: bool) -> LogFuture<Pruned> {
+        self.submit(|reply| WriteCommand::Prune { before, dry_run, reply })
+    }
+
+    fn flush(&self) -> LogFuture<()> {
+        self.submit(|reply| WriteCommand::Flush { reply })
     }
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::order::{Route, Verdict};
+use crate::command::{Route, Verdict};
 
 /// Most numbers that are remembered of each kind; more are looked up each time.
 const REMEMBERED: usize = 10_000;

@@ -13,38 +13,37 @@ use super::rollup::{self, Ended};
 use super::sealed;
 use super::settled::resumed_by;
 use super::step_keys;
+use super::write_command::{Reply, WriteCommand};
 use super::writer::Head;
+use crate::command::{CallStatus, CloseCall, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Pruned, Standing};
 use crate::entry::{Entry, chained};
 use crate::error::{AuditError, AuditTrouble};
-use crate::order::{
-    CallStatus, CloseCall, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Order, Pruned, Reply, Standing,
-};
 use crate::seal::Sealed;
 
 /// An answer that waits for the commit.
 pub(super) enum Answer {
     Opened(Reply<Opened>, Option<Result<Opened, AuditError>>),
-    Done(Reply<()>, Result<(), AuditError>),
+    /// Without a channel, no caller waits for it.
+    Done(Option<Reply<()>>, Result<(), AuditError>),
     Settled(Reply<bool>, bool),
     Standing(Reply<Standing>, Option<Standing>),
     Signed(Reply<String>),
     Pruned(Reply<Pruned>),
-    Nobody,
 }
 
 impl Answer {
     /// The answer to an order that is not carried out.
-    pub(super) fn refused(order: Order) -> Self {
+    pub(super) fn refused(order: WriteCommand) -> Self {
         match order {
-            Order::Open { reply, .. } => Self::Opened(reply, None),
-            Order::Append { reply, .. } | Order::Close { reply, .. } => {
-                reply.map_or(Self::Nobody, |reply| Self::Done(reply, Ok(())))
+            WriteCommand::Open { reply, .. } => Self::Opened(reply, None),
+            WriteCommand::Append { reply, .. } | WriteCommand::Close { reply, .. } => {
+                Self::Done(reply, Ok(()))
             }
-            Order::Settle { reply, .. } => Self::Settled(reply, false),
-            Order::Look { reply, .. } => Self::Standing(reply, None),
-            Order::Flush { reply } => Self::Done(reply, Ok(())),
-            Order::Sign { reply } | Order::Accept { reply, .. } => Self::Signed(reply),
-            Order::Prune { reply, .. } => Self::Pruned(reply),
+            WriteCommand::Resolve { reply, .. } => Self::Settled(reply, false),
+            WriteCommand::KeyState { reply, .. } => Self::Standing(reply, None),
+            WriteCommand::Flush { reply } => Self::Done(Some(reply), Ok(())),
+            WriteCommand::Sign { reply } | WriteCommand::Accept { reply, .. } => Self::Signed(reply),
+            WriteCommand::Prune { reply, .. } => Self::Pruned(reply),
         }
     }
 
@@ -55,7 +54,15 @@ impl Answer {
 
     /// Returns true if it answers the continuation or the end of a call.
     pub(super) fn is_of_more(&self) -> bool {
-        matches!(self, Self::Done(..) | Self::Nobody)
+        matches!(self, Self::Done(..))
+    }
+
+    /// Returns false if it is certain that no caller waits for the answer.
+    pub(super) fn has_waiter(&self) -> bool {
+        match self {
+            Self::Done(reply, _) => reply.as_ref().is_some_and(|reply| !reply.is_closed()),
+            _ => true,
+        }
     }
 
     /// Sends the answer; a receiver that is gone is ignored.
@@ -73,12 +80,21 @@ impl Answer {
             Self::Opened(reply, Some(Err(own))) => send(reply, None, Some(error.unwrap_or(&own))),
             Self::Opened(reply, Some(Ok(opened))) => send(reply, Some(opened), error),
             Self::Opened(reply, None) => send(reply, None, error),
-            Self::Done(reply, done) => send(reply, Some(()), error.or(done.as_ref().err())),
+            Self::Done(reply, own) => {
+                let answer = error.map_or(own, |error| Err(error.clone()));
+                let unheard = match reply {
+                    Some(reply) => reply.send(answer).err(),
+                    None => Some(answer),
+                };
+                // An error of the whole commit is logged once, for all of its commands.
+                if let (None, Some(Err(own))) = (error, unheard) {
+                    tracing::error!(target: "cofferdam::audit", error = %own, "what came of a call is not on record");
+                }
+            }
             Self::Settled(reply, settled) => send(reply, Some(settled), error),
             Self::Standing(reply, standing) => send(reply, standing, error),
             Self::Signed(reply) => send(reply, None, error),
             Self::Pruned(reply) => send(reply, None, error),
-            Self::Nobody => {}
         }
     }
 }
@@ -103,15 +119,17 @@ pub(super) struct At<'w> {
 pub(super) fn carry_out(
     connection: &Connection,
     at: &mut At<'_>,
-    order: Order,
+    order: WriteCommand,
 ) -> (Answer, rusqlite::Result<()>) {
     match order {
-        Order::Open { call, reply } => match at.open(connection, &call) {
+        WriteCommand::Open { call, reply } => match at.open(connection, &call) {
             Ok(opened) => (Answer::Opened(reply, Some(opened)), Ok(())),
             Err(error) => (Answer::Opened(reply, None), Err(error)),
         },
-        Order::Append { audit_id, entry, reply } => added(reply, at.append(connection, &audit_id, &entry)),
-        Order::Close { open, call, reply } => {
+        WriteCommand::Append { audit_id, entry, reply } => {
+            added(reply, at.append(connection, &audit_id, &entry))
+        }
+        WriteCommand::Close { open, call, reply } => {
             let opened = match open {
                 Some(open) => at.open(connection, &open),
                 None => Ok(Ok(Opened::Begun)),
@@ -124,20 +142,20 @@ pub(super) fn carry_out(
             });
             added(reply, outcome)
         }
-        Order::Settle { audit_id, decision, reply } => {
+        WriteCommand::Resolve { audit_id, decision, reply } => {
             match at.settle(connection, audit_id.bytes(), &decision) {
                 Ok(settled) => (Answer::Settled(reply, settled), Ok(())),
                 Err(error) => (Answer::Settled(reply, false), Err(error)),
             }
         }
-        Order::Look { claim, reply } => match at.standing(connection, &claim) {
+        WriteCommand::KeyState { claim, reply } => match at.standing(connection, &claim) {
             Ok(standing) => (Answer::Standing(reply, Some(standing)), Ok(())),
             Err(error) => (Answer::Standing(reply, None), Err(error)),
         },
-        Order::Flush { reply } => (Answer::Done(reply, Ok(())), Ok(())),
+        WriteCommand::Flush { reply } => (Answer::Done(Some(reply), Ok(())), Ok(())),
         // Done by themselves, after all that came before them.
-        Order::Sign { reply } | Order::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),
-        Order::Prune { reply, .. } => (Answer::Pruned(reply), Ok(())),
+        WriteCommand::Sign { reply } | WriteCommand::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),
+        WriteCommand::Prune { reply, .. } => (Answer::Pruned(reply), Ok(())),
     }
 }
 
@@ -146,19 +164,10 @@ fn added(
     reply: Option<Reply<()>>,
     outcome: rusqlite::Result<Result<(), AuditError>>,
 ) -> (Answer, rusqlite::Result<()>) {
-    let (own, outcome) = match outcome {
-        Ok(own) => (own, Ok(())),
-        Err(error) => (Ok(()), Err(error)),
-    };
-    let answer = match (reply, own) {
-        (Some(reply), own) => Answer::Done(reply, own),
-        (None, Ok(())) => Answer::Nobody,
-        (None, Err(error)) => {
-            tracing::error!(target: "cofferdam::audit", %error, "what came of a call is not on record");
-            Answer::Nobody
-        }
-    };
-    (answer, outcome)
+    match outcome {
+        Ok(own) => (Answer::Done(reply, own), Ok(())),
+        Err(error) => (Answer::Done(reply, Ok(())), Err(error)),
+    }
 }
 
 /// The stored state of a call that is to be extended.
@@ -188,20 +197,22 @@ impl At<'_> {
     pub(super) fn look(
         &self,
         connection: &Connection,
-        orders: Vec<Order>,
+        orders: Vec<WriteCommand>,
         answers: &mut Vec<Answer>,
-    ) -> Vec<Order> {
+    ) -> Vec<WriteCommand> {
         let mut left = Vec::new();
         for order in orders {
             let standing = match &order {
-                Order::Look { claim, .. } => self.standing(connection, claim).ok(),
+                WriteCommand::KeyState { claim, .. } => self.standing(connection, claim).ok(),
                 _ => None,
             };
             match (order, standing) {
-                (Order::Flush { reply }, _) => answers.push(Answer::Done(reply, Ok(()))),
+                (WriteCommand::Flush { reply }, _) => answers.push(Answer::Done(Some(reply), Ok(()))),
                 // Its host may have ended it between two glances.
                 (order, None | Some(Standing::Free | Standing::Unknown { .. })) => left.push(order),
-                (Order::Look { reply, .. }, standing) => answers.push(Answer::Standing(reply, standing)),
+                (WriteCommand::KeyState { reply, .. }, standing) => {
+                    answers.push(Answer::Standing(reply, standing))
+                }
                 (order, _) => left.push(order),
             }
         }

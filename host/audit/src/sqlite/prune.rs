@@ -22,12 +22,13 @@ use super::owners;
 use super::rollup::{self, Ended};
 use super::sealed;
 use super::signing::{self, Signing};
+use super::write_command::Reply;
 use super::writer::{self, Head};
 use crate::checkpoint::{Checkpoint, Statement};
+use crate::command::{Pruned, Stopped, StoppedBy};
 use crate::entry::GENESIS;
 use crate::error::{AuditError, AuditTrouble};
 use crate::log::StoredEntry;
-use crate::order::{Pruned, Reply, Stopped, StoppedBy};
 use crate::verify::Verifier;
 
 /// Entries that one step looks at, and the most where calls overlap so much that no place to cut is among them.

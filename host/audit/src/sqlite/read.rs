@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::find::{self, Plan};
 use super::{owners, rollup, schema, sealed};
+use crate::command::CallStatus;
 use crate::error::AuditError;
 use crate::log::{AuditReader, CallRow, Filter, StoredEntry};
-use crate::order::CallStatus;
 use crate::seal::Sealed;
 use crate::stats::{SealedUsage, Stats};
 

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 
 use super::find;
+use crate::command::CallStatus;
 use crate::histogram::Histogram;
 use crate::log::Filter;
-use crate::order::CallStatus;
 use crate::stats::{Stats, StatsGroup};
 
 /// The two lengths of rows, in seconds.

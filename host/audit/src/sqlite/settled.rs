@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::orders::At;
 use super::owners;
 use super::rollup::Ended;
+use crate::command::{CallStatus, Decision, OpenCall, Verdict};
 use crate::entry::{Entry, events};
-use crate::order::{CallStatus, Decision, OpenCall, Verdict};
 
 /// That this call does another again, as `actor` says.
 pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogSettings, Opened, Order, Route, SqliteLog,
-        Standing, Written, written,
+        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogFuture, LogSettings, Opened, Route, SqliteLog,
+        Standing,
     };
 
     fn log(home: &Path) -> SqliteLog {
@@ -197,15 +197,13 @@ mod tests {
         }
     }
 
-    fn done<T>(answer: Written<T>) -> T {
+    fn done<T>(answer: LogFuture<T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(answer.done()).unwrap()
+        runtime.block_on(answer).unwrap()
     }
 
     fn opened(log: &SqliteLog, call: &OpenCall) -> Opened {
-        let (reply, answer) = written();
-        log.submit(Order::Open { call: Box::new(call.clone()), reply });
-        done(answer)
+        done(log.open(call.clone()))
     }
 
     fn skip(log: &SqliteLog, audit_id: &AuditId, frees_key: bool) -> bool {
@@ -215,9 +213,7 @@ mod tests {
             facts: Resolution { reason: Some("it is there".into()), ..Resolution::default() },
             frees_key,
         };
-        let (reply, answer) = written();
-        log.submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
-        done(answer)
+        done(log.resolve(audit_id, decision))
     }
 
     fn status(log: &SqliteLog, audit_id: &AuditId) -> (CallStatus, String) {
@@ -290,9 +286,7 @@ mod tests {
                 outcome: None,
             };
             let open = Some(Box::new(OpenCall { key: None, resumes: None, ..call.clone() }));
-            let (reply, answer) = written();
-            log.submit(Order::Close { open, call: Box::new(end), reply: Some(reply) });
-            done(answer);
+            done(log.close(open, end));
         }
     }
 
@@ -339,7 +333,6 @@ mod tests {
             let log = log(home.path());
             let before = call(Some("k"), None);
             assert!(matches!(opened(&log, &before), Opened::Begun));
-            let (reply, answer) = written();
             let end = CloseCall {
                 audit_id: before.audit_id.clone(),
                 at: jiff::Timestamp::UNIX_EPOCH,
@@ -350,8 +343,7 @@ mod tests {
                 entry: Entry::new(&before.audit_id, &[]),
                 outcome: None,
             };
-            log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
-            done(answer);
+            done(log.close(None, end));
             let mut reader = log.reader().unwrap();
             assert_eq!(reader.undecided_keys(None).unwrap(), std::slice::from_ref(&before.audit_id));
             assert!(matches!(opened(&log, &call(None, Some(&before.audit_id))), Opened::Decided));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::order::KeyClaim;
+use crate::command::KeyClaim;
 
 /// Returns the call that holds the key of a step, unless it is a step of this action, of whatever version.
 pub(super) fn foreign(

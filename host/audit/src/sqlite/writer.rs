@@ -1,6 +1,7 @@
 //! The writer: takes all orders that wait, carries them out in one transaction, and answers when it is committed.
 
 use std::collections::HashMap;
+use std::iter;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,19 +16,19 @@ use rusqlite::config::DbConfig;
 
 use super::caught::caught;
 pub(super) use super::head::{Head, head};
-use super::kept::{Kept, begins, worth_keeping};
+use super::kept::{Kept, begins, is_lost, worth_keeping};
 use super::names::Names;
 use super::orders::{Answer, At, carry_out};
 use super::owners::{self, Life};
 use super::place::{Place, replaced};
 use super::prune::Pruning;
 use super::signing::{self, Signing};
+use super::write_command::WriteCommand;
 use super::{Durability, LogSettings, rollup, schema, sealed};
 use crate::anchor::Anchor;
 use crate::entry::GENESIS;
 use crate::error::{AuditError, AuditTrouble};
 use crate::note::NoteSigner;
-use crate::order::Order;
 
 /// Most orders in one commit.
 const AT_ONCE: usize = 1024;
@@ -109,7 +110,7 @@ impl Writer {
     }
 
     /// Applies orders until all senders are gone.
-    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+    pub(super) fn run(mut self, orders: &Receiver<WriteCommand>) {
         loop {
             let first = match (self.pruning.is_some(), self.has_more_to_do()) {
                 (true, _) => orders.recv_timeout(Duration::ZERO),
@@ -118,7 +119,7 @@ impl Writer {
             };
             match first {
                 Ok(first) => {
-                    let batch = std::iter::once(first).chain(orders.try_iter().take(AT_ONCE - 1)).collect();
+                    let batch = iter::once(first).chain(orders.try_iter().take(AT_ONCE - 1)).collect();
                     self.guarded(|own| own.carry_out(batch));
                 }
                 Err(RecvTimeoutError::Timeout) if self.pruning.is_none() => self.guarded(Self::tidy),
@@ -153,7 +154,7 @@ impl Writer {
         }
     }
 
-    fn carry_out(&mut self, mut batch: Vec<Order>) {
+    fn carry_out(&mut self, mut batch: Vec<WriteCommand>) {
         let own: Vec<_> = batch.extract_if(.., |order| order.is_of_the_log()).collect();
         self.refuse_keyed(&mut batch);
         self.write(&mut batch);
@@ -167,8 +168,8 @@ impl Writer {
     }
 
     /// Refuses what depends on keys and calls that the log may have forgotten, until the operator accepts the loss.
-    fn refuse_keyed(&mut self, batch: &mut Vec<Order>) {
-        if !batch.iter().any(Order::depends_on_the_past) || self.open().is_err() {
+    fn refuse_keyed(&mut self, batch: &mut Vec<WriteCommand>) {
+        if !batch.iter().any(WriteCommand::depends_on_the_past) || self.open().is_err() {
             return;
         }
         let (Some(book), Some(signing)) = (&mut self.book, &self.signing) else { return };
@@ -240,10 +241,10 @@ impl Writer {
     }
 
     /// Carries out what is of the audit log itself, and has transactions of its own.
-    fn do_own(&mut self, order: Order) {
+    fn do_own(&mut self, order: WriteCommand) {
         let order =
             match order {
-                Order::Prune { before, dry_run, reply } => {
+                WriteCommand::Prune { before, dry_run, reply } => {
                     match (self.open(), &self.pruning) {
                         (Err(error), _) => drop(reply.send(Err(error))),
                         (Ok(()), Some(_)) => {
@@ -264,11 +265,11 @@ impl Writer {
         });
         let mut is_accepted = false;
         let (note, reply) = match order {
-            Order::Sign { reply } => {
+            WriteCommand::Sign { reply } => {
                 let own = self.own.as_ref();
                 (done.and_then(|(book, signing)| signing.sign(&book.connection, own)), reply)
             }
-            Order::Accept { flaws, reply } => {
+            WriteCommand::Accept { flaws, reply } => {
                 let note = done.and_then(|(book, signing)| signing.accept(&book.connection, flaws));
                 // The entries that this host wrote before may be the ones that are lost.
                 self.own = None;
@@ -316,14 +317,19 @@ impl Writer {
         failpoint::pass("checkpoint.after");
     }
 
-    fn write(&mut self, batch: &mut Vec<Order>) {
+    fn write(&mut self, batch: &mut Vec<WriteCommand>) {
         let orders = std::mem::take(batch);
         let kept = self.kept.take();
         if !kept.is_empty() {
             // In a transaction of their own: what cannot be written at all must not hold up what can.
             if let Err(error) = self.write_again(kept) {
-                orders.iter().filter_map(worth_keeping).for_each(|order| self.kept.keep(order));
-                orders.into_iter().map(Answer::refused).for_each(|answer| answer.tell(Some(&error)));
+                for order in orders {
+                    let copy = worth_keeping(&order);
+                    let answer = Answer::refused(order);
+                    let copy = copy.filter(|order| is_lost(order, answer.has_waiter()));
+                    copy.into_iter().for_each(|order| self.kept.keep(order));
+                    answer.tell(Some(&error));
+                }
                 return;
             }
         }
@@ -335,7 +341,7 @@ impl Writer {
 
     /// Applies the stored orders. If one of these orders fails rather than the audit log, the others are
     /// applied without it, and it is lost.
-    fn write_again(&mut self, kept: Vec<Order>) -> Result<(), AuditError> {
+    fn write_again(&mut self, kept: Vec<WriteCommand>) -> Result<(), AuditError> {
         let alone: Vec<_> = kept.iter().filter_map(worth_keeping).collect();
         match self.write_down(kept) {
             Err(error) if error.trouble() == AuditTrouble::Other => {}
@@ -355,10 +361,10 @@ impl Writer {
     }
 
     /// Carries out these orders and answers them.
-    fn write_down(&mut self, orders: Vec<Order>) -> Result<(), AuditError> {
+    fn write_down(&mut self, orders: Vec<WriteCommand>) -> Result<(), AuditError> {
         let mut answers = Vec::with_capacity(orders.len());
         // Copied before it is known whether they must be; what is long in them is shared.
-        let ends: Vec<_> = orders.iter().filter_map(worth_keeping).collect();
+        let copies: Vec<_> = orders.iter().map(worth_keeping).collect();
         let outcome = caught(|| self.commit(orders, &mut answers)).flatten();
         if let Err(error) = &outcome {
             // It is tried again, and every call that waits for it says so itself.
@@ -370,8 +376,13 @@ impl Writer {
             if error.trouble().may_pass() {
                 // A call that began in a replaced file does not begin in another one.
                 let is_replaced = error.trouble() == AuditTrouble::Replaced;
-                let ends = ends.into_iter().filter(|order| !is_replaced || !begins(order));
-                ends.for_each(|order| self.kept.keep(order));
+                // Only now it is certain that a caller who does not wait has dropped its end of the channel. After a
+                // panic some commands have no answer.
+                let waiters = answers.iter().map(Answer::has_waiter).chain(iter::repeat(false));
+                let lost = copies.into_iter().zip(waiters).filter_map(|(copy, has_waiter)| {
+                    copy.filter(|order| is_lost(order, has_waiter) && !(is_replaced && begins(order)))
+                });
+                lost.for_each(|order| self.kept.keep(order));
             }
         }
         if outcome.is_ok() && self.warnings.resolve("written") {
@@ -381,7 +392,7 @@ impl Writer {
         outcome
     }
 
-    fn commit(&mut self, orders: Vec<Order>, answers: &mut Vec<Answer>) -> Result<(), AuditError> {
+    fn commit(&mut self, orders: Vec<WriteCommand>, answers: &mut Vec<Answer>) -> Result<(), AuditError> {
         if let Err(error) = self.open() {
             answers.extend(orders.into_iter().map(Answer::refused));
             return Err(error);
@@ -391,7 +402,10 @@ impl Writer {
         };
         let Book { connection, names, open, owner, place, seen, .. } = book;
         // Frequent queries for the state of a key do not block the writer.
-        let orders = if orders.iter().all(|order| matches!(order, Order::Look { .. } | Order::Flush { .. })) {
+        let orders = if orders
+            .iter()
+            .all(|order| matches!(order, WriteCommand::KeyState { .. } | WriteCommand::Flush { .. }))
+        {
             let head = Head { n: 0, hash: GENESIS };
             let at = At::new(names, open, *owner, lives, head, full);
             let left = at.look(connection, orders, answers);

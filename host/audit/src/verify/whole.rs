@@ -8,12 +8,12 @@ use super::finding::Flaw;
 use super::keys::Keys;
 use super::{Outcome, Verifier};
 use crate::checkpoint::{Checkpoint, Statement};
+use crate::command::CallStatus;
 use crate::entry::Entry;
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, KeptCall};
 use crate::log::StoredEntry;
 use crate::note::NoteKey;
-use crate::order::CallStatus;
 use crate::seal::{Part, Sealed, Sealer};
 
 /// Entries that are read at once.

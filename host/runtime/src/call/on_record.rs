@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, KeyClaim, KeyEnd, OpenCall, Opened, Order, Part,
-    Route, Sealed, Standing, Verdict, Written, written,
+    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, KeyClaim, KeyEnd, LogFuture, OpenCall, Opened,
+    Part, Route, Sealed, Standing, Verdict,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -181,11 +181,8 @@ impl OnRecord {
     /// `audit_unavailable`: the state cannot be read.
     pub(super) async fn standing(&self) -> Result<Standing, HostError> {
         let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
-        let looked = self.tried(Persistence::WhileWritable, || {
-            let (reply, answer) = written();
-            (Order::Look { claim: claim.clone(), reply }, answer)
-        });
-        looked.await.map_err(unavailable)
+        let state = self.tried(Persistence::WhileWritable, || self.recording.log().key_state(claim.clone()));
+        state.await.map_err(unavailable)
     }
 
     /// Writes all events so far, and returns when they are durable. If nothing was written because the call's key
@@ -201,9 +198,7 @@ impl OnRecord {
             let mut lines = std::mem::take(&mut self.lines);
             let entry = Entry::new(&self.audit_id, &lines);
             let appended = self.tried(Persistence::WhileWritable, || {
-                let (reply, answer) = written();
-                let (audit_id, entry) = (self.audit_id.clone(), entry.clone());
-                (Order::Append { audit_id, entry, reply: Some(reply) }, answer)
+                self.recording.log().append(&self.audit_id, entry.clone())
             });
             if let Err(error) = appended.await {
                 // The earlier events are written with the next commit. The announced event does not happen.
@@ -220,10 +215,7 @@ impl OnRecord {
         // A call that is refused before its first attempt resumes nothing. So this is set only here.
         open.resumes = self.resumes.clone();
         self.beginning = Beginning::Asked(Box::new(open.clone()));
-        let opened = self.tried(Persistence::WhileWritable, || {
-            let (reply, answer) = written();
-            (Order::Open { call: Box::new(open.clone()), reply }, answer)
-        });
+        let opened = self.tried(Persistence::WhileWritable, || self.recording.log().open(open.clone()));
         let opened = match opened.await {
             Ok(opened) => opened,
             Err(error) => {
@@ -255,8 +247,8 @@ impl OnRecord {
     /// Submits all events so far, without waiting.
     pub(super) fn soon(&mut self) {
         if matches!(self.beginning, Beginning::Written) && !self.lines.is_empty() {
-            let (audit_id, entry) = (self.audit_id.clone(), self.entry());
-            self.recording.log().submit(Order::Append { audit_id, entry, reply: None });
+            let entry = self.entry();
+            drop(self.recording.log().append(&self.audit_id, entry));
         }
     }
 
@@ -271,11 +263,8 @@ impl OnRecord {
         if failpoint::skips("skip.close") {
             return Ok(());
         }
-        let done = self.tried(Persistence::Always, || {
-            let (reply, answer) = written();
-            let (open, call) = (open.clone(), Box::new(close.clone()));
-            (Order::Close { open, call, reply: Some(reply) }, answer)
-        });
+        let done =
+            self.tried(Persistence::Always, || self.recording.log().close(open.clone(), close.clone()));
         done.await.map_err(|error| match attempts {
             0 => unavailable(error),
             _ => unknown(error),
@@ -293,9 +282,7 @@ impl OnRecord {
             return Ok(());
         }
         let (open, close) = self.end(end);
-        let (reply, answer) = written();
-        self.recording.log().submit(Order::Close { open, call: Box::new(close), reply: Some(reply) });
-        answer.done().await.map_err(|error| {
+        self.recording.log().close(open, close).await.map_err(|error| {
             tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
             unavailable(error)
         })
@@ -306,11 +293,11 @@ impl OnRecord {
         if matches!(self.beginning, Beginning::Lost) {
             return;
         }
-        let (open, call) = match self.ending.take() {
+        let (open, close) = match self.ending.take() {
             Some(ending) => ending,
             None => self.end(end),
         };
-        self.recording.log().submit(Order::Close { open, call: Box::new(call), reply: None });
+        drop(self.recording.log().close(open, close));
     }
 
     fn end(&mut self, end: End) -> (Option<Box<OpenCall>>, CloseCall) {
@@ -367,14 +354,13 @@ impl OnRecord {
     async fn tried<T>(
         &self,
         persistence: Persistence,
-        order: impl Fn() -> (Order, Written<T>),
+        command: impl Fn() -> LogFuture<T>,
     ) -> Result<T, AuditError> {
         let mut waits = WAITS.into_iter();
         loop {
-            let (order, answer) = order();
-            self.recording.log().submit(order);
+            let answer = command();
             failpoint::pass("submitted");
-            let error = match answer.done().await {
+            let error = match answer.await {
                 Ok(answer) => {
                     self.recording.note_unwritable(false);
                     return Ok(answer);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cofferdam_audit::{AuditError, AuditLog, Order, Part, Sealed, Sealer, written};
+use cofferdam_audit::{AuditError, AuditLog, Part, Sealed, Sealer};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 
@@ -67,9 +67,7 @@ impl Recording {
 
     /// Waits until every submitted entry is written, or its write has failed.
     pub(crate) async fn flushed(&self) {
-        let (reply, answer) = written();
-        self.log.submit(Order::Flush { reply });
-        if let Err(error) = answer.done().await {
+        if let Err(error) = self.log.flush().await {
             // The writer has logged a warning about it.
             tracing::debug!(target: "cofferdam::audit", %error, "the audit log was not written");
         }

@@ -7,7 +7,7 @@
 use cofferdam_core::event::recorded::Resolution;
 use std::sync::Arc;
 
-use cofferdam_audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter, Order, written};
+use cofferdam_audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::is_action;
@@ -335,9 +335,7 @@ pub(crate) async fn skip(
     };
     let decision =
         Decision { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
-    let (reply, answer) = written();
-    pipeline.log().submit(Order::Settle { audit_id: audit_id.clone(), decision: Box::new(decision), reply });
-    match answer.done().await {
+    match pipeline.log().resolve(audit_id, decision).await {
         Ok(true) => Ok(()),
         Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {
             Err(decided(&found))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam_audit::{
     Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Expected, FINDINGS, Finding, Flaw,
-    NoteKey, NoteSigner, Order, Outcome, Pruned, Sealer, hex, written,
+    NoteKey, NoteSigner, Outcome, Pruned, Sealer, hex,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -140,9 +140,7 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written.
     pub async fn checkpoint(&self) -> Result<String, HostError> {
-        let (reply, note) = written();
-        self.log.submit(Order::Sign { reply });
-        note.done().await.map_err(unwritable)
+        self.log.sign().await.map_err(unwritable)
     }
 
     /// Verifies the whole audit log: its chain, its checkpoints, the checkpoints in `pinned` that were stored
@@ -221,10 +219,8 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
-        let (reply, note) = written();
         let flaws = findings.iter().map(Accepted::from).collect();
-        self.log.submit(Order::Accept { flaws, reply });
-        note.done().await.map(drop).map_err(unwritable)
+        self.log.accept(flaws).await.map(drop).map_err(unwritable)
     }
 
     /// Removes the calls that were received before `before`, from the oldest on, up to the first that has no end or
@@ -234,9 +230,7 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written, or the part to be removed is not intact.
     pub async fn prune(&self, before: Timestamp, dry_run: bool) -> Result<Pruned, HostError> {
-        let (reply, pruned) = written();
-        self.log.submit(Order::Prune { before, dry_run, reply });
-        pruned.done().await.map_err(unwritable)
+        self.log.prune(before, dry_run).await.map_err(unwritable)
     }
 
     pub(super) fn log(&self) -> &Arc<dyn AuditLog> {

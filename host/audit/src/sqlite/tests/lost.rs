@@ -6,8 +6,8 @@ use std::fs;
 use super::*;
 use cofferdam_core::home_state::StateLoss;
 
+use crate::command::{KeyClaim, KeyOf};
 use crate::error::AuditTrouble;
-use crate::order::{KeyClaim, KeyOf};
 use crate::{Checkpoint, Statement};
 
 /// Opens a call under this key.
@@ -15,16 +15,13 @@ fn keyed(log: &SqliteLog, key: &str) -> Result<Opened, AuditError> {
     let id = AuditId::mint();
     let at = Timestamp::now();
     let claim = KeyClaim { key: key.into(), fingerprint: [7; 32], at, of: KeyOf::Call };
-    let (reply, opened) = answer();
     let call = OpenCall { key: Some(claim), ..opening(&id, at) };
-    log.submit(Order::Open { call: Box::new(call), reply });
+    let opened = log.open(call);
     let opened = done(opened)?;
     if matches!(opened, Opened::Begun) {
         let end =
             CloseCall { key: KeyEnd::Keeps(at + std::time::Duration::from_secs(3_600)), ..closing(&id, at) };
-        let (reply, closed) = answer();
-        log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
-        done(closed)?;
+        done(log.close(None, end))?;
     }
     Ok(opened)
 }
@@ -37,9 +34,7 @@ fn is_lost(log: &SqliteLog) -> bool {
 }
 
 fn accept(log: &SqliteLog) {
-    let (reply, note) = answer();
-    log.submit(Order::Accept { flaws: Vec::new(), reply });
-    done(note).unwrap();
+    done(log.accept(Vec::new())).unwrap();
 }
 
 /// The files of the log.
@@ -235,10 +230,8 @@ fn a_state_older_than_the_pruning_is_no_loss() {
     old();
     let writer = log(home.path());
     open(&writer, &AuditId::mint()).unwrap();
-    let (reply, pruned) = answer();
     let before = "2026-06-01T00:00:00Z".parse().unwrap();
-    writer.submit(Order::Prune { before, dry_run: false, reply });
-    assert_eq!(done(pruned).unwrap().calls, 10);
+    assert_eq!(done(writer.prune(before, false)).unwrap().calls, 10);
     drop(writer);
     fs::write(&state, behind).unwrap();
     assert!(keyed(&log(home.path()), "k").is_ok());
@@ -274,9 +267,12 @@ fn an_exposed_vault_must_be_repaired_first() {
     fs::set_permissions(&vault, <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644))
         .unwrap();
     assert!(is_lost(&log(home.path())));
-    let (reply, note) = answer();
-    log(home.path()).submit(Order::Accept { flaws: Vec::new(), reply });
-    assert!(done(note).unwrap_err().to_string().contains("the vault can be read by others"));
+    assert!(
+        done(log(home.path()).accept(Vec::new()))
+            .unwrap_err()
+            .to_string()
+            .contains("the vault can be read by others")
+    );
     put_back_vault(&vault, 1);
     assert!(is_lost(&log(home.path())), "an older vault is found once it can be read");
     put_back_vault(&vault, 2);
@@ -296,9 +292,7 @@ fn pruning_keeps_pace_with_the_state() {
     fill_at(home.path(), 5, "2026-01-01T00:00:00Z".parse().unwrap());
     let log = log(home.path());
     assert!(keyed(&log, "k").is_ok());
-    let (reply, pruned) = answer();
-    log.submit(Order::Prune { before: "2026-02-01T00:00:00Z".parse().unwrap(), dry_run: false, reply });
-    assert_eq!(done(pruned).unwrap().calls, 5);
+    assert_eq!(done(log.prune("2026-02-01T00:00:00Z".parse().unwrap(), false)).unwrap().calls, 5);
     drop(log);
     assert!(matches!(keyed(&super::log(home.path()), "k"), Ok(Opened::Taken(_))));
 }

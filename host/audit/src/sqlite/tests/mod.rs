@@ -27,10 +27,9 @@ use super::{LogSettings, SqliteLog};
 use crate::anchor::Anchor;
 use crate::entry::{GENESIS, chained};
 use crate::note::NoteSigner;
-use crate::order::Written;
 use crate::{
-    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, Expected, FINDINGS, Finding, KeyEnd, OpenCall,
-    Opened, Order, Outcome, Route, Sealer, Verdict, whole, written as answer,
+    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, Expected, FINDINGS, Finding, KeyEnd, LogFuture,
+    OpenCall, Opened, Outcome, Route, Sealer, Verdict, whole,
 };
 
 /// Opens the audit log of this home with a short busy timeout.
@@ -39,9 +38,9 @@ pub(crate) fn log(home: &Path) -> SqliteLog {
     SqliteLog::new(home, LogSettings { busy_timeout, ..LogSettings::default() }).unwrap()
 }
 
-/// Waits for the result of an order.
-pub(crate) fn done<T>(answer: Written<T>) -> Result<T, AuditError> {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer.done())
+/// Waits for the result of a command.
+pub(crate) fn done<T>(answer: LogFuture<T>) -> Result<T, AuditError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(answer)
 }
 
 fn line(seq: u32, name: &str, at: Timestamp, payload: Value) -> EventText {
@@ -91,20 +90,12 @@ pub(crate) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
 
 /// Has a call begun.
 pub(crate) fn open(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
-    let (reply, opened) = answer();
-    log.submit(Order::Open { call: Box::new(opening(id, Timestamp::now())), reply });
-    done(opened)
+    done(log.open(opening(id, Timestamp::now())))
 }
 
 /// Has a call ended.
 pub(crate) fn close(log: &SqliteLog, id: &AuditId) -> Result<(), AuditError> {
-    let (reply, closed) = answer();
-    log.submit(Order::Close {
-        open: None,
-        call: Box::new(closing(id, Timestamp::now())),
-        reply: Some(reply),
-    });
-    done(closed)
+    done(log.close(None, closing(id, Timestamp::now())))
 }
 
 /// Puts so many calls on record, and ends.
@@ -114,9 +105,7 @@ pub(crate) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {
 
 /// Has it signed for, as it is.
 pub(crate) fn sign(log: &SqliteLog) -> Result<String, AuditError> {
-    let (reply, note) = answer();
-    log.submit(Order::Sign { reply });
-    done(note)
+    done(log.sign())
 }
 
 /// Puts so many calls on record that were received then, and ends.
@@ -124,12 +113,8 @@ pub(crate) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> 
     let log = log(home);
     let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
     for id in &ids {
-        let (reply, opened) = answer();
-        log.submit(Order::Open { call: Box::new(opening(id, at)), reply });
-        done(opened).unwrap();
-        let (reply, closed) = answer();
-        log.submit(Order::Close { open: None, call: Box::new(closing(id, at)), reply: Some(reply) });
-        done(closed).unwrap();
+        done(log.open(opening(id, at))).unwrap();
+        done(log.close(None, closing(id, at))).unwrap();
     }
     ids
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::disk::{Act, Disk, Files};
 use super::{close, done, file, findings, log, open, opening};
 use crate::sqlite::{Durability, FILE, LogSettings, SqliteLog};
-use crate::{AuditLog as _, CallStatus, Flaw, Order, written as answer};
+use crate::{AuditLog as _, CallStatus, Flaw};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -47,11 +47,7 @@ fn run(name: &'static str, durability: Durability) -> Run {
         close(&log, &id).unwrap();
         heard(&id, true);
         let together: Vec<_> = (0..3).map(|_| AuditId::mint()).collect();
-        let opened = together.iter().map(|id| {
-            let (reply, opened) = answer();
-            log.submit(Order::Open { call: Box::new(opening(id, Timestamp::now())), reply });
-            opened
-        });
+        let opened = together.iter().map(|id| log.open(opening(id, Timestamp::now())));
         for (id, opened) in together.iter().zip(opened.collect::<Vec<_>>()) {
             done(opened).unwrap();
             heard(id, false);

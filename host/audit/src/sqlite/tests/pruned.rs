@@ -9,9 +9,7 @@ fn day(number: i64) -> Timestamp {
 
 fn prune(home: &Path, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
     let log = log(home);
-    let (reply, pruned) = answer();
-    log.submit(Order::Prune { before, dry_run, reply });
-    done(pruned)
+    done(log.prune(before, dry_run))
 }
 
 #[test]
@@ -43,18 +41,14 @@ fn pruned_data_is_gone_from_every_file() {
     let log = log(home.path());
     for number in 0..100 {
         let id = AuditId::mint();
-        let (reply, opened) = answer();
         let lines = [
             line(1, "received", day(0), json!({"actor": format!("canary-{number}")})),
             line(2, "admitted", day(0), json!({"idempotent": true})),
             line(3, "attempt_started", day(0), json!({"attempt": 1})),
         ];
         let call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, day(0)) };
-        log.submit(Order::Open { call: Box::new(call), reply });
-        done(opened).unwrap();
-        let (reply, closed) = answer();
-        log.submit(Order::Close { open: None, call: Box::new(closing(&id, day(0))), reply: Some(reply) });
-        done(closed).unwrap();
+        done(log.open(call)).unwrap();
+        done(log.close(None, closing(&id, day(0)))).unwrap();
     }
     open(&log, &AuditId::mint()).unwrap();
     let all = || {
@@ -67,9 +61,7 @@ fn pruned_data_is_gone_from_every_file() {
         files.filter(is_there).collect::<Vec<_>>()
     };
     assert_ne!(all(), Vec::<std::path::PathBuf>::new());
-    let (reply, pruned) = answer();
-    log.submit(Order::Prune { before: day(5), dry_run: false, reply });
-    assert_eq!(done(pruned).unwrap().calls, 100);
+    assert_eq!(done(log.prune(day(5), false)).unwrap().calls, 100);
     assert_eq!(all(), Vec::<std::path::PathBuf>::new());
 }
 
@@ -80,9 +72,7 @@ fn open_calls_and_held_keys_stop_pruning() {
     let open = AuditId::mint();
     {
         let log = log(home.path());
-        let (reply, opened) = answer();
-        log.submit(Order::Open { call: Box::new(opening(&open, day(0))), reply });
-        done(opened).unwrap();
+        done(log.open(opening(&open, day(0)))).unwrap();
     }
     fill_at(home.path(), 10, day(0));
     let key = "INSERT INTO keys SELECT 'mine', zeroblob(32), id, 2, NULL FROM calls WHERE first = 5; \
@@ -108,10 +98,8 @@ fn an_edited_call_table_prunes_nothing() {
         let home = tempfile::tempdir().unwrap();
         let at = if change == ended { day(0) } else { day(10) };
         if change == ended {
-            let (reply, opened) = answer();
-            let call = Box::new(opening(&AuditId::mint(), at));
-            log(home.path()).submit(Order::Open { call, reply });
-            done(opened).unwrap();
+            let call = opening(&AuditId::mint(), at);
+            done(log(home.path()).open(call)).unwrap();
         }
         fill_at(home.path(), 30, at);
         let before = if change.contains("at = 0") || change == ended { day(5) } else { day(11) };
@@ -202,36 +190,31 @@ fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     call.idempotent = false;
     call.route.connector = "c@1.0.0".into();
     call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at, of: crate::KeyOf::Call });
-    let (reply, opened) = answer();
-    log.submit(Order::Open { call: Box::new(call), reply });
-    done(opened).unwrap();
+    done(log.open(call)).unwrap();
     let end = json!({"status": "cancelled", "attempts": 1, "key_end": {"state": "unknown", "until": null}});
     let mut close = closing(&id, at);
     close.key = KeyEnd::Unknown;
     close.outcome = None;
     close.verdict = Verdict { status: CallStatus::Cancelled, class: None, code: None };
     close.entry = Entry::new(&id, &[line(4, "final", at, end)]);
-    let (reply, closed) = answer();
-    log.submit(Order::Close { open: None, call: Box::new(close), reply: Some(reply) });
-    done(closed).unwrap();
+    done(log.close(None, close)).unwrap();
     if is_decided {
         let facts = Resolution { frees_key: Some(false), ..Resolution::default() };
         let decision = Decision { status: CallStatus::Skipped, at, facts, frees_key: false };
-        let (reply, settled) = answer();
-        log.submit(Order::Settle { audit_id: id.clone(), decision: Box::new(decision), reply });
-        assert!(done(settled).unwrap());
+        assert!(done(log.resolve(&id, decision)).unwrap());
     }
     id
 }
 
 fn stands(home: &Path) -> Standing {
     let log = log(home);
-    let (reply, looked) = answer();
-    log.submit(Order::Look {
-        claim: KeyClaim { key: "k".into(), fingerprint: [7; 32], at: day(99), of: crate::KeyOf::Call },
-        reply,
-    });
-    done(looked).unwrap()
+    done(log.key_state(KeyClaim {
+        key: "k".into(),
+        fingerprint: [7; 32],
+        at: day(99),
+        of: crate::KeyOf::Call,
+    }))
+    .unwrap()
 }
 
 #[test]
@@ -249,9 +232,7 @@ fn prune_blockers_are_named_until_resolved() {
     }
     let open = AuditId::mint();
     let home = tempfile::tempdir().unwrap();
-    let (reply, opened) = answer();
-    log(home.path()).submit(Order::Open { call: Box::new(opening(&open, day(0))), reply });
-    done(opened).unwrap();
+    done(log(home.path()).open(opening(&open, day(0)))).unwrap();
     fill_at(home.path(), 2, day(0));
     let stopped = prune(home.path(), day(9), true).unwrap().stopped.unwrap();
     assert_eq!((stopped.why, stopped.audit_id), (StoppedBy::Incomplete, open));
@@ -326,9 +307,7 @@ fn unused_names_are_pruned_across_hosts() {
         let mut close = closing(&id, at);
         (close.attempts, close.outcome, close.entry) = (0, None, Entry::new(&id, &[]));
         close.verdict = Verdict { status: CallStatus::Refused, class: None, code: None };
-        let (reply, closed) = answer();
-        other.submit(Order::Close { open: Some(Box::new(open)), call: Box::new(close), reply: Some(reply) });
-        done(closed).unwrap();
+        done(other.close(Some(Box::new(open)), close)).unwrap();
     };
     (0..30).for_each(|number| call(number, day(0)));
     fill_at(home.path(), 2, day(5));

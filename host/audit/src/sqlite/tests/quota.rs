@@ -1,7 +1,7 @@
 //! The quota of sealed bytes: the deleted and the kept ones, and that the sums match.
 
 use super::*;
-use crate::order::{KeyClaim, KeyOf, Standing};
+use crate::command::{KeyClaim, KeyOf, Standing};
 use crate::sqlite::SealedQuota;
 use crate::{Part, SealedUsage};
 
@@ -33,9 +33,7 @@ fn begin(home: &Path, log: &SqliteLog, client: &str, key: &str, request: usize) 
     let request = (request > 0).then(|| seal(home, &id, Part::Request, request));
     let (actor, entry) = (Arc::from(client), Entry::new(&id, &lines));
     let call = OpenCall { actor, entry, request, key: Some(claim(key)), ..opening(&id, at) };
-    let (reply, opened) = answer();
-    log.submit(Order::Open { call: Box::new(call), reply });
-    assert!(matches!(done(opened).unwrap(), Opened::Begun), "{key}");
+    assert!(matches!(done(log.open(call)).unwrap(), Opened::Begun), "{key}");
     id
 }
 
@@ -43,10 +41,8 @@ fn end(home: &Path, log: &SqliteLog, id: &AuditId, outcome: usize) {
     let at = Timestamp::now();
     let until = KeyEnd::Keeps(at + std::time::Duration::from_secs(3_600));
     let outcome = Some(seal(home, id, Part::Outcome, outcome));
-    let (reply, closed) = answer();
     let call = CloseCall { key: until, outcome, ..closing(id, at) };
-    log.submit(Order::Close { open: None, call: Box::new(call), reply: Some(reply) });
-    done(closed).unwrap();
+    done(log.close(None, call)).unwrap();
 }
 
 fn finished(home: &Path, log: &SqliteLog, client: &str, key: &str) -> AuditId {
@@ -58,9 +54,7 @@ fn finished(home: &Path, log: &SqliteLog, client: &str, key: &str) -> AuditId {
 /// Returns whether the outcome of the key is kept. The key itself is always taken.
 #[track_caller]
 fn is_kept(log: &SqliteLog, key: &str) -> bool {
-    let (reply, standing) = answer();
-    log.submit(Order::Look { claim: claim(key), reply });
-    match done(standing).unwrap() {
+    match done(log.key_state(claim(key))).unwrap() {
         Standing::Done { outcome, .. } => outcome.is_some(),
         other => unreachable!("{key} is free or running: {other:?}"),
     }
@@ -151,10 +145,8 @@ fn pruned_outcomes_free_their_quota() {
     finished(home, &log, "a", "k");
     open(&log, &AuditId::mint()).unwrap();
     file(home).execute("UPDATE keys SET until = 0", []).unwrap();
-    let (reply, pruned) = answer();
     let before = Timestamp::now() + std::time::Duration::from_secs(60);
-    log.submit(Order::Prune { before, dry_run: false, reply });
-    assert_eq!(done(pruned).unwrap().calls, 1);
+    assert_eq!(done(log.prune(before, false)).unwrap().calls, 1);
     assert_eq!(usage(home, &log), []);
 }
 

@@ -15,9 +15,7 @@ fn open_keyed(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
         at: Timestamp::now(),
         of: crate::KeyOf::Call,
     });
-    let (reply, opened) = answer();
-    log.submit(Order::Open { call: Box::new(call), reply });
-    done(opened)
+    done(log.open(call))
 }
 
 fn skip(log: &SqliteLog, id: &AuditId) -> bool {
@@ -27,9 +25,7 @@ fn skip(log: &SqliteLog, id: &AuditId) -> bool {
         facts: Resolution::default(),
         frees_key: true,
     };
-    let (reply, settled) = answer();
-    log.submit(Order::Settle { audit_id: id.clone(), decision: Box::new(decision), reply });
-    done(settled).unwrap()
+    done(log.resolve(id, decision)).unwrap()
 }
 
 fn move_files(home: &Path, from: &str, to: &str) {
@@ -61,9 +57,7 @@ fn an_outcome_is_kept_in_a_restored_log() {
     move_files(home.path(), "", ".old");
     assert_eq!(close(&log, &id).unwrap_err().trouble(), AuditTrouble::Replaced);
     move_files(home.path(), ".old", "");
-    let (reply, flushed) = answer();
-    log.submit(Order::Flush { reply });
-    done(flushed).unwrap();
+    done(log.flush()).unwrap();
     assert_eq!(log.reader().unwrap().call(&id).unwrap().unwrap().status, CallStatus::Value);
     drop(log);
     assert!(findings(home.path()).is_empty());

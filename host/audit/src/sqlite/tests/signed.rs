@@ -28,13 +28,9 @@ fn a_host_signs_at_intervals_and_when_idle() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
     for _ in 0..1_100 {
-        let (reply, opened) = answer();
-        log.submit(Order::Open { call: Box::new(opening(&AuditId::mint(), Timestamp::now())), reply });
-        drop(opened);
+        drop(log.open(opening(&AuditId::mint(), Timestamp::now())));
     }
-    let (reply, flushed) = answer();
-    log.submit(Order::Flush { reply });
-    done(flushed).unwrap();
+    done(log.flush()).unwrap();
     while anchored(home.path()).is_none_or(|signed| signed.n < 1_100) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -102,9 +98,7 @@ fn accepted_findings_are_logged_and_signed() {
     assert_eq!(flaws, [(3, Flaw::Edited), (9, Flaw::Truncated), (4, Flaw::Calls)]);
     {
         let log = log(home.path());
-        let (reply, note) = answer();
-        log.submit(Order::Accept { flaws: found.iter().map(Accepted::from).collect(), reply });
-        done(note).unwrap();
+        done(log.accept(found.iter().map(Accepted::from).collect())).unwrap();
     }
     assert!(findings(home.path()).iter().all(|finding| finding.accepted));
     // A further change there is a new finding: the entry, its hash, the row of a call.
@@ -116,9 +110,7 @@ fn accepted_findings_are_logged_and_signed() {
         let found = findings(home.path());
         assert!(found.iter().any(|found| found.flaw == flaw && !found.accepted), "{change}: {found:?}");
         let log = log(home.path());
-        let (reply, note) = answer();
-        log.submit(Order::Accept { flaws: found.iter().map(Accepted::from).collect(), reply });
-        done(note).unwrap();
+        done(log.accept(found.iter().map(Accepted::from).collect())).unwrap();
         drop(log);
         assert!(findings(home.path()).iter().all(|finding| finding.accepted), "{change}");
     }
@@ -171,10 +163,8 @@ fn a_removed_checkpoint_file_is_not_recreated() {
     fill(home.path(), 5);
     assert_eq!(findings(home.path()).iter().map(|found| found.flaw).collect::<Vec<_>>(), [Flaw::Signature]);
     // Until the operator says that it may be.
-    let (reply, note) = answer();
     let host = log(home.path());
-    host.submit(Order::Accept { flaws: vec![Accepted { n: 20, flaw: Flaw::Signature, of: None }], reply });
-    done(note).unwrap();
+    done(host.accept(vec![Accepted { n: 20, flaw: Flaw::Signature, of: None }])).unwrap();
     drop(host);
     assert!(findings(home.path()).is_empty());
 }

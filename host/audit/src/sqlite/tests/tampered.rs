@@ -164,18 +164,14 @@ fn a_changed_key_is_found() {
             line(3, "attempt_started", call.at, json!({"attempt": 1})),
         ];
         call.entry = Entry::new(&id, &lines);
-        let (reply, opened) = answer();
-        log.submit(Order::Open { call: Box::new(call), reply });
-        done(opened).unwrap();
+        done(log.open(call)).unwrap();
         let mut end = closing(&id, Timestamp::now());
         end.key = KeyEnd::Keeps(until);
         let key_end = json!({"state": "keeps", "until": until.to_string()});
         let last = json!({"status": "value", "class": null, "code": null, "key_end": key_end});
         let lines = [line(4, "attempt_ended", end.at, json!({})), line(5, "final", end.at, last)];
         end.entry = Entry::new(&id, &lines);
-        let (reply, closed) = answer();
-        log.submit(Order::Close { open: None, call: Box::new(end), reply: Some(reply) });
-        done(closed).unwrap();
+        done(log.close(None, end)).unwrap();
     }
     assert_eq!(findings(home.path()), []);
     for change in [

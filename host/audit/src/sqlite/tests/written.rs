@@ -24,13 +24,7 @@ fn waiting_commands_share_a_transaction() {
     // Another process holds the file; meanwhile orders accumulate.
     let other = file(home.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let answers: Vec<_> = (0..300)
-        .map(|_| {
-            let (reply, opened) = answer();
-            log.submit(Order::Open { call: Box::new(opening(&AuditId::mint(), Timestamp::now())), reply });
-            opened
-        })
-        .collect();
+    let answers: Vec<_> = (0..300).map(|_| log.open(opening(&AuditId::mint(), Timestamp::now()))).collect();
     other.execute_batch("ROLLBACK").unwrap();
     for opened in answers {
         assert!(matches!(done(opened).unwrap(), Opened::Begun));
@@ -100,16 +94,14 @@ fn an_abandoned_end_is_written_later() {
     open(&log, &given_up).unwrap();
     let other = file(home.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    log.submit(Order::Close { open: None, call: Box::new(closing(&ended, Timestamp::now())), reply: None });
+    drop(log.close(None, closing(&ended, Timestamp::now())));
     // Asked for three times, as a call does, and then given up.
     for _ in 0..3 {
         assert_eq!(close(&log, &given_up).unwrap_err().trouble(), AuditTrouble::Locked);
     }
     other.execute_batch("ROLLBACK").unwrap();
     // The next order finds them written.
-    let (reply, flushed) = answer();
-    log.submit(Order::Flush { reply });
-    done(flushed).unwrap();
+    done(log.flush()).unwrap();
     assert_eq!(count(home.path(), "calls WHERE verdict = 1"), 2);
     drop(log);
     assert!(findings(home.path()).is_empty());
@@ -123,7 +115,7 @@ fn a_failed_writer_leaves_an_incomplete_call() {
     open(&log, &id).unwrap();
     let other = file(home.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    log.submit(Order::Close { open: None, call: Box::new(closing(&id, Timestamp::now())), reply: None });
+    drop(log.close(None, closing(&id, Timestamp::now())));
     drop(log);
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(count(home.path(), "calls WHERE verdict = 0"), 1);

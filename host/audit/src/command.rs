@@ -1,16 +1,13 @@
-//! Commands to the audit log, which open, extend and close calls, and their replies.
+//! The parameters of the audit log's commands, which open, extend, close and resolve calls, and their results.
 
 use std::sync::Arc;
 
 use cofferdam_core::event::recorded::Resolution;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
 use super::entry::Entry;
-use super::error::{AuditError, AuditTrouble};
 use super::seal::Sealed;
-use super::verify::Accepted;
 
 /// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -304,121 +301,5 @@ fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<
     match at {
         Some(at) => serializer.collect_str(&format_args!("{at:.6}")),
         None => serializer.serialize_none(),
-    }
-}
-
-/// The channel of a reply.
-pub type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
-
-/// One thing to write or to look up. Orders are carried out in the order they are given, many in one commit; an answer
-/// comes when what was asked is durable.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Order {
-    /// A call begins. Opening one that is open already is as good as doing it once.
-    Open {
-        /// The call.
-        call: Box<OpenCall>,
-        /// The decision on running it.
-        reply: Reply<Opened>,
-    },
-    /// More of an open call.
-    Append {
-        /// The call.
-        audit_id: AuditId,
-        /// Its events.
-        entry: Entry,
-        /// The reply channel, if a caller waits for it.
-        reply: Option<Reply<()>>,
-    },
-    /// A call ends. `open` is there where nothing of it was written before.
-    Close {
-        /// Its beginning.
-        open: Option<Box<OpenCall>>,
-        /// Its end.
-        call: Box<CloseCall>,
-        /// The reply channel, if a caller waits for it.
-        reply: Option<Reply<()>>,
-    },
-    /// Decides about a call that never ended.
-    Settle {
-        /// The call.
-        audit_id: AuditId,
-        /// What.
-        decision: Box<Decision>,
-        /// Receives true if the call was still undecided.
-        reply: Reply<bool>,
-    },
-    /// The state of a key.
-    Look {
-        /// The key, with what it stands for.
-        claim: KeyClaim,
-        /// The answer.
-        reply: Reply<Standing>,
-    },
-    /// A statement about the chain as it is now, signed.
-    Sign {
-        /// The note.
-        reply: Reply<String>,
-    },
-    /// The operator knows of these flaws, and goes on: that is put on record and signed.
-    Accept {
-        /// The flaws.
-        flaws: Vec<Accepted>,
-        /// The note about the chain afterwards.
-        reply: Reply<String>,
-    },
-    /// The oldest calls are removed, as far as they are older and nothing of them is needed.
-    Prune {
-        /// Calls that were received before.
-        before: Timestamp,
-        /// True to report only what would be pruned.
-        dry_run: bool,
-        /// The removed data.
-        reply: Reply<Pruned>,
-    },
-    /// Nothing; answered when all orders before it are durable.
-    Flush {
-        /// The answer.
-        reply: Reply<()>,
-    },
-}
-
-impl Order {
-    /// Returns whether carrying it out is right only if the log has every key and every call of the past.
-    pub(crate) fn depends_on_the_past(&self) -> bool {
-        match self {
-            Self::Open { call, .. } => call.key.is_some() || call.resumes.is_some(),
-            Self::Look { .. } => true,
-            _ => false,
-        }
-    }
-
-    /// Returns whether it is about the log itself, and has transactions of its own.
-    pub(crate) fn is_of_the_log(&self) -> bool {
-        matches!(self, Self::Sign { .. } | Self::Accept { .. } | Self::Prune { .. })
-    }
-}
-
-/// An answer that is to come.
-#[derive(Debug)]
-pub struct Written<T>(oneshot::Receiver<Result<T, AuditError>>);
-
-/// Creates the channel of a reply: its sender and its receiver.
-#[must_use]
-pub fn written<T>() -> (Reply<T>, Written<T>) {
-    let (reply, answer) = oneshot::channel();
-    (reply, Written(answer))
-}
-
-impl<T> Written<T> {
-    /// Waits for it.
-    ///
-    /// # Errors
-    /// What was asked could not be written; or the audit log is gone.
-    pub async fn done(self) -> Result<T, AuditError> {
-        self.0
-            .await
-            .unwrap_or_else(|_| Err(AuditError::new(AuditTrouble::Other, "the record's writer is gone")))
     }
 }
