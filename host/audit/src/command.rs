@@ -64,7 +64,7 @@ impl CallStatus {
 
 /// The target of a call, by which calls are searched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Route {
+pub struct CallTarget {
     /// The connector, as `name@version`.
     pub connector: Arc<str>,
     /// The operation.
@@ -77,7 +77,7 @@ pub struct Route {
 
 /// The outcome of a call, by which calls are searched as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Verdict {
+pub struct CallOutcome {
     /// The status; never running.
     pub status: CallStatus,
     /// The failure's class.
@@ -96,12 +96,12 @@ pub struct KeyClaim {
     /// When it is given: an outcome that stood until before then stands no more.
     pub at: Timestamp,
     /// The kind of call that is to run under the key.
-    pub of: KeyOf,
+    pub of: KeyScope,
 }
 
 /// The kind of call that is to run under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyOf {
+pub enum KeyScope {
     /// A call.
     Call,
     /// A step of an action. The outcome of such a step stays valid for its key regardless of its age if it has
@@ -120,14 +120,14 @@ pub enum KeyOf {
 
 /// The state of a call's key after the call's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyEnd {
-    /// The outcome is stored for the key until then: a call that uses the key again receives it.
-    Keeps(Timestamp),
-    /// Nothing was done under it, or it may be tried again: the next to give it runs.
-    Free,
+pub enum KeyDisposition {
+    /// The outcome is kept for the key until then: a call that uses the key again receives it.
+    Retain(Timestamp),
+    /// Nothing was done under the key, or the call may be repeated: the next call with the key runs.
+    Release,
     /// It is unknown what was done under the key, and it must not be done twice: no call runs under the key
     /// until an operator decides.
-    Unknown,
+    Undetermined,
 }
 
 /// A call that begins.
@@ -138,7 +138,7 @@ pub struct OpenCall {
     /// When it was received.
     pub at: Timestamp,
     /// The called operation.
-    pub route: Route,
+    pub route: CallTarget,
     /// The actor.
     pub actor: Arc<str>,
     /// True if the call may be repeated.
@@ -166,23 +166,23 @@ pub struct CloseCall {
     /// The number of attempts.
     pub attempts: u32,
     /// Its outcome.
-    pub verdict: Verdict,
+    pub verdict: CallOutcome,
     /// The state of its key from now on.
-    pub key: KeyEnd,
+    pub key: KeyDisposition,
     /// Its last events.
     pub entry: Entry,
     /// Its outcome, to be given again.
     pub outcome: Option<Sealed>,
 }
 
-/// The decision about a call that never ended.
+/// The resolution of a call that never ended.
 #[derive(Debug, Clone)]
-pub struct Decision {
+pub struct ResolveCall {
     /// Resumed or skipped.
     pub status: CallStatus,
     /// When.
     pub at: Timestamp,
-    /// The facts that the audit log stores about the decision.
+    /// The facts that the audit log stores about the resolution.
     pub facts: Resolution<'static>,
     /// True if the key that the caller gave may be used again. If false, no call ever runs under it.
     pub frees_key: bool,
@@ -190,18 +190,18 @@ pub struct Decision {
 
 /// The result of opening a call.
 #[derive(Debug, Clone)]
-pub enum Opened {
-    /// It is on record and may run.
-    Begun,
-    /// Nothing was written: its key is taken.
-    Taken(Standing),
-    /// Nothing was written: the call that it would do again is not incomplete any more.
-    Decided,
+pub enum OpenOutcome {
+    /// The call is in the audit log and may run.
+    Started,
+    /// Nothing was written: another call has its key.
+    KeyInUse(KeyState),
+    /// Nothing was written: the call that it would resume is not incomplete any more.
+    AlreadyResolved,
 }
 
 /// The state of an idempotency key that was given before.
 #[derive(Debug, Clone)]
-pub enum Standing {
+pub enum KeyState {
     /// Its call has an outcome. None is kept where the operator keeps none.
     Done {
         /// The call.
@@ -243,16 +243,16 @@ pub struct Pruned {
     #[serde(serialize_with = "shown")]
     pub until: Option<Timestamp>,
     /// The call that stays although it is older, and with it all that came after it.
-    pub stopped: Option<Stopped>,
+    pub stopped: Option<PruneStop>,
 }
 
 /// Why a call stays that is old enough to be pruned.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Stopped {
+pub struct PruneStop {
     /// The call.
     pub audit_id: AuditId,
     /// Why.
-    pub why: StoppedBy,
+    pub why: PruneBlocker,
     /// The command that resolves the call, if a decision of the operator is required.
     pub decide: Option<String>,
 }
@@ -261,7 +261,7 @@ pub struct Stopped {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum StoppedBy {
+pub enum PruneBlocker {
     /// It has no end yet, and its host lives.
     Running,
     /// The call is incomplete and not resolved.
@@ -272,7 +272,7 @@ pub enum StoppedBy {
     KeyStands,
 }
 
-impl StoppedBy {
+impl PruneBlocker {
     /// The same in a few words.
     #[must_use]
     pub const fn says(self) -> &'static str {
@@ -285,11 +285,11 @@ impl StoppedBy {
     }
 }
 
-impl Stopped {
-    pub(super) fn new(audit_id: AuditId, why: StoppedBy) -> Self {
+impl PruneStop {
+    pub(super) fn new(audit_id: AuditId, why: PruneBlocker) -> Self {
         let decide = match why {
-            StoppedBy::Running | StoppedBy::KeyStands => None,
-            StoppedBy::Incomplete | StoppedBy::KeyUndecided => {
+            PruneBlocker::Running | PruneBlocker::KeyStands => None,
+            PruneBlocker::Incomplete | PruneBlocker::KeyUndecided => {
                 Some(format!("cofferdam recover skip {audit_id} --reason TEXT"))
             }
         };

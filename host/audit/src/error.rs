@@ -10,7 +10,7 @@ use cofferdam_core::private_file::{FileError, FileFault};
 /// The kind of an audit log error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum AuditTrouble {
+pub enum AuditErrorKind {
     /// Another process holds it for longer than is waited.
     Locked,
     /// There is no room for it.
@@ -45,7 +45,7 @@ pub enum AuditTrouble {
     Other,
 }
 
-impl AuditTrouble {
+impl AuditErrorKind {
     /// Returns a short description that contains no path of the machine.
     #[must_use]
     pub const fn says(self) -> &'static str {
@@ -132,23 +132,23 @@ impl AuditTrouble {
 /// for it.
 #[derive(Debug, Clone)]
 pub struct AuditError {
-    trouble: AuditTrouble,
+    kind: AuditErrorKind,
     detail: std::sync::Arc<str>,
 }
 
 impl AuditError {
-    /// Trouble of this kind; `detail` is for the operator.
+    /// Creates an error of this kind; `detail` is for the operator.
     #[must_use]
-    pub fn new(trouble: AuditTrouble, detail: impl fmt::Display) -> Self {
-        Self { trouble, detail: detail.to_string().into() }
+    pub fn new(kind: AuditErrorKind, detail: impl fmt::Display) -> Self {
+        Self { kind, detail: detail.to_string().into() }
     }
 
     /// Why there is no key.
     pub fn from_key(error: HostKeyError) -> Self {
         match error {
-            HostKeyError::Missing => Self::new(AuditTrouble::KeyMissing, error),
-            HostKeyError::Unsafe(fault) => Self::new(AuditTrouble::Key, format_args!("host.key {fault}")),
-            HostKeyError::Size | HostKeyError::Io(_) => Self::new(AuditTrouble::Key, error),
+            HostKeyError::Missing => Self::new(AuditErrorKind::KeyMissing, error),
+            HostKeyError::Unsafe(fault) => Self::new(AuditErrorKind::Key, format_args!("host.key {fault}")),
+            HostKeyError::Size | HostKeyError::Io(_) => Self::new(AuditErrorKind::Key, error),
         }
     }
 
@@ -156,9 +156,9 @@ impl AuditError {
     pub(crate) fn from_file(name: &str, error: FileError) -> Self {
         match error {
             FileError::Refused(fault @ (FileFault::SymbolicLink | FileFault::NotRegular)) => {
-                Self::new(AuditTrouble::Corrupt, format_args!("{name} {fault}"))
+                Self::new(AuditErrorKind::Corrupt, format_args!("{name} {fault}"))
             }
-            FileError::Refused(fault) => Self::new(AuditTrouble::Exposed, format_args!("{name} {fault}")),
+            FileError::Refused(fault) => Self::new(AuditErrorKind::Exposed, format_args!("{name} {fault}")),
             error => Self::from_io(error.into()),
         }
     }
@@ -169,41 +169,43 @@ impl AuditError {
             StateError::Key(error) => Self::from_key(error),
             StateError::Io(error) => Self::from_io(error),
             StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
-            StateError::VaultDamaged => Self::new(AuditTrouble::Lost, error),
-            StateError::Unusable => Self::new(AuditTrouble::Lost, error),
+            StateError::VaultDamaged => Self::new(AuditErrorKind::Lost, error),
+            StateError::Unusable => Self::new(AuditErrorKind::Lost, error),
         }
     }
 
     /// Converts an error of the file system.
     pub(crate) fn from_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
-        let trouble = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => AuditTrouble::Full,
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditTrouble::ReadOnly,
-            _ => AuditTrouble::Io,
+        let kind = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                AuditErrorKind::Full
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditErrorKind::ReadOnly,
+            _ => AuditErrorKind::Io,
         };
-        Self::new(trouble, error)
+        Self::new(kind, error)
     }
 
     /// The kind.
     #[must_use]
-    pub fn trouble(&self) -> AuditTrouble {
-        self.trouble
+    pub fn kind(&self) -> AuditErrorKind {
+        self.kind
     }
 
     /// Describes the error without any path of the machine: of a file that is not this user's alone or is missing,
     /// which one and why.
     pub fn says(&self) -> &str {
-        match self.trouble {
-            AuditTrouble::Exposed | AuditTrouble::Key | AuditTrouble::Lost => &self.detail,
-            trouble => trouble.says(),
+        match self.kind {
+            AuditErrorKind::Exposed | AuditErrorKind::Key | AuditErrorKind::Lost => &self.detail,
+            kind => kind.says(),
         }
     }
 }
 
 impl fmt::Display for AuditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.trouble.says(), self.detail)
+        write!(f, "{}: {}", self.kind.says(), self.detail)
     }
 }
 
@@ -212,16 +214,16 @@ impl StdError for AuditError {}
 impl From<rusqlite::Error> for AuditError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        let trouble = match error.sqlite_error_code() {
+        let kind = match error.sqlite_error_code() {
             Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
-                AuditTrouble::Locked
+                AuditErrorKind::Locked
             }
-            Some(Code::DiskFull) => AuditTrouble::Full,
-            Some(Code::SystemIoFailure) => AuditTrouble::Io,
-            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => AuditTrouble::ReadOnly,
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => AuditTrouble::Corrupt,
-            _ => AuditTrouble::Other,
+            Some(Code::DiskFull) => AuditErrorKind::Full,
+            Some(Code::SystemIoFailure) => AuditErrorKind::Io,
+            Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => AuditErrorKind::ReadOnly,
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => AuditErrorKind::Corrupt,
+            _ => AuditErrorKind::Other,
         };
-        Self::new(trouble, error)
+        Self::new(kind, error)
     }
 }

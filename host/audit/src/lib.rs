@@ -22,11 +22,11 @@ mod verify;
 pub use anchor::Anchor;
 pub use checkpoint::{Checkpoint, ORIGIN, Statement};
 pub use command::{
-    CallStatus, CloseCall, Decision, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Pruned, Route, Standing,
-    Stopped, StoppedBy, Verdict,
+    CallOutcome, CallStatus, CallTarget, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall,
+    OpenOutcome, PruneBlocker, PruneStop, Pruned, ResolveCall,
 };
 pub use entry::{Entry, GENESIS, LoggedEvent, chained};
-pub use error::{AuditError, AuditTrouble};
+pub use error::{AuditError, AuditErrorKind};
 pub use evidence::{AuditEvidence, HeldKey, KeptCall, KeptEntry, KeptKey, KeptNote, KeyOfPruned};
 pub use export::{ExportError, Exporter, check, hex};
 pub use histogram::Histogram;

@@ -6,9 +6,9 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
-use super::command::{CallStatus, CloseCall, Decision, KeyClaim, OpenCall, Opened, Pruned, Standing};
+use super::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use super::entry::{self, Entry, LoggedEvent};
-use super::error::{AuditError, AuditTrouble};
+use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
@@ -27,7 +27,7 @@ pub type LogFuture<T> = Pin<Box<dyn Future<Output = Result<T, AuditError>> + Sen
 /// many in one commit.
 pub trait AuditLog: Send + Sync + 'static {
     /// Opens a call, which may run if the outcome says so. Opening a call that is open already changes nothing.
-    fn open(&self, call: OpenCall) -> LogFuture<Opened>;
+    fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome>;
 
     /// Adds events to an open call. If the future is dropped and the write fails, it is retried later.
     fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()>;
@@ -37,10 +37,10 @@ pub trait AuditLog: Send + Sync + 'static {
     fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()>;
 
     /// Returns the state of an idempotency key.
-    fn key_state(&self, claim: KeyClaim) -> LogFuture<Standing>;
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState>;
 
     /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
-    fn resolve(&self, audit_id: &AuditId, decision: Decision) -> LogFuture<bool>;
+    fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
 
     /// Signs a checkpoint of the chain as it is now, and returns its note.
     fn sign(&self) -> LogFuture<String>;
@@ -76,7 +76,7 @@ pub trait AuditLog: Send + Sync + 'static {
     /// # Errors
     /// The audit log cannot be read, or keeps no chain.
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
-        Err(AuditError::new(AuditTrouble::Other, "this record keeps no chain that could be proved"))
+        Err(AuditError::new(AuditErrorKind::Other, "this record keeps no chain that could be proved"))
     }
 }
 

@@ -11,7 +11,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key::derived;
 use zeroize::Zeroizing;
 
-use super::error::{AuditError, AuditTrouble};
+use super::error::{AuditError, AuditErrorKind};
 
 /// The context that every seal is bound to, in addition to its call.
 const BOUND_TO: &[u8] = b"cofferdam audit v1";
@@ -61,7 +61,7 @@ impl Sealer {
         let sealed = self.cipher.encrypt_in_place(&nonce(audit_id, part), BOUND_TO, &mut text);
         sealed
             .map(|()| Sealed(text.into()))
-            .map_err(|_| AuditError::new(AuditTrouble::Other, "a text is too long to be sealed"))
+            .map_err(|_| AuditError::new(AuditErrorKind::Other, "a text is too long to be sealed"))
     }
 
     /// Opens what was sealed as this part of this call.
@@ -75,7 +75,7 @@ impl Sealer {
         let text = self.cipher.decrypt(&nonce(audit_id, part), payload);
         text.map(Zeroizing::new).map_err(|_| {
             AuditError::new(
-                AuditTrouble::Corrupt,
+                AuditErrorKind::Corrupt,
                 "what is sealed does not open: it was changed, or host.key was",
             )
         })

@@ -3,8 +3,8 @@
 use std::future::ready;
 
 use cofferdam_audit::{
-    Accepted, AuditError, AuditLog, AuditReader, AuditTrouble, CloseCall, Decision, Entry, KeyClaim,
-    LogFuture, OpenCall, Opened, Pruned, Standing,
+    Accepted, AuditError, AuditErrorKind, AuditLog, AuditReader, CloseCall, Entry, KeyClaim, KeyState,
+    LogFuture, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
@@ -17,12 +17,12 @@ fn done<T: Send + 'static>(result: T) -> LogFuture<T> {
 }
 
 fn nothing_is_kept() -> AuditError {
-    AuditError::new(AuditTrouble::Other, "nothing is kept")
+    AuditError::new(AuditErrorKind::Other, "nothing is kept")
 }
 
 impl AuditLog for Discard {
-    fn open(&self, _: OpenCall) -> LogFuture<Opened> {
-        done(Opened::Begun)
+    fn open(&self, _: OpenCall) -> LogFuture<OpenOutcome> {
+        done(OpenOutcome::Started)
     }
 
     fn append(&self, _: &AuditId, _: Entry) -> LogFuture<()> {
@@ -33,11 +33,11 @@ impl AuditLog for Discard {
         done(())
     }
 
-    fn key_state(&self, _: KeyClaim) -> LogFuture<Standing> {
-        done(Standing::Free)
+    fn key_state(&self, _: KeyClaim) -> LogFuture<KeyState> {
+        done(KeyState::Free)
     }
 
-    fn resolve(&self, _: &AuditId, _: Decision) -> LogFuture<bool> {
+    fn resolve(&self, _: &AuditId, _: ResolveCall) -> LogFuture<bool> {
         done(true)
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use cofferdam::AuditId;
 use cofferdam_audit::{
-    AuditLog as _, CallStatus, CloseCall, Entry, KeyEnd, LogSettings, OpenCall, Route, SqliteLog, Verdict,
+    AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyDisposition, LogSettings,
+    OpenCall, SqliteLog,
 };
 use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
 use jiff::{SignedDuration, Timestamp};
@@ -67,14 +68,14 @@ fn id(at: Timestamp, lots: &mut Lots) -> AuditId {
     AuditId::parse(&format!("audit-{}", parts.join("-"))).unwrap()
 }
 
-fn route(lots: &mut Lots) -> Route {
+fn route(lots: &mut Lots) -> CallTarget {
     // Most calls are of few connectors; the last operation of the last one is hardly ever called.
     let drawn = lots.below(CONNECTORS).min(lots.below(CONNECTORS)).min(lots.below(CONNECTORS));
     let connector = format!("github://acme/c{drawn:02}@1.{}.0", lots.below(2));
     let op = format!("op_{}", lots.below(OPS).min(lots.below(OPS)));
     let action = drawn.is_multiple_of(4).then(|| (format!("action-{drawn}").into(), "send".into()));
     let (action, step) = action.unzip();
-    Route { connector: connector.into(), op: op.into(), action, step }
+    CallTarget { connector: connector.into(), op: op.into(), action, step }
 }
 
 fn line(at: Timestamp, seq: u32, name: &str, payload: serde_json::Value) -> EventText {
@@ -82,7 +83,7 @@ fn line(at: Timestamp, seq: u32, name: &str, payload: serde_json::Value) -> Even
     EventLine { at, seq, event: RecordedEvent::read(name, &payload) }.to_text()
 }
 
-fn open(at: Timestamp, route: Route, lots: &mut Lots) -> OpenCall {
+fn open(at: Timestamp, route: CallTarget, lots: &mut Lots) -> OpenCall {
     let audit_id = id(at, lots);
     let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
     let hash = "0123456789abcdef".repeat(4);
@@ -130,8 +131,8 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         at,
         duration_us,
         attempts: 1,
-        verdict: Verdict { status, class, code },
-        key: KeyEnd::Free,
+        verdict: CallOutcome { status, class, code },
+        key: KeyDisposition::Release,
         entry: Entry::new(&open.audit_id, &lines),
         outcome: None,
     }

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 
 /// Escapes all characters but those of a path in a URI.
 const IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
 /// Returns true if an audit log that could not be opened for this reason may be read as an immutable file.
 pub(super) fn is_worth_a_try(error: &AuditError) -> bool {
-    matches!(error.trouble(), AuditTrouble::ReadOnly | AuditTrouble::Full | AuditTrouble::Io)
+    matches!(error.kind(), AuditErrorKind::ReadOnly | AuditErrorKind::Full | AuditErrorKind::Io)
 }
 
 /// Opens the file as immutable.
@@ -29,7 +29,7 @@ pub(super) fn is_worth_a_try(error: &AuditError) -> bool {
 /// `unmerged`: the newest entries are still in the write-ahead log.
 pub(super) fn open(path: &Path, refused: &AuditError) -> Result<Connection, AuditError> {
     if !log_is_empty(path).map_err(AuditError::from_io)? {
-        return Err(AuditError::new(AuditTrouble::Unmerged, refused));
+        return Err(AuditError::new(AuditErrorKind::Unmerged, refused));
     }
     let name = percent_encode(path.as_os_str().as_bytes(), IN_A_NAME);
     let flags =

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 
 /// Runs `what`. On failure the caller drops everything that may be half done: an open transaction rolls back
 /// when it is dropped.
@@ -12,6 +12,6 @@ use crate::error::{AuditError, AuditTrouble};
 pub(super) fn caught<T>(what: impl FnOnce() -> T) -> Result<T, AuditError> {
     catch_unwind(AssertUnwindSafe(what)).map_err(|_| {
         tracing::error!(target: "cofferdam::audit", "the record's writer panicked: this is a fault of cofferdam's; it goes on");
-        AuditError::new(AuditTrouble::Other, "its writer panicked")
+        AuditError::new(AuditErrorKind::Other, "its writer panicked")
     })
 }

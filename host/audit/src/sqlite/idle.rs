@@ -7,7 +7,7 @@ use cofferdam_core::failpoint;
 use super::prune::{Lives, Pruning};
 use super::writer::Writer;
 use super::{rollup, schema};
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 
 /// The interval of checks for calls to prune, if the operator sets a retention.
 const EACH: Duration = Duration::from_secs(60 * 60);
@@ -30,7 +30,7 @@ impl Writer {
                 let lives = Lives { dir: &self.lives, own: book.owner };
                 book.place.check().and_then(|()| pruning.step(&book.connection, signing, &lives))
             }
-            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
+            _ => Err(AuditError::new(AuditErrorKind::Other, "it is not open")),
         };
         failpoint::pass("prune.step");
         if matches!(stepped, Ok(false))

@@ -38,9 +38,9 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::anchor::Anchor;
-use super::command::{CloseCall, Decision, KeyClaim, OpenCall, Opened, Pruned, Standing};
+use super::command::{CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use super::entry::Entry;
-use super::error::{AuditError, AuditTrouble};
+use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::log::{AuditLog, AuditReader, LogFuture};
 use super::note::NoteSigner;
@@ -149,7 +149,7 @@ impl SqliteLog {
         let writer = writer::Writer::new(home.to_owned(), lives.clone(), settings, Arc::clone(&life));
         let thread = std::thread::Builder::new().name("cofferdam-audit".into());
         let thread = thread.spawn(move || writer.run(&received));
-        let thread = thread.map_err(|error| AuditError::new(AuditTrouble::Other, error))?;
+        let thread = thread.map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
         Ok(Self { path, lives, orders: Some(orders), writer: Mutex::new(Some(thread)), _life: life })
     }
 
@@ -161,14 +161,14 @@ impl SqliteLog {
             let _ = orders.send(command(reply));
         }
         Box::pin(async {
-            let gone = |_| Err(AuditError::new(AuditTrouble::Other, "the record's writer is gone"));
+            let gone = |_| Err(AuditError::new(AuditErrorKind::Other, "the record's writer is gone"));
             answer.await.unwrap_or_else(gone)
         })
     }
 }
 
 impl AuditLog for SqliteLog {
-    fn open(&self, call: OpenCall) -> LogFuture<Opened> {
+    fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
         self.submit(|reply| WriteCommand::Open { call: Box::new(call), reply })
     }
 
@@ -182,11 +182,11 @@ impl AuditLog for SqliteLog {
         self.submit(|reply| WriteCommand::Close { open: begin, call, reply: Some(reply) })
     }
 
-    fn key_state(&self, claim: KeyClaim) -> LogFuture<Standing> {
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
         self.submit(|reply| WriteCommand::KeyState { claim, reply })
     }
 
-    fn resolve(&self, audit_id: &AuditId, decision: Decision) -> LogFuture<bool> {
+    fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
         let (audit_id, decision) = (audit_id.clone(), Box::new(decision));
         self.submit(|reply| WriteCommand::Resolve { audit_id, decision, reply })
     }
@@ -217,7 +217,7 @@ impl AuditLog for SqliteLog {
         let (state, anchor) = (HomeState::new(home), Anchor::of(home));
         let witnesses = loss::Witnesses { state: &state, anchor: &anchor, key: key.as_ref() };
         let log = match schema::open_to_read(&self.path) {
-            Err(error) if error.trouble() == AuditTrouble::Absent => None,
+            Err(error) if error.kind() == AuditErrorKind::Absent => None,
             log => Some(log?),
         };
         Ok(witnesses.compare(log.as_ref())?.loss())

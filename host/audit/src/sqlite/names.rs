@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::command::{Route, Verdict};
+use crate::command::{CallOutcome, CallTarget};
 
 /// Most numbers that are remembered of each kind; more are looked up each time.
 const REMEMBERED: usize = 10_000;
@@ -14,8 +14,8 @@ const REMEMBERED: usize = 10_000;
 pub(super) struct Names {
     /// The number of the first entry when they were looked up: routes go with entries that are pruned.
     first: Option<u64>,
-    routes: HashMap<Route, i64>,
-    verdicts: HashMap<Verdict, i64>,
+    routes: HashMap<CallTarget, i64>,
+    verdicts: HashMap<CallOutcome, i64>,
 }
 
 impl Names {
@@ -30,7 +30,7 @@ impl Names {
         Ok(())
     }
 
-    pub(super) fn route(&mut self, connection: &Connection, route: &Route) -> rusqlite::Result<i64> {
+    pub(super) fn route(&mut self, connection: &Connection, route: &CallTarget) -> rusqlite::Result<i64> {
         if let Some(id) = self.routes.get(route) {
             return Ok(*id);
         }
@@ -45,7 +45,11 @@ impl Names {
         Ok(id)
     }
 
-    pub(super) fn verdict(&mut self, connection: &Connection, verdict: &Verdict) -> rusqlite::Result<i64> {
+    pub(super) fn verdict(
+        &mut self,
+        connection: &Connection,
+        verdict: &CallOutcome,
+    ) -> rusqlite::Result<i64> {
         if let Some(id) = self.verdicts.get(verdict) {
             return Ok(*id);
         }

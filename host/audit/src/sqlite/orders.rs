@@ -15,18 +15,20 @@ use super::settled::resumed_by;
 use super::step_keys;
 use super::write_command::{Reply, WriteCommand};
 use super::writer::Head;
-use crate::command::{CallStatus, CloseCall, KeyClaim, KeyEnd, KeyOf, OpenCall, Opened, Pruned, Standing};
+use crate::command::{
+    CallStatus, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall, OpenOutcome, Pruned,
+};
 use crate::entry::{Entry, chained};
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 use crate::seal::Sealed;
 
 /// An answer that waits for the commit.
 pub(super) enum Answer {
-    Opened(Reply<Opened>, Option<Result<Opened, AuditError>>),
+    Opened(Reply<OpenOutcome>, Option<Result<OpenOutcome, AuditError>>),
     /// Without a channel, no caller waits for it.
     Done(Option<Reply<()>>, Result<(), AuditError>),
     Settled(Reply<bool>, bool),
-    Standing(Reply<Standing>, Option<Standing>),
+    KeyState(Reply<KeyState>, Option<KeyState>),
     Signed(Reply<String>),
     Pruned(Reply<Pruned>),
 }
@@ -40,7 +42,7 @@ impl Answer {
                 Self::Done(reply, Ok(()))
             }
             WriteCommand::Resolve { reply, .. } => Self::Settled(reply, false),
-            WriteCommand::KeyState { reply, .. } => Self::Standing(reply, None),
+            WriteCommand::KeyState { reply, .. } => Self::KeyState(reply, None),
             WriteCommand::Flush { reply } => Self::Done(Some(reply), Ok(())),
             WriteCommand::Sign { reply } | WriteCommand::Accept { reply, .. } => Self::Signed(reply),
             WriteCommand::Prune { reply, .. } => Self::Pruned(reply),
@@ -92,7 +94,7 @@ impl Answer {
                 }
             }
             Self::Settled(reply, settled) => send(reply, Some(settled), error),
-            Self::Standing(reply, standing) => send(reply, standing, error),
+            Self::KeyState(reply, standing) => send(reply, standing, error),
             Self::Signed(reply) => send(reply, None, error),
             Self::Pruned(reply) => send(reply, None, error),
         }
@@ -132,12 +134,12 @@ pub(super) fn carry_out(
         WriteCommand::Close { open, call, reply } => {
             let opened = match open {
                 Some(open) => at.open(connection, &open),
-                None => Ok(Ok(Opened::Begun)),
+                None => Ok(Ok(OpenOutcome::Started)),
             };
             let outcome = opened.and_then(|opened| match opened {
-                Ok(Opened::Begun) => at.close(connection, &call),
+                Ok(OpenOutcome::Started) => at.close(connection, &call),
                 // Nothing of it ran, and nothing is to be said.
-                Ok(Opened::Taken(_) | Opened::Decided) => Ok(Ok(())),
+                Ok(OpenOutcome::KeyInUse(_) | OpenOutcome::AlreadyResolved) => Ok(Ok(())),
                 Err(error) => Ok(Err(error)),
             });
             added(reply, outcome)
@@ -149,8 +151,8 @@ pub(super) fn carry_out(
             }
         }
         WriteCommand::KeyState { claim, reply } => match at.standing(connection, &claim) {
-            Ok(standing) => (Answer::Standing(reply, Some(standing)), Ok(())),
-            Err(error) => (Answer::Standing(reply, None), Err(error)),
+            Ok(standing) => (Answer::KeyState(reply, Some(standing)), Ok(())),
+            Err(error) => (Answer::KeyState(reply, None), Err(error)),
         },
         WriteCommand::Flush { reply } => (Answer::Done(Some(reply), Ok(())), Ok(())),
         // Done by themselves, after all that came before them.
@@ -209,9 +211,9 @@ impl At<'_> {
             match (order, standing) {
                 (WriteCommand::Flush { reply }, _) => answers.push(Answer::Done(Some(reply), Ok(()))),
                 // Its host may have ended it between two glances.
-                (order, None | Some(Standing::Free | Standing::Unknown { .. })) => left.push(order),
+                (order, None | Some(KeyState::Free | KeyState::Unknown { .. })) => left.push(order),
                 (WriteCommand::KeyState { reply, .. }, standing) => {
-                    answers.push(Answer::Standing(reply, standing))
+                    answers.push(Answer::KeyState(reply, standing))
                 }
                 (order, _) => left.push(order),
             }
@@ -223,23 +225,23 @@ impl At<'_> {
         &mut self,
         connection: &Connection,
         call: &OpenCall,
-    ) -> rusqlite::Result<Result<Opened, AuditError>> {
+    ) -> rusqlite::Result<Result<OpenOutcome, AuditError>> {
         let id = call.audit_id.bytes();
         match self.there(connection, id)? {
-            Ok(Some(_)) => return Ok(Ok(Opened::Begun)),
+            Ok(Some(_)) => return Ok(Ok(OpenOutcome::Started)),
             Ok(None) => {}
             Err(error) => return Ok(Err(error)),
         }
         if let Some(claim) = &call.key {
             match self.standing(connection, claim)? {
-                Standing::Free => {}
-                taken => return Ok(Ok(Opened::Taken(taken))),
+                KeyState::Free => {}
+                taken => return Ok(Ok(OpenOutcome::KeyInUse(taken))),
             }
         }
         if let Some((before, actor)) = &call.resumes
             && !self.settle(connection, before.bytes(), &resumed_by(call, actor))?
         {
-            return Ok(Ok(Opened::Decided));
+            return Ok(Ok(OpenOutcome::AlreadyResolved));
         }
         if let Some(claim) = &call.key {
             // A key that is free although a call holds it belongs to an incomplete call: this call resumes that
@@ -247,7 +249,7 @@ impl At<'_> {
             if let Some(before) = self.holder(connection, &claim.key)? {
                 self.settle(connection, before, &resumed_by(call, &call.actor))?;
             }
-            if let KeyOf::Action { steps, .. } = &claim.of {
+            if let KeyScope::Action { steps, .. } = &claim.of {
                 step_keys::forget(connection, claim, steps)?;
             }
             let insert = "INSERT INTO keys (key, fingerprint, call, state) VALUES (?1, ?2, ?3, 0) \
@@ -273,7 +275,7 @@ impl At<'_> {
             sealed,
         ])?;
         self.open.insert(id, n);
-        Ok(Ok(Opened::Begun))
+        Ok(Ok(OpenOutcome::Started))
     }
 
     fn append(
@@ -343,9 +345,9 @@ impl At<'_> {
         self.ended(connection, Ended { id, at, route, verdict, duration: Some(duration) })?;
         if let Some(key) = key {
             let (state, until) = match call.key {
-                KeyEnd::Keeps(until) => (Some(1), Some(until.as_microsecond())),
-                KeyEnd::Unknown => (Some(2), None),
-                KeyEnd::Free => (None, None),
+                KeyDisposition::Retain(until) => (Some(1), Some(until.as_microsecond())),
+                KeyDisposition::Undetermined => (Some(2), None),
+                KeyDisposition::Release => (None, None),
             };
             let end = match state {
                 Some(_) => "UPDATE keys SET state = ?3, until = ?4 WHERE key = ?1 AND call = ?2",
@@ -362,20 +364,20 @@ impl At<'_> {
         rollup::ended(connection, &mut self.counted, call)
     }
 
-    fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
+    fn standing(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<KeyState> {
         let standing = self.standing_of(connection, claim)?;
-        let (Standing::Free, KeyOf::Action { action, steps }) = (&standing, &claim.of) else {
+        let (KeyState::Free, KeyScope::Action { action, steps }) = (&standing, &claim.of) else {
             return Ok(standing);
         };
         for key in steps {
             if let Some(audit_id) = step_keys::foreign(connection, key, action, claim.at.as_microsecond())? {
-                return Ok(Standing::Different { audit_id });
+                return Ok(KeyState::Different { audit_id });
             }
         }
         Ok(standing)
     }
 
-    fn standing_of(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<Standing> {
+    fn standing_of(&self, connection: &Connection, claim: &KeyClaim) -> rusqlite::Result<KeyState> {
         let select = "SELECT keys.fingerprint, keys.call, keys.state, calls.idempotent, entries.sealed, keys.until, \
                       ifnull(routes.step, '') <> '' AND (verdicts.status = ?2 OR NOT calls.idempotent) \
                       FROM keys LEFT JOIN calls ON calls.id = keys.call \
@@ -389,25 +391,25 @@ impl At<'_> {
                 let state: i64 = row.get(2)?;
                 let idempotent: Option<bool> = row.get(3)?;
                 let outcome: Option<Vec<u8>> = row.get(4)?;
-                let done = claim.of == KeyOf::Step && row.get::<_, Option<bool>>(6)?.unwrap_or(false);
+                let done = claim.of == KeyScope::Step && row.get::<_, Option<bool>>(6)?.unwrap_or(false);
                 let until: Option<i64> = row.get(5)?;
                 let over = !done && until.is_some_and(|until| until <= claim.at.as_microsecond());
                 Ok((!over).then_some((fingerprint, id, state, idempotent.unwrap_or(false), outcome)))
             })
             .optional()?;
         let Some((fingerprint, id, state, idempotent, outcome)) = found.flatten() else {
-            return Ok(Standing::Free);
+            return Ok(KeyState::Free);
         };
         let audit_id = AuditId::from_bytes(id);
         if fingerprint != claim.fingerprint {
-            return Ok(Standing::Different { audit_id });
+            return Ok(KeyState::Different { audit_id });
         }
         Ok(match state {
-            1 => Standing::Done { audit_id, idempotent, outcome: outcome.map(Sealed::from_bytes) },
-            0 if !self.is_incomplete(connection, id)? => Standing::Running { audit_id },
+            1 => KeyState::Done { audit_id, idempotent, outcome: outcome.map(Sealed::from_bytes) },
+            0 if !self.is_incomplete(connection, id)? => KeyState::Running { audit_id },
             // An incomplete call may be repeated if it is idempotent.
-            0 if idempotent => Standing::Free,
-            _ => Standing::Unknown { audit_id },
+            0 if idempotent => KeyState::Free,
+            _ => KeyState::Unknown { audit_id },
         })
     }
 
@@ -447,7 +449,7 @@ impl At<'_> {
             Some((_, _, Some(status))) if decided.contains(&status) => {
                 let id = AuditId::from_bytes(id);
                 let what = format_args!("{id} is resumed or skipped: its host was taken for gone");
-                return Ok(Err(AuditError::new(AuditTrouble::Decided, what)));
+                return Ok(Err(AuditError::new(AuditErrorKind::Decided, what)));
             }
             Some(_) => Some(There::Ended),
         }))

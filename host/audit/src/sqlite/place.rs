@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 
 /// The files that SQLite opens: the database, its log, and its shared memory, which contains its locks.
 const NAMES: [&str; 3] = ["audit.db", "audit.db-wal", "audit.db-shm"];
@@ -54,5 +54,5 @@ impl Place {
 
 /// That the audit log is another than the one that was opened.
 pub(super) fn replaced(what: impl std::fmt::Display) -> AuditError {
-    AuditError::new(AuditTrouble::Replaced, what)
+    AuditError::new(AuditErrorKind::Replaced, what)
 }

@@ -25,9 +25,9 @@ use super::signing::{self, Signing};
 use super::write_command::Reply;
 use super::writer::{self, Head};
 use crate::checkpoint::{Checkpoint, Statement};
-use crate::command::{Pruned, Stopped, StoppedBy};
+use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::entry::GENESIS;
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 use crate::log::StoredEntry;
 use crate::verify::Verifier;
 
@@ -162,7 +162,7 @@ impl Pruning {
                     until = until.max(Some(said.at));
                 }
                 if let Some(why) = kept.why(connection, lives)? {
-                    self.pruned.stopped = Some(Stopped::new(id, why));
+                    self.pruned.stopped = Some(PruneStop::new(id, why));
                     must_stay = true;
                     break;
                 }
@@ -255,7 +255,7 @@ impl Pruning {
         match (self.reply, &self.pruned.stopped) {
             (Some(reply), _) => drop(reply.send(said.clone().map(|_| self.pruned))),
             // By itself, which is once an hour.
-            (None, Some(Stopped { audit_id, why, decide: Some(decide) })) if self.says => {
+            (None, Some(PruneStop { audit_id, why, decide: Some(decide) })) if self.says => {
                 tracing::warn!(target: "cofferdam::audit", audit_id = audit_id.as_str(), "nothing younger than this call is pruned, since {}: {decide}", why.says());
             }
             (None, _) => {}
@@ -305,17 +305,17 @@ pub(super) struct Lives<'w> {
 
 impl Call {
     /// Why it stays however old it is.
-    fn why(&self, connection: &Connection, lives: &Lives<'_>) -> Result<Option<StoppedBy>, AuditError> {
+    fn why(&self, connection: &Connection, lives: &Lives<'_>) -> Result<Option<PruneBlocker>, AuditError> {
         let now = Timestamp::now().as_microsecond();
         Ok(match self.key {
             _ if self.has_no_end => {
                 let lives = self.owner == lives.own || find::owner_lives(connection, lives.dir, self.owner)?;
-                Some(if lives { StoppedBy::Running } else { StoppedBy::Incomplete })
+                Some(if lives { PruneBlocker::Running } else { PruneBlocker::Incomplete })
             }
-            Some((1, until)) => until.is_none_or(|until| until > now).then_some(StoppedBy::KeyStands),
+            Some((1, until)) => until.is_none_or(|until| until > now).then_some(PruneBlocker::KeyStands),
             // The decision says that no call runs under the key, and the audit log keeps that without the call.
             Some((3, _)) | None => None,
-            Some(_) => Some(StoppedBy::KeyUndecided),
+            Some(_) => Some(PruneBlocker::KeyUndecided),
         })
     }
 }
@@ -410,5 +410,5 @@ fn call_of(body: &str) -> Option<AuditId> {
 fn evidence(n: u64) -> AuditError {
     let what =
         format!("entry {n} does not hold together, and is not pruned; `cofferdam audit verify` says more");
-    AuditError::new(AuditTrouble::Tampered, what)
+    AuditError::new(AuditErrorKind::Tampered, what)
 }

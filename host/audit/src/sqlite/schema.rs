@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::{LogSettings, at_rest};
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 
 /// Every version, from the first on: what makes it of the one before. A released one is never edited.
 const VERSIONS: [&str; 2] = [include_str!("v1.sql"), include_str!("v2.sql")];
@@ -89,7 +89,7 @@ fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Resul
 
 /// Opens the audit log for reading.
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
-    let absent = || AuditError::new(AuditTrouble::Absent, "nothing was recorded yet");
+    let absent = || AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet");
     if !path.try_exists().map_err(AuditError::from_io)? {
         return Err(absent());
     }
@@ -148,7 +148,7 @@ fn ours(connection: &Connection) -> Result<usize, AuditError> {
     let things = things(&connection)?;
     if application != APPLICATION && (application != 0 || there != 0 || !things.is_empty()) {
         return Err(AuditError::new(
-            AuditTrouble::Corrupt,
+            AuditErrorKind::Corrupt,
             "audit.db is another program's database; move it away",
         ));
     }
@@ -156,10 +156,10 @@ fn ours(connection: &Connection) -> Result<usize, AuditError> {
     let made = made(there)?;
     if let Some((kind, name, ..)) = things.iter().find(|thing| !made.contains(thing)) {
         let what = format!("it has things in it that cofferdam did not make, like the {kind} {name:?}");
-        return Err(AuditError::new(AuditTrouble::Corrupt, what));
+        return Err(AuditError::new(AuditErrorKind::Corrupt, what));
     }
     if let Some((kind, name, ..)) = made.iter().find(|thing| !things.contains(thing)) {
-        return Err(AuditError::new(AuditTrouble::Corrupt, format!("its {kind} {name:?} is gone")));
+        return Err(AuditError::new(AuditErrorKind::Corrupt, format!("its {kind} {name:?} is gone")));
     }
     Ok(there)
 }
@@ -226,7 +226,7 @@ fn known(version: i64) -> Result<usize, AuditError> {
     match usize::try_from(version) {
         Ok(version) if version <= newest => Ok(version),
         _ => Err(AuditError::new(
-            AuditTrouble::TooNew,
+            AuditErrorKind::TooNew,
             format!(
                 "audit.db has version {version}, and this cofferdam knows up to {newest}; use a newer one"
             ),

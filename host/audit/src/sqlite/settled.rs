@@ -7,14 +7,14 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::orders::At;
 use super::owners;
 use super::rollup::Ended;
-use crate::command::{CallStatus, Decision, OpenCall, Verdict};
+use crate::command::{CallOutcome, CallStatus, OpenCall, ResolveCall};
 use crate::entry::{Entry, events};
 
 /// That this call does another again, as `actor` says.
-pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> Decision {
+pub(super) fn resumed_by(call: &OpenCall, actor: &str) -> ResolveCall {
     let by = Some(call.audit_id.to_string().into());
     let facts = Resolution { actor: actor.to_owned().into(), by, ..Resolution::default() };
-    Decision { status: CallStatus::Resumed, at: call.at, facts, frees_key: true }
+    ResolveCall { status: CallStatus::Resumed, at: call.at, facts, frees_key: true }
 }
 
 impl At<'_> {
@@ -24,7 +24,7 @@ impl At<'_> {
         &mut self,
         connection: &Connection,
         id: [u8; 16],
-        decision: &Decision,
+        decision: &ResolveCall,
     ) -> rusqlite::Result<bool> {
         if !self.is_incomplete(connection, id)? {
             return self.settle_key(connection, id, decision);
@@ -40,7 +40,7 @@ impl At<'_> {
         };
         let entry = Entry::new(&AuditId::from_bytes(id), &[line.to_text()]);
         let n = self.entry(connection, prev, &entry, None)?;
-        let verdict = Verdict { status: decision.status, class: None, code: None };
+        let verdict = CallOutcome { status: decision.status, class: None, code: None };
         let verdict = self.names.verdict(connection, &verdict)?;
         let (at, route) = connection
             .prepare_cached("UPDATE calls SET last = ?2, verdict = ?3 WHERE id = ?1 RETURNING at, route")?
@@ -61,7 +61,7 @@ impl At<'_> {
         &mut self,
         connection: &Connection,
         id: [u8; 16],
-        decision: &Decision,
+        decision: &ResolveCall,
     ) -> rusqlite::Result<bool> {
         let change = match decision.frees_key {
             // Includes a key that an earlier decision blocked: a second review may know better.
@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        AuditLog, CloseCall, Filter, KeyClaim, KeyEnd, LogFuture, LogSettings, Opened, Route, SqliteLog,
-        Standing,
+        AuditLog, CallTarget, CloseCall, Filter, KeyClaim, KeyDisposition, KeyState, LogFuture, LogSettings,
+        OpenOutcome, SqliteLog,
     };
 
     fn log(home: &Path) -> SqliteLog {
@@ -177,7 +177,7 @@ mod tests {
         OpenCall {
             entry: Entry::new(&audit_id, &[received, started]),
             at: jiff::Timestamp::UNIX_EPOCH,
-            route: Route {
+            route: CallTarget {
                 connector: text("github://acme/a@1.0.0"),
                 op: text("b"),
                 action: None,
@@ -189,7 +189,7 @@ mod tests {
                 key: text(key),
                 fingerprint: [7; 32],
                 at: jiff::Timestamp::UNIX_EPOCH,
-                of: crate::KeyOf::Call,
+                of: crate::KeyScope::Call,
             }),
             resumes: resumes.map(|before| (before.clone(), text("bob"))),
             request: None,
@@ -202,12 +202,12 @@ mod tests {
         runtime.block_on(answer).unwrap()
     }
 
-    fn opened(log: &SqliteLog, call: &OpenCall) -> Opened {
+    fn opened(log: &SqliteLog, call: &OpenCall) -> OpenOutcome {
         done(log.open(call.clone()))
     }
 
     fn skip(log: &SqliteLog, audit_id: &AuditId, frees_key: bool) -> bool {
-        let decision = Decision {
+        let decision = ResolveCall {
             status: CallStatus::Skipped,
             at: jiff::Timestamp::UNIX_EPOCH,
             facts: Resolution { reason: Some("it is there".into()), ..Resolution::default() },
@@ -227,7 +227,7 @@ mod tests {
     fn left_behind(home: &Path, calls: &[&OpenCall]) {
         let gone = log(home);
         for call in calls {
-            assert!(matches!(opened(&gone, call), Opened::Begun));
+            assert!(matches!(opened(&gone, call), OpenOutcome::Started));
         }
         assert!(!skip(&gone, &calls[0].audit_id, false), "its own host lives");
         assert!(!skip(&log(home), &calls[0].audit_id, false), "another host sees that it lives");
@@ -242,8 +242,8 @@ mod tests {
         let incomplete = Filter { incomplete: true, ..Filter::default() };
         assert_eq!(log.reader().unwrap().list(&incomplete).unwrap().len(), 1);
         let (first, second) = (call(None, Some(&before.audit_id)), call(None, Some(&before.audit_id)));
-        assert!(matches!(opened(&log, &first), Opened::Begun));
-        assert!(matches!(opened(&log, &second), Opened::Decided));
+        assert!(matches!(opened(&log, &first), OpenOutcome::Started));
+        assert!(matches!(opened(&log, &second), OpenOutcome::AlreadyResolved));
         assert_eq!(log.reader().unwrap().call(&second.audit_id).unwrap(), None);
         let (now, events) = status(&log, &before.audit_id);
         assert_eq!(now, CallStatus::Resumed);
@@ -261,10 +261,10 @@ mod tests {
         left_behind(home.path(), &[&before]);
         let log = log(home.path());
         let (by_key, resumption) = (call(Some("k"), None), call(Some("k"), Some(&before.audit_id)));
-        assert!(matches!(opened(&log, &by_key), Opened::Begun));
+        assert!(matches!(opened(&log, &by_key), OpenOutcome::Started));
         assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
         match opened(&log, &resumption) {
-            Opened::Taken(Standing::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
+            OpenOutcome::KeyInUse(KeyState::Running { audit_id }) => assert_eq!(audit_id, by_key.audit_id),
             other => panic!("{other:?}"),
         }
     }
@@ -280,8 +280,8 @@ mod tests {
                 at: jiff::Timestamp::UNIX_EPOCH,
                 duration_us: 1,
                 attempts: 0,
-                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
-                key: KeyEnd::Free,
+                verdict: CallOutcome { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyDisposition::Release,
                 entry: Entry::new(&call.audit_id, std::slice::from_ref(&line)),
                 outcome: None,
             };
@@ -302,7 +302,7 @@ mod tests {
             // As often as it is cancelled.
             for _ in 0..3 {
                 let again = call(key, key.is_none().then_some(&before.audit_id));
-                assert!(matches!(opened(&log, &again), Opened::Begun));
+                assert!(matches!(opened(&log, &again), OpenOutcome::Started));
                 assert_eq!(log.reader().unwrap().list(&incomplete).unwrap(), []);
                 cancelled(&log, &again);
                 assert_eq!(status(&log, &before.audit_id).0, CallStatus::Resumed);
@@ -316,7 +316,7 @@ mod tests {
             }
             // One that had nothing to do again has its end.
             let other = call(None, None);
-            assert!(matches!(opened(&log, &other), Opened::Begun));
+            assert!(matches!(opened(&log, &other), OpenOutcome::Started));
             cancelled(&log, &other);
             assert_eq!(status(&log, &other.audit_id).0, CallStatus::Cancelled);
             assert!(skip(&log, &before.audit_id, true));
@@ -332,21 +332,24 @@ mod tests {
             let home = tempfile::tempdir().unwrap();
             let log = log(home.path());
             let before = call(Some("k"), None);
-            assert!(matches!(opened(&log, &before), Opened::Begun));
+            assert!(matches!(opened(&log, &before), OpenOutcome::Started));
             let end = CloseCall {
                 audit_id: before.audit_id.clone(),
                 at: jiff::Timestamp::UNIX_EPOCH,
                 duration_us: 1,
                 attempts: 1,
-                verdict: Verdict { status: CallStatus::Cancelled, class: None, code: None },
-                key: KeyEnd::Unknown,
+                verdict: CallOutcome { status: CallStatus::Cancelled, class: None, code: None },
+                key: KeyDisposition::Undetermined,
                 entry: Entry::new(&before.audit_id, &[]),
                 outcome: None,
             };
             done(log.close(None, end));
             let mut reader = log.reader().unwrap();
             assert_eq!(reader.undecided_keys(None).unwrap(), std::slice::from_ref(&before.audit_id));
-            assert!(matches!(opened(&log, &call(None, Some(&before.audit_id))), Opened::Decided));
+            assert!(matches!(
+                opened(&log, &call(None, Some(&before.audit_id))),
+                OpenOutcome::AlreadyResolved
+            ));
             assert!(skip(&log, &before.audit_id, frees_key));
             assert!(!skip(&log, &before.audit_id, false));
             assert_eq!(reader.undecided_keys(Some(&before.audit_id)).unwrap(), []);
@@ -355,7 +358,7 @@ mod tests {
             assert!(last.contains("key_decided") && last.contains(before.audit_id.as_str()), "{last}");
             assert_eq!(status(&log, &before.audit_id).0, CallStatus::Cancelled);
             let again = opened(&log, &call(Some("k"), None));
-            assert_eq!(frees_key, matches!(again, Opened::Begun), "{again:?}");
+            assert_eq!(frees_key, matches!(again, OpenOutcome::Started), "{again:?}");
         }
     }
 
@@ -371,13 +374,13 @@ mod tests {
             assert_eq!(now, CallStatus::Skipped);
             assert!(events.contains("it is there") && events.contains("\"seq\":3"), "{events}");
             match (frees_key, opened(&log, &call(Some("k"), None))) {
-                (true, Opened::Begun) => {}
-                (false, Opened::Taken(Standing::Unknown { audit_id })) => {
+                (true, OpenOutcome::Started) => {}
+                (false, OpenOutcome::KeyInUse(KeyState::Unknown { audit_id })) => {
                     assert_eq!(audit_id, before.audit_id);
                     assert!(!skip(&log, &before.audit_id, false), "that was decided");
                     assert!(skip(&log, &before.audit_id, true), "and may be freed");
                     assert!(!skip(&log, &before.audit_id, true), "once");
-                    assert!(matches!(opened(&log, &call(Some("k"), None)), Opened::Begun));
+                    assert!(matches!(opened(&log, &call(Some("k"), None)), OpenOutcome::Started));
                     drop(log);
                     assert_eq!(crate::sqlite::tests::findings(home.path()), []);
                 }

@@ -14,7 +14,7 @@ use super::writer::Head;
 use crate::anchor::Anchor;
 use crate::checkpoint::{Checkpoint, Statement};
 use crate::entry::{Entry, chained};
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 use crate::note::NoteSigner;
 use crate::verify::Accepted;
 
@@ -80,7 +80,7 @@ impl Signing {
     /// Has the home remember the log as it is, before the beginning of it goes.
     pub(super) fn remember(&self, connection: &Connection) -> Result<(), AuditError> {
         if let Some(loss) = self.loss(connection)? {
-            return Err(AuditError::new(AuditTrouble::Lost, loss));
+            return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
         let Head { n, hash } = super::writer::head(connection)?;
         self.advance(connection, &Head { n, hash })
@@ -106,7 +106,7 @@ impl Signing {
         if newest.is_none() && base(&transaction)?.is_none() {
             let what = "its signed statements were removed; `cofferdam audit verify` says more";
             tracing::error!(target: "cofferdam::audit", n = head.n, "the record was changed: {what}");
-            return Err(AuditError::new(AuditTrouble::Corrupt, what));
+            return Err(AuditError::new(AuditErrorKind::Corrupt, what));
         }
         if let Some((n, note)) = &newest
             && *n == head.n
@@ -177,7 +177,7 @@ impl Signing {
         self.anchor.write(&note, self.power).map_err(AuditError::from_io)?;
         let what = "what this host wrote is not in it any more; `cofferdam audit verify` says more";
         tracing::error!(target: "cofferdam::audit", n = own.n, "the record was changed: {what}");
-        Err(AuditError::new(AuditTrouble::Corrupt, what))
+        Err(AuditError::new(AuditErrorKind::Corrupt, what))
     }
 
     /// Puts the newest statement into the file. One that knows more than the audit log is evidence, and stays; so is that

@@ -4,7 +4,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::command::{CloseCall, Decision, KeyClaim, OpenCall, Opened, Pruned, Standing};
+use crate::command::{CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use crate::entry::Entry;
 use crate::error::AuditError;
 use crate::verify::Accepted;
@@ -16,15 +16,15 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 /// sent when the effect is durable.
 pub(super) enum WriteCommand {
     /// Opens a call. Opening a call that is open already changes nothing.
-    Open { call: Box<OpenCall>, reply: Reply<Opened> },
+    Open { call: Box<OpenCall>, reply: Reply<OpenOutcome> },
     /// Adds events to an open call.
     Append { audit_id: AuditId, entry: Entry, reply: Option<Reply<()>> },
     /// Ends a call. With `open`, the call is opened first, in the same commit.
     Close { open: Option<Box<OpenCall>>, call: Box<CloseCall>, reply: Option<Reply<()>> },
     /// Resolves a call that never ended. The reply is false if there was nothing left to resolve.
-    Resolve { audit_id: AuditId, decision: Box<Decision>, reply: Reply<bool> },
+    Resolve { audit_id: AuditId, decision: Box<ResolveCall>, reply: Reply<bool> },
     /// Looks up the state of a key.
-    KeyState { claim: KeyClaim, reply: Reply<Standing> },
+    KeyState { claim: KeyClaim, reply: Reply<KeyState> },
     /// Signs a checkpoint of the chain as it is now.
     Sign { reply: Reply<String> },
     /// Records and signs that the operator accepts these flaws.

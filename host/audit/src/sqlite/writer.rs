@@ -27,7 +27,7 @@ use super::write_command::WriteCommand;
 use super::{Durability, LogSettings, rollup, schema, sealed};
 use crate::anchor::Anchor;
 use crate::entry::GENESIS;
-use crate::error::{AuditError, AuditTrouble};
+use crate::error::{AuditError, AuditErrorKind};
 use crate::note::NoteSigner;
 
 /// Most orders in one commit.
@@ -180,7 +180,7 @@ impl Writer {
         let error = match signing.loss(&book.connection) {
             Ok(loss) => {
                 book.loss = loss;
-                loss.map(|loss| AuditError::new(AuditTrouble::Lost, loss))
+                loss.map(|loss| AuditError::new(AuditErrorKind::Lost, loss))
             }
             Err(error) => Some(error),
         };
@@ -249,7 +249,7 @@ impl Writer {
                         (Err(error), _) => drop(reply.send(Err(error))),
                         (Ok(()), Some(_)) => {
                             drop(reply.send(Err(AuditError::new(
-                                AuditTrouble::Other,
+                                AuditErrorKind::Other,
                                 "it is being pruned already",
                             ))));
                         }
@@ -261,7 +261,7 @@ impl Writer {
             };
         let done = self.open().and_then(|()| match (&self.book, &self.signing) {
             (Some(book), Some(signing)) => Ok((book, signing)),
-            _ => Err(AuditError::new(AuditTrouble::Other, "it is not open")),
+            _ => Err(AuditError::new(AuditErrorKind::Other, "it is not open")),
         });
         let mut is_accepted = false;
         let (note, reply) = match order {
@@ -344,13 +344,13 @@ impl Writer {
     fn write_again(&mut self, kept: Vec<WriteCommand>) -> Result<(), AuditError> {
         let alone: Vec<_> = kept.iter().filter_map(worth_keeping).collect();
         match self.write_down(kept) {
-            Err(error) if error.trouble() == AuditTrouble::Other => {}
+            Err(error) if error.kind() == AuditErrorKind::Other => {}
             outcome => return outcome,
         }
         drop(self.kept.take());
         for order in alone {
             match self.write_down(vec![order]) {
-                Err(error) if error.trouble() == AuditTrouble::Other => {
+                Err(error) if error.kind() == AuditErrorKind::Other => {
                     drop(self.kept.take());
                     tracing::error!(target: "cofferdam::audit", %error, "what came of a call cannot be written: it is incomplete");
                 }
@@ -373,9 +373,9 @@ impl Writer {
             }
             // The open file itself may be the cause: a file that was replaced, a disk that was mounted again.
             self.drop_book();
-            if error.trouble().may_pass() {
+            if error.kind().may_pass() {
                 // A call that began in a replaced file does not begin in another one.
-                let is_replaced = error.trouble() == AuditTrouble::Replaced;
+                let is_replaced = error.kind() == AuditErrorKind::Replaced;
                 // Only now it is certain that a caller who does not wait has dropped its end of the channel. After a
                 // panic some commands have no answer.
                 let waiters = answers.iter().map(Answer::has_waiter).chain(iter::repeat(false));
@@ -398,7 +398,7 @@ impl Writer {
             return Err(error);
         }
         let Self { lives, book: Some(book), own, ended, full, settings, warnings, .. } = self else {
-            return Err(AuditError::new(AuditTrouble::Other, "it is not open"));
+            return Err(AuditError::new(AuditErrorKind::Other, "it is not open"));
         };
         let Book { connection, names, open, owner, place, seen, .. } = book;
         // Frequent queries for the state of a key do not block the writer.

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallStatus, KeyClaim, KeyEnd, KeyOf, Opened, Part, Route, Verdict};
+use cofferdam_audit::{
+    CallOutcome, CallStatus, CallTarget, KeyClaim, KeyDisposition, KeyScope, OpenOutcome, Part,
+};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::{ACTION_SCHEME, EventKind, Listener};
@@ -57,7 +59,7 @@ pub(crate) struct ActionRecord {
     partial: BTreeMap<String, u64>,
     span: Span,
     /// The verdict, once the end is written.
-    ended: Option<Verdict>,
+    ended: Option<CallOutcome>,
     operator: Option<Map<String, Value>>,
     /// The question that a person could be asked about the outcome.
     prompt: Option<RecoveryPrompt>,
@@ -130,7 +132,7 @@ impl ActionRecord {
         let (name, steps): (Arc<str>, _) =
             (asked.name.into(), u32::try_from(asked.steps).unwrap_or(u32::MAX));
         let connector: Arc<str> = format!("{ACTION_SCHEME}{name}").into();
-        let route = Route {
+        let route = CallTarget {
             connector: Arc::clone(&connector),
             op: RUN.into(),
             action: Some(Arc::clone(&name)),
@@ -209,7 +211,7 @@ impl ActionRecord {
             );
             let at = self.on_record.now();
             let steps = with.step_keys.iter().map(|key| Arc::from(key.as_str())).collect();
-            let of = KeyOf::Action { action: Arc::clone(&self.name), steps };
+            let of = KeyScope::Action { action: Arc::clone(&self.name), steps };
             self.on_record.claims(KeyClaim { key: Arc::clone(key), fingerprint, at, of });
         }
         self.args = with.args;
@@ -250,7 +252,7 @@ impl ActionRecord {
             ..Admitted::default()
         }));
         let opened = spans::recording(self.on_record.durable()).await;
-        let begun = matches!(opened, Ok(Opened::Begun));
+        let begun = matches!(opened, Ok(OpenOutcome::Started));
         if !begun {
             self.seq = self.seq.saturating_sub(1);
         }
@@ -283,7 +285,7 @@ impl ActionRecord {
         failpoint::pass("step.ended");
     }
 
-    fn step_over(&mut self, verdict: &Verdict, report: Option<&Report>) {
+    fn step_over(&mut self, verdict: &CallOutcome, report: Option<&Report>) {
         let Some(Running { id, call, number, .. }) = self.running.take() else { return };
         let step = EventKind::StepEnded {
             step: &id,
@@ -341,10 +343,10 @@ impl ActionRecord {
                 self.operator = Some(view.clone());
                 self.prompt = error.prompt();
                 facts.failure = CanonicalJson::new(&view);
-                (of_error(error), KeyEnd::Free)
+                (of_error(error), KeyDisposition::Release)
             }
-            Ok(_) if self.begun == 0 => (verdict(CallStatus::Value), KeyEnd::Free),
-            Ok(_) => (verdict(CallStatus::Value), KeyEnd::Keeps(self.on_record.key_stands_until())),
+            Ok(_) if self.begun == 0 => (verdict(CallStatus::Value), KeyDisposition::Release),
+            Ok(_) => (verdict(CallStatus::Value), KeyDisposition::Retain(self.on_record.key_stands_until())),
         };
         self.write_end(&verdict, key, facts);
         let end = End { attempts: self.begun, verdict: verdict.clone(), key, outcome: sealed };
@@ -360,7 +362,7 @@ impl ActionRecord {
             Ok(()) => self.told(&verdict),
             Err(error) => {
                 let code = Some(error.kind().code().into());
-                self.told(&Verdict { code, ..super::on_record::verdict(CallStatus::Refused) });
+                self.told(&CallOutcome { code, ..super::on_record::verdict(CallStatus::Refused) });
             }
         }
         let also = Closed {
@@ -372,7 +374,7 @@ impl ActionRecord {
     }
 
     /// Writes the events of the end.
-    fn write_end(&mut self, verdict: &Verdict, key: KeyEnd, facts: Ended<'_>) {
+    fn write_end(&mut self, verdict: &CallOutcome, key: KeyDisposition, facts: Ended<'_>) {
         self.write_down(RecordedEvent::Final(Ended {
             attempts: Some(self.begun),
             class: verdict.class.map(Cow::from),
@@ -386,7 +388,7 @@ impl ActionRecord {
     }
 
     /// Notifies the log and the listener of the end, once.
-    fn told(&mut self, verdict: &Verdict) {
+    fn told(&mut self, verdict: &CallOutcome) {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
@@ -416,20 +418,25 @@ impl Drop for ActionRecord {
             None => {
                 let verdict = verdict(CallStatus::Cancelled);
                 self.step_over(&verdict, None);
-                self.write_end(&verdict, KeyEnd::Free, Ended::default());
+                self.write_end(&verdict, KeyDisposition::Release, Ended::default());
                 verdict
             }
         };
         self.told(&verdict);
         spans::called(&self.span, self.begun, &verdict, None);
-        self.on_record.abandon(End { attempts: self.begun, verdict, key: KeyEnd::Free, outcome: None });
+        self.on_record.abandon(End {
+            attempts: self.begun,
+            verdict,
+            key: KeyDisposition::Release,
+            outcome: None,
+        });
     }
 }
 
 /// Returns the verdict for this error.
-fn of_error(error: &Error) -> Verdict {
+fn of_error(error: &Error) -> CallOutcome {
     match error {
-        Error::Failure(failure) => Verdict {
+        Error::Failure(failure) => CallOutcome {
             class: Some(failure.class().name()),
             code: Some(failure.code().into()),
             ..verdict(CallStatus::Failure)
@@ -439,7 +446,7 @@ fn of_error(error: &Error) -> Verdict {
                 HostErrorKind::Cancelled => CallStatus::Cancelled,
                 _ => CallStatus::Refused,
             };
-            Verdict { code: Some(error.kind().code().into()), ..verdict(status) }
+            CallOutcome { code: Some(error.kind().code().into()), ..verdict(status) }
         }
     }
 }

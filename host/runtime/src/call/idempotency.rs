@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{AuditError, AuditTrouble, KeyClaim, KeyEnd, KeyOf, Part, Sealed, Standing};
+use cofferdam_audit::{
+    AuditError, AuditErrorKind, KeyClaim, KeyDisposition, KeyScope, KeyState, Part, Sealed,
+};
 use cofferdam_core::digest::Digest as FileDigest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass};
@@ -58,7 +60,7 @@ impl CallPipeline {
         };
         let fingerprint = if fits { call_fingerprint(call, actor) } else { None };
         let at = self.loader.clock.timestamp();
-        let of = if call.action_context.is_some() { KeyOf::Step } else { KeyOf::Call };
+        let of = if call.action_context.is_some() { KeyScope::Step } else { KeyScope::Call };
         Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of })
     }
 
@@ -91,19 +93,19 @@ impl CallPipeline {
     pub(super) async fn decide_for_key<A: ResultFormat>(
         &self,
         if_running: OnKeyConflict,
-        standing: Standing,
+        standing: KeyState,
         patience: &mut PollBackoff,
     ) -> Result<KeyDecision<A>, HostError> {
         match standing {
-            Standing::Free => Ok(KeyDecision::Own),
-            Standing::Done { audit_id, idempotent, outcome: Some(sealed) } => {
+            KeyState::Free => Ok(KeyDecision::Own),
+            KeyState::Done { audit_id, idempotent, outcome: Some(sealed) } => {
                 let recorded = self.recorded(&audit_id, &sealed)?;
                 Ok(KeyDecision::Recorded { of: audit_id, idempotent, recorded })
             }
-            Standing::Done { audit_id, outcome: None, .. } => Err(not_kept(&audit_id)),
-            Standing::Different { audit_id } => Err(different(&audit_id)),
-            Standing::Unknown { audit_id } => Err(unknown(&audit_id)),
-            Standing::Running { audit_id } => {
+            KeyState::Done { audit_id, outcome: None, .. } => Err(not_kept(&audit_id)),
+            KeyState::Different { audit_id } => Err(different(&audit_id)),
+            KeyState::Unknown { audit_id } => Err(unknown(&audit_id)),
+            KeyState::Running { audit_id } => {
                 let clock = &*self.loader.clock;
                 if if_running == OnKeyConflict::Refuse || clock.now() >= patience.deadline {
                     return Err(running(&audit_id, if_running));
@@ -173,7 +175,7 @@ pub(super) enum KeyDecision<A> {
 }
 
 fn unfamiliar() -> AuditError {
-    AuditError::new(AuditTrouble::TooNew, "it has a form that this version does not know")
+    AuditError::new(AuditErrorKind::TooNew, "it has a form that this version does not know")
 }
 
 fn unreadable(of: &AuditId, error: AuditError) -> HostError {
@@ -250,48 +252,48 @@ pub(super) struct KeyContext {
 
 impl KeyContext {
     /// Returns the state of the key after a call with this outcome.
-    pub(super) fn key<A>(self, outcome: &Result<A, Error>) -> KeyEnd {
+    pub(super) fn key<A>(self, outcome: &Result<A, Error>) -> KeyDisposition {
         match outcome {
             // No attempt was made under it.
-            _ if self.attempts == 0 => KeyEnd::Free,
+            _ if self.attempts == 0 => KeyDisposition::Release,
             // The result of a request that was aborted when the guest returned is unknown, whatever the guest
             // reports.
-            Ok(_) if self.left_unsafe => KeyEnd::Unknown,
-            Ok(_) => KeyEnd::Keeps(self.until),
+            Ok(_) if self.left_unsafe => KeyDisposition::Undetermined,
+            Ok(_) => KeyDisposition::Retain(self.until),
             // A transient failure must not block the key. Release it if that cannot cause a second effect.
             Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
-                KeyEnd::Free
+                KeyDisposition::Release
             }
             // The host cut the call off while its requests were on the way. As with a cancellation, the outcome
             // does not show their effect.
             Err(Error::Failure(failure))
-                if cut_off(failure) && matches!(self.key_without_outcome(), KeyEnd::Unknown) =>
+                if cut_off(failure) && matches!(self.key_without_outcome(), KeyDisposition::Undetermined) =>
             {
-                KeyEnd::Unknown
+                KeyDisposition::Undetermined
             }
-            Err(Error::Failure(_)) if self.left_unsafe => KeyEnd::Unknown,
-            Err(Error::Failure(_)) => KeyEnd::Keeps(self.until),
+            Err(Error::Failure(_)) if self.left_unsafe => KeyDisposition::Undetermined,
+            Err(Error::Failure(_)) => KeyDisposition::Retain(self.until),
             Err(Error::Host(_)) => self.key_without_outcome(),
         }
     }
 
     /// Returns the state of the key after a call without an outcome of its own: it was cancelled, or the host could
     /// not go on.
-    pub(super) fn key_without_outcome(self) -> KeyEnd {
+    pub(super) fn key_without_outcome(self) -> KeyDisposition {
         // An attempt that never ended may have sent anything.
         match self.attempts == 0 || self.idempotent || (self.all_ended && !self.sent) {
-            true => KeyEnd::Free,
-            false => KeyEnd::Unknown,
+            true => KeyDisposition::Release,
+            false => KeyDisposition::Undetermined,
         }
     }
 }
 
 /// Returns the key's state as the audit log has it.
-pub(super) fn recorded_key_end(key: KeyEnd) -> RecordedKeyEnd<'static> {
+pub(super) fn recorded_key_end(key: KeyDisposition) -> RecordedKeyEnd<'static> {
     let (state, until) = match key {
-        KeyEnd::Keeps(until) => ("keeps", Some(until.to_string())),
-        KeyEnd::Free => ("free", None),
-        KeyEnd::Unknown => ("unknown", None),
+        KeyDisposition::Retain(until) => ("keeps", Some(until.to_string())),
+        KeyDisposition::Release => ("free", None),
+        KeyDisposition::Undetermined => ("unknown", None),
     };
     RecordedKeyEnd { state: state.into(), until }
 }

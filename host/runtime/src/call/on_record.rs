@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditError, AuditTrouble, CallStatus, CloseCall, Entry, KeyClaim, KeyEnd, LogFuture, OpenCall, Opened,
-    Part, Route, Sealed, Standing, Verdict,
+    AuditError, AuditErrorKind, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyClaim,
+    KeyDisposition, KeyState, LogFuture, OpenCall, OpenOutcome, Part, Sealed,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -40,7 +40,7 @@ pub(super) struct OnRecord {
     audit_id: AuditId,
     at: Timestamp,
     since: Instant,
-    route: Route,
+    route: CallTarget,
     actor: Arc<str>,
     idempotent: bool,
     claim: Option<KeyClaim>,
@@ -66,8 +66,8 @@ enum Beginning {
 /// The end of a call.
 pub(super) struct End {
     pub(super) attempts: u32,
-    pub(super) verdict: Verdict,
-    pub(super) key: KeyEnd,
+    pub(super) verdict: CallOutcome,
+    pub(super) key: KeyDisposition,
     pub(super) outcome: Option<Sealed>,
 }
 
@@ -76,7 +76,7 @@ impl OnRecord {
         recording: Arc<Recording>,
         clock: Arc<dyn Clock>,
         audit_id: AuditId,
-        route: Route,
+        route: CallTarget,
         actor: Arc<str>,
     ) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl OnRecord {
         &self.actor
     }
 
-    pub(super) fn route(&self) -> &Route {
+    pub(super) fn route(&self) -> &CallTarget {
         &self.route
     }
 
@@ -179,8 +179,8 @@ impl OnRecord {
     ///
     /// # Errors
     /// `audit_unavailable`: the state cannot be read.
-    pub(super) async fn standing(&self) -> Result<Standing, HostError> {
-        let Some(claim) = self.claim_now() else { return Ok(Standing::Free) };
+    pub(super) async fn standing(&self) -> Result<KeyState, HostError> {
+        let Some(claim) = self.claim_now() else { return Ok(KeyState::Free) };
         let state = self.tried(Persistence::WhileWritable, || self.recording.log().key_state(claim.clone()));
         state.await.map_err(unavailable)
     }
@@ -190,9 +190,9 @@ impl OnRecord {
     ///
     /// # Errors
     /// `audit_unavailable`: they are not durable, and the last event does not happen.
-    pub(super) async fn durable(&mut self) -> Result<Opened, HostError> {
+    pub(super) async fn durable(&mut self) -> Result<OpenOutcome, HostError> {
         if failpoint::skips("skip.open") {
-            return Ok(Opened::Begun);
+            return Ok(OpenOutcome::Started);
         }
         if matches!(self.beginning, Beginning::Written) {
             let mut lines = std::mem::take(&mut self.lines);
@@ -207,7 +207,7 @@ impl OnRecord {
                 return Err(unavailable(error));
             }
             failpoint::pass("append.durable");
-            return Ok(Opened::Begun);
+            return Ok(OpenOutcome::Started);
         }
         let mut lines = std::mem::take(&mut self.lines);
         let mut open = self.open(Entry::new(&self.audit_id, &lines));
@@ -222,8 +222,8 @@ impl OnRecord {
                 // The announced event does not happen.
                 lines.pop();
                 open.entry = Entry::new(&self.audit_id, &lines);
-                self.beginning = match error.trouble() {
-                    AuditTrouble::Replaced => Beginning::Lost,
+                self.beginning = match error.kind() {
+                    AuditErrorKind::Replaced => Beginning::Lost,
                     _ => Beginning::Asked(Box::new(open)),
                 };
                 return Err(unavailable(error));
@@ -234,8 +234,8 @@ impl OnRecord {
             std::future::pending::<()>().await;
         }
         match &opened {
-            Opened::Begun => self.beginning = Beginning::Written,
-            Opened::Taken(_) | Opened::Decided => {
+            OpenOutcome::Started => self.beginning = Beginning::Written,
+            OpenOutcome::KeyInUse(_) | OpenOutcome::AlreadyResolved => {
                 lines.pop();
                 self.lines = lines;
                 self.beginning = Beginning::Unwritten;
@@ -365,7 +365,7 @@ impl OnRecord {
                     self.recording.note_unwritable(false);
                     return Ok(answer);
                 }
-                Err(error) if is_tried_again(error.trouble()) => error,
+                Err(error) if is_tried_again(error.kind()) => error,
                 Err(error) => return Err(error),
             };
             let waits_again = persistence == Persistence::Always || !self.recording.is_unwritable();
@@ -382,25 +382,23 @@ impl OnRecord {
 
 /// True if a write that failed for this reason is retried. A damaged log counts, too: an operator may be repairing
 /// it.
-const fn is_tried_again(trouble: AuditTrouble) -> bool {
+const fn is_tried_again(kind: AuditErrorKind) -> bool {
     // The next call is written to whichever file is there then. This one is not.
     !matches!(
-        trouble,
-        AuditTrouble::Replaced | AuditTrouble::TooNew | AuditTrouble::Lost | AuditTrouble::Decided
+        kind,
+        AuditErrorKind::Replaced | AuditErrorKind::TooNew | AuditErrorKind::Lost | AuditErrorKind::Decided
     )
 }
 
 /// Returns the verdict of a call that has no failure.
-pub(super) fn verdict(status: CallStatus) -> Verdict {
-    Verdict { status, class: None, code: None }
+pub(super) fn verdict(status: CallStatus) -> CallOutcome {
+    CallOutcome { status, class: None, code: None }
 }
 
 /// Returns the error of a call that was not run.
 pub(super) fn unavailable(error: AuditError) -> HostError {
     let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .with_hint(error.trouble().fix())
-        .with_source(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(error.kind().fix()).with_source(error)
 }
 
 fn unknown(error: AuditError) -> HostError {

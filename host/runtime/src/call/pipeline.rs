@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{AuditLog, Standing};
+use cofferdam_audit::{AuditLog, KeyState};
 use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::{EventKind, Listener};
@@ -189,7 +189,7 @@ impl CallPipeline {
         loop {
             let standing = record.on_record().standing().await?;
             // A call that waits for another call's outcome gives its queue slot back.
-            let own = queue_permit.take().filter(|_| matches!(standing, Standing::Free));
+            let own = queue_permit.take().filter(|_| matches!(standing, KeyState::Free));
             match self.decide_for_key(call.if_running, standing, &mut patience).await? {
                 KeyDecision::Recorded { of, idempotent, recorded } => {
                     record.replays(of, idempotent, recorded.partial);

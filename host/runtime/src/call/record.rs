@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallStatus, KeyEnd, Opened, Part, Standing, Verdict};
+use cofferdam_audit::{CallOutcome, CallStatus, KeyDisposition, KeyState, OpenOutcome, Part};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{
     CanonicalJson, Ended, Received, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
@@ -52,9 +52,9 @@ pub(super) struct Record {
     left_unsafe: bool,
     redactor: FieldRedactor,
     /// The state of the call's key, if another call took it first.
-    taken: Option<Standing>,
+    taken: Option<KeyState>,
     /// The verdict, once the end is written.
-    ended: Option<Verdict>,
+    ended: Option<CallOutcome>,
     /// The phases before the next attempt.
     phases: RecordedPhases,
 }
@@ -116,7 +116,7 @@ impl Record {
     }
 
     /// Returns the state of the call's key, if another call took it just before the first attempt.
-    pub(super) fn taken(&mut self) -> Option<Standing> {
+    pub(super) fn taken(&mut self) -> Option<KeyState> {
         self.taken.take()
     }
 
@@ -231,13 +231,13 @@ impl Record {
             self.seq = self.seq.saturating_sub(1);
         }
         match durable? {
-            Opened::Begun => {}
-            Opened::Taken(standing) => {
+            OpenOutcome::Started => {}
+            OpenOutcome::KeyInUse(standing) => {
                 self.seq = self.seq.saturating_sub(1);
                 self.taken = Some(standing);
                 return Err(HostError::new(HostErrorKind::InProgress, "The idempotency key is taken."));
             }
-            Opened::Decided => {
+            OpenOutcome::AlreadyResolved => {
                 self.seq = self.seq.saturating_sub(1);
                 let message =
                     "The call that was to be done again was decided about meanwhile. Nothing was run.";
@@ -421,7 +421,7 @@ impl Record {
         match &closed {
             Ok(()) => self.told(&told, outcome.as_ref().err()),
             Err(error) => {
-                let refused = Verdict {
+                let refused = CallOutcome {
                     code: Some(error.kind().code().into()),
                     ..super::on_record::verdict(CallStatus::Refused)
                 };
@@ -434,7 +434,7 @@ impl Record {
         (closed.map_err(Error::from).and(outcome), report)
     }
 
-    fn write_error(&mut self, error: &Error, key: KeyEnd, end: Ended<'_>) -> Verdict {
+    fn write_error(&mut self, error: &Error, key: KeyDisposition, end: Ended<'_>) -> CallOutcome {
         let prompt = error.prompt();
         match error {
             Error::Failure(failure) => {
@@ -465,9 +465,9 @@ impl Record {
         class: Option<&'static str>,
         code: Option<&str>,
         prompt: Option<RecoveryPrompt>,
-        key: KeyEnd,
+        key: KeyDisposition,
         end: Ended<'_>,
-    ) -> Verdict {
+    ) -> CallOutcome {
         self.write_down(RecordedEvent::Final(Ended {
             attempts: self.report.is_some().then(|| self.number()),
             class: class.map(Cow::from),
@@ -478,13 +478,13 @@ impl Record {
             status: status.name().into(),
             ..end
         }));
-        let verdict = Verdict { class, code: code.map(Arc::from), ..verdict(status) };
+        let verdict = CallOutcome { class, code: code.map(Arc::from), ..verdict(status) };
         self.ended = Some(verdict.clone());
         verdict
     }
 
     /// Notifies the log and the listener of the end.
-    fn told(&self, verdict: &Verdict, error: Option<&Error>) {
+    fn told(&self, verdict: &CallOutcome, error: Option<&Error>) {
         let (outcome, class, prompt) = (verdict.status.name(), verdict.class, error.and_then(Error::prompt));
         self.tell(EventKind::Final { outcome, class, code: verdict.code.as_deref(), prompt });
         let Some(report) = &self.report else { return };

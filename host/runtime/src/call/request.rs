@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::Route;
+use cofferdam_audit::CallTarget;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{
@@ -250,9 +250,9 @@ impl Call {
     }
 
     /// Returns the call's target as the audit log has it.
-    pub(super) fn route(&self) -> Route {
+    pub(super) fn route(&self) -> CallTarget {
         let (action, step) = self.action_and_step();
-        Route {
+        CallTarget {
             connector: Arc::clone(self.connector.text()),
             op: on_route(&self.op),
             action: action.map(on_route),

@@ -4,7 +4,7 @@
 //! Names and targets are constants. If tracing is disabled, a span costs one check of a flag: nothing is formatted
 //! or allocated. A span ends with the future that it instruments, whether that is awaited or dropped.
 
-use cofferdam_audit::Verdict;
+use cofferdam_audit::CallOutcome;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_sandbox::AttemptEnd;
@@ -126,7 +126,7 @@ pub(super) fn replayed(span: &Span, of: &AuditId) {
 }
 
 /// Records the call's outcome: `value`, `failure`, `refused` or `cancelled`; or that the end could not be recorded.
-pub(super) fn called(span: &Span, attempts: u32, verdict: &Verdict, unwritten: Option<&HostError>) {
+pub(super) fn called(span: &Span, attempts: u32, verdict: &CallOutcome, unwritten: Option<&HostError>) {
     if span.is_disabled() {
         return;
     }
@@ -185,13 +185,13 @@ mod tests {
     use tracing::subscriber::{NoSubscriber, with_default};
 
     use super::{call, called};
-    use cofferdam_audit::{CallStatus, Verdict};
+    use cofferdam_audit::{CallOutcome, CallStatus};
     use cofferdam_core::failure::AuditId;
 
     #[test]
     fn an_untraced_span_allocates_nothing() {
         let audit_id = AuditId::mint();
-        let verdict = Verdict { status: CallStatus::Failure, class: Some("network_error"), code: None };
+        let verdict = CallOutcome { status: CallStatus::Failure, class: Some("network_error"), code: None };
         let spanned = || {
             let span = call(&audit_id, "github://acme/slack@1.0.0", "post_message");
             called(&span, 1, &verdict, None);

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cofferdam_audit::Verdict;
+use cofferdam_audit::CallOutcome;
 use cofferdam_core::error::Error;
 use cofferdam_core::event::{Event, EventKind, Listener, shown_wait};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -47,7 +47,7 @@ pub(super) struct Who<'a> {
 }
 
 /// Logs the end of the call, in one line.
-pub(super) fn end(report: &Report, who: Who<'_>, verdict: &Verdict, error: Option<&Error>) {
+pub(super) fn end(report: &Report, who: Who<'_>, verdict: &CallOutcome, error: Option<&Error>) {
     let failure = error.and_then(Error::failure);
     let notes = match error {
         Some(Error::Failure(failure)) => failure.operator_notes().to_vec(),

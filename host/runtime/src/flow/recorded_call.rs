@@ -1,7 +1,7 @@
 //! Reads a call from the audit log: its row, and its attempts as its events show them.
 
 use cofferdam_audit::{
-    AuditError, AuditLog, AuditReader, AuditTrouble, CallRow, CallStatus, Sealed, StoredEntry,
+    AuditError, AuditErrorKind, AuditLog, AuditReader, CallRow, CallStatus, Sealed, StoredEntry,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -60,7 +60,7 @@ impl RecordedAttempts {
 pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<RecordedCall, HostError> {
     let mut reader = match log.reader() {
         Ok(reader) => reader,
-        Err(error) if error.trouble() == AuditTrouble::Absent => return Err(not_found(audit_id)),
+        Err(error) if error.kind() == AuditErrorKind::Absent => return Err(not_found(audit_id)),
         Err(error) => return Err(unreadable(error)),
     };
     let Some(row) = reader.call(audit_id).map_err(unreadable)? else {
@@ -156,7 +156,5 @@ pub(super) fn not_found(audit_id: &AuditId) -> HostError {
 /// Returns the error for an audit log that cannot be read.
 pub(super) fn unreadable(error: AuditError) -> HostError {
     let message = format!("The audit log cannot be read: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .with_hint(error.trouble().fix())
-        .with_source(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(error.kind().fix()).with_source(error)
 }

@@ -7,7 +7,7 @@
 use cofferdam_core::event::recorded::Resolution;
 use std::sync::Arc;
 
-use cofferdam_audit::{AuditReader, AuditTrouble, CallStatus, Decision, Filter};
+use cofferdam_audit::{AuditErrorKind, AuditReader, CallStatus, Filter, ResolveCall};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::is_action;
@@ -151,7 +151,7 @@ pub(crate) fn incomplete(pipeline: &CallPipeline) -> Result<Vec<IncompleteCall>,
     let mut reader = match pipeline.log().reader() {
         Ok(reader) => reader,
         // No call was ever made.
-        Err(error) if error.trouble() == AuditTrouble::Absent => return Ok(Vec::new()),
+        Err(error) if error.kind() == AuditErrorKind::Absent => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
     let filter = Filter { incomplete: true, limit: 0, ..Filter::default() };
@@ -334,7 +334,7 @@ pub(crate) async fn skip(
         by: None,
     };
     let decision =
-        Decision { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
+        ResolveCall { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
     match pipeline.log().resolve(audit_id, decision).await {
         Ok(true) => Ok(()),
         Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {
@@ -348,7 +348,7 @@ pub(crate) async fn skip(
         Err(error) => {
             let message = format!("It could not be recorded: {}.", error.says());
             Err(HostError::new(HostErrorKind::AuditUnavailable, message)
-                .with_hint(error.trouble().fix())
+                .with_hint(error.kind().fix())
                 .with_source(error))
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cofferdam_audit::{
-    Accepted, Anchor, AuditError, AuditLog, AuditReader, AuditTrouble, Expected, FINDINGS, Finding, Flaw,
+    Accepted, Anchor, AuditError, AuditErrorKind, AuditLog, AuditReader, Expected, FINDINGS, Finding, Flaw,
     NoteKey, NoteSigner, Outcome, Pruned, Sealer, hex,
 };
 use cofferdam_core::digest::Digest;
@@ -94,7 +94,7 @@ impl Audit {
     pub fn existing(&self) -> Result<Option<Box<dyn AuditReader>>, HostError> {
         match self.log.reader() {
             Ok(reader) => Ok(Some(reader)),
-            Err(error) if error.trouble() == AuditTrouble::Absent => {
+            Err(error) if error.kind() == AuditErrorKind::Absent => {
                 self.check_complete()?;
                 Ok(None)
             }
@@ -109,7 +109,7 @@ impl Audit {
     /// `audit_unavailable`: one of them is, or that cannot be determined.
     pub fn check_complete(&self) -> Result<(), HostError> {
         match self.log.loss().map_err(unreadable)? {
-            Some(loss) => Err(unreadable(AuditError::new(AuditTrouble::Lost, loss))),
+            Some(loss) => Err(unreadable(AuditError::new(AuditErrorKind::Lost, loss))),
             None => Ok(()),
         }
     }
@@ -185,7 +185,7 @@ impl Audit {
         // Nothing is there, so no key is missing either.
         let is_expected = file.is_some() || !pinned.is_empty() || log.is_some() || loss.is_some();
         if let (Err(error), false) = (&evidence, is_expected)
-            && error.trouble() == AuditTrouble::Absent
+            && error.kind() == AuditErrorKind::Absent
         {
             return Err(unreadable(error.clone()));
         }
@@ -196,7 +196,7 @@ impl Audit {
             Ok(mut evidence) => cofferdam_audit::whole(&mut *evidence, &key, &sealer, &expected, progress)
                 .map_err(unreadable)?,
             // A deleted log counts as a log that was truncated to nothing.
-            Err(error) if error.trouble() == AuditTrouble::Absent && is_expected => {
+            Err(error) if error.kind() == AuditErrorKind::Absent && is_expected => {
                 cofferdam_audit::nothing(&key, &expected)
             }
             Err(error) => return Err(unreadable(error)),
@@ -310,9 +310,9 @@ fn unwritable(error: AuditError) -> HostError {
 
 fn trouble(what: &str, error: AuditError) -> HostError {
     let message = format!("The audit log cannot be {what}: {}.", error.says());
-    let kind = match error.trouble() {
-        AuditTrouble::Tampered => HostErrorKind::AuditTampered,
+    let kind = match error.kind() {
+        AuditErrorKind::Tampered => HostErrorKind::AuditTampered,
         _ => HostErrorKind::AuditUnavailable,
     };
-    HostError::new(kind, message).with_hint(error.trouble().fix()).with_source(error)
+    HostError::new(kind, message).with_hint(error.kind().fix()).with_source(error)
 }

@@ -6,21 +6,23 @@ use std::fs;
 use super::*;
 use cofferdam_core::home_state::StateLoss;
 
-use crate::command::{KeyClaim, KeyOf};
-use crate::error::AuditTrouble;
+use crate::command::{KeyClaim, KeyScope};
+use crate::error::AuditErrorKind;
 use crate::{Checkpoint, Statement};
 
 /// Opens a call under this key.
-fn keyed(log: &SqliteLog, key: &str) -> Result<Opened, AuditError> {
+fn keyed(log: &SqliteLog, key: &str) -> Result<OpenOutcome, AuditError> {
     let id = AuditId::mint();
     let at = Timestamp::now();
-    let claim = KeyClaim { key: key.into(), fingerprint: [7; 32], at, of: KeyOf::Call };
+    let claim = KeyClaim { key: key.into(), fingerprint: [7; 32], at, of: KeyScope::Call };
     let call = OpenCall { key: Some(claim), ..opening(&id, at) };
     let opened = log.open(call);
     let opened = done(opened)?;
-    if matches!(opened, Opened::Begun) {
-        let end =
-            CloseCall { key: KeyEnd::Keeps(at + std::time::Duration::from_secs(3_600)), ..closing(&id, at) };
+    if matches!(opened, OpenOutcome::Started) {
+        let end = CloseCall {
+            key: KeyDisposition::Retain(at + std::time::Duration::from_secs(3_600)),
+            ..closing(&id, at)
+        };
         done(log.close(None, end))?;
     }
     Ok(opened)
@@ -28,7 +30,7 @@ fn keyed(log: &SqliteLog, key: &str) -> Result<Opened, AuditError> {
 
 fn is_lost(log: &SqliteLog) -> bool {
     match keyed(log, "k") {
-        Err(error) => error.trouble() == AuditTrouble::Lost,
+        Err(error) => error.kind() == AuditErrorKind::Lost,
         Ok(_) => false,
     }
 }
@@ -59,7 +61,7 @@ fn refused_until_accepted(home: &Path) {
         let log = log(home);
         assert!(is_lost(&log));
         // Calls without a key go on, and do not change what is remembered.
-        assert!(matches!(open(&log, &AuditId::mint()), Ok(Opened::Begun)));
+        assert!(matches!(open(&log, &AuditId::mint()), Ok(OpenOutcome::Started)));
         sign(&log).unwrap();
         assert!(is_lost(&log));
     }
@@ -73,8 +75,8 @@ fn refused_until_accepted(home: &Path) {
 #[test]
 fn a_deleted_log_frees_no_key() {
     let home = tempfile::tempdir().unwrap();
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Taken(_))));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::KeyInUse(_))));
     put_back(home.path(), &BTreeMap::new());
     refused_until_accepted(home.path());
 }
@@ -87,7 +89,7 @@ fn a_checkpoint_reveals_a_lost_log_and_state() {
         fill(home.path(), 3);
         let state = home.path().join("home.state");
         let (mut copy, old_state) = (files(home.path()), fs::read(&state).unwrap());
-        assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+        assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
         let newest = files(home.path()).into_iter().find(|(path, _)| checkpoint(path)).unwrap();
         match older {
             true => fs::write(&state, old_state).unwrap(),
@@ -125,7 +127,7 @@ fn an_older_log_with_its_checkpoint_frees_no_key() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 3);
     let copy = files(home.path());
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     put_back(home.path(), &copy);
     refused_until_accepted(home.path());
 }
@@ -135,7 +137,7 @@ fn an_older_log_that_grew_past_the_loss_is_detected() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 3);
     let copy = files(home.path());
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     put_back(home.path(), &copy);
     fill(home.path(), 20);
     assert!(is_lost(&log(home.path())));
@@ -145,7 +147,7 @@ fn an_older_log_that_grew_past_the_loss_is_detected() {
 fn a_missing_or_changed_state_frees_no_key() {
     for change in [None, Some("cofferdam home state 1\n")] {
         let home = tempfile::tempdir().unwrap();
-        assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+        assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
         let state = home.path().join("home.state");
         match change {
             None => fs::remove_file(&state).unwrap(),
@@ -154,7 +156,7 @@ fn a_missing_or_changed_state_frees_no_key() {
         let log = log(home.path());
         assert!(is_lost(&log));
         accept(&log);
-        assert!(matches!(keyed(&log, "k"), Ok(Opened::Taken(_))), "the log itself was not touched");
+        assert!(matches!(keyed(&log, "k"), Ok(OpenOutcome::KeyInUse(_))), "the log itself was not touched");
     }
 }
 
@@ -174,7 +176,7 @@ fn a_vault_reveals_a_lost_log_and_state() {
     state.create(None).unwrap();
     put_back(home.path(), &vault);
     state.advance_vault(1).unwrap();
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     put_back(home.path(), &BTreeMap::new());
     fs::remove_file(home.path().join("home.state")).unwrap();
     let vault = home.path().join("vault");
@@ -189,7 +191,7 @@ fn a_vault_reveals_a_lost_log_and_state() {
 #[test]
 fn a_home_without_a_state_gets_one() {
     let home = tempfile::tempdir().unwrap();
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     let host_key = host_key::read(&home.path().join("host.key")).unwrap();
     let signer = NoteSigner::new(&host_key);
     let anchor = Anchor::of(home.path());
@@ -199,7 +201,7 @@ fn a_home_without_a_state_gets_one() {
     anchor.write(&old, false).unwrap();
     file(home.path()).execute("UPDATE checkpoints SET note = ?1", [&old]).unwrap();
     fs::remove_file(home.path().join("home.state")).unwrap();
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Taken(_))));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::KeyInUse(_))));
     put_back(home.path(), &BTreeMap::new());
     refused_until_accepted(home.path());
 }
@@ -242,7 +244,7 @@ fn a_state_older_than_the_pruning_is_no_loss() {
 fn a_loss_can_be_accepted_again() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("home.state");
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     put_back(home.path(), &BTreeMap::new());
     fill(home.path(), 20);
     let before = fs::read(&state).unwrap();
@@ -251,7 +253,7 @@ fn a_loss_can_be_accepted_again() {
     fs::write(&state, before).unwrap();
     assert!(is_lost(&log(home.path())));
     accept(&log(home.path()));
-    assert!(matches!(keyed(&log(home.path()), "k"), Ok(Opened::Begun)));
+    assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     let entries = count(home.path(), "entries");
     accept(&log(home.path()));
     assert_eq!(count(home.path(), "entries"), entries, "there is no loss to accept");
@@ -294,5 +296,5 @@ fn pruning_keeps_pace_with_the_state() {
     assert!(keyed(&log, "k").is_ok());
     assert_eq!(done(log.prune("2026-02-01T00:00:00Z".parse().unwrap(), false)).unwrap().calls, 5);
     drop(log);
-    assert!(matches!(keyed(&super::log(home.path()), "k"), Ok(Opened::Taken(_))));
+    assert!(matches!(keyed(&super::log(home.path()), "k"), Ok(OpenOutcome::KeyInUse(_))));
 }

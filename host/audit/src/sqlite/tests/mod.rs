@@ -28,8 +28,8 @@ use crate::anchor::Anchor;
 use crate::entry::{GENESIS, chained};
 use crate::note::NoteSigner;
 use crate::{
-    AuditError, AuditLog as _, CallStatus, CloseCall, Entry, Expected, FINDINGS, Finding, KeyEnd, LogFuture,
-    OpenCall, Opened, Outcome, Route, Sealer, Verdict, whole,
+    AuditError, AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, Expected, FINDINGS,
+    Finding, KeyDisposition, LogFuture, OpenCall, OpenOutcome, Outcome, Sealer, whole,
 };
 
 /// Opens the audit log of this home with a short busy timeout.
@@ -62,7 +62,7 @@ pub(crate) fn opening(id: &AuditId, at: Timestamp) -> OpenCall {
     OpenCall {
         audit_id: id.clone(),
         at,
-        route: Route { connector: connector.into(), op: op.into(), action: None, step: None },
+        route: CallTarget { connector: connector.into(), op: op.into(), action: None, step: None },
         actor: Arc::from("tester"),
         idempotent: true,
         key: None,
@@ -81,15 +81,15 @@ pub(crate) fn closing(id: &AuditId, at: Timestamp) -> CloseCall {
         at,
         duration_us: 1_000,
         attempts: 1,
-        verdict: Verdict { status: CallStatus::Value, class: None, code: None },
-        key: KeyEnd::Free,
+        verdict: CallOutcome { status: CallStatus::Value, class: None, code: None },
+        key: KeyDisposition::Release,
         entry: Entry::new(id, &lines),
         outcome: None,
     }
 }
 
 /// Has a call begun.
-pub(crate) fn open(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
+pub(crate) fn open(log: &SqliteLog, id: &AuditId) -> Result<OpenOutcome, AuditError> {
     done(log.open(opening(id, Timestamp::now())))
 }
 

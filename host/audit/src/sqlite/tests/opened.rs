@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::*;
-use crate::AuditTrouble;
+use crate::AuditErrorKind;
 
 /// Returns the error of the first order.
 fn trouble(home: &Path) -> AuditError {
@@ -62,9 +62,9 @@ fn an_empty_file_is_initialised_and_a_newer_refused() {
     let version: i64 = file(home.path()).query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     file(home.path()).pragma_update(None, "user_version", version + 1).unwrap();
     let error = trouble(home.path());
-    assert_eq!(error.trouble(), AuditTrouble::TooNew);
+    assert_eq!(error.kind(), AuditErrorKind::TooNew);
     assert!(error.to_string().contains(&format!("version {}", version + 1)), "{error}");
-    assert_eq!(log(home.path()).reader().err().map(|error| error.trouble()), Some(AuditTrouble::TooNew));
+    assert_eq!(log(home.path()).reader().err().map(|error| error.kind()), Some(AuditErrorKind::TooNew));
 }
 
 #[test]
@@ -73,14 +73,14 @@ fn foreign_files_are_left_untouched() {
     let path = home.path().join("audit.db");
     fs::write(&path, "dear diary".repeat(1_000)).unwrap();
     private(&path);
-    assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt);
+    assert_eq!(trouble(home.path()).kind(), AuditErrorKind::Corrupt);
     assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary".repeat(1_000));
     fs::remove_file(&path).unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("PRAGMA application_id = 7; CREATE TABLE recipes (name TEXT)").unwrap();
     drop(other);
     private(&path);
-    assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt);
+    assert_eq!(trouble(home.path()).kind(), AuditErrorKind::Corrupt);
     assert_eq!(count(home.path(), "sqlite_schema"), 1);
 }
 
@@ -96,15 +96,15 @@ fn a_database_with_foreign_triggers_is_refused() {
     assert_eq!(count(home.path(), "calls"), 2);
     // and the next host reports it, as every reader does.
     let error = trouble(home.path());
-    assert_eq!(error.trouble(), AuditTrouble::Corrupt);
+    assert_eq!(error.kind(), AuditErrorKind::Corrupt);
     assert!(error.to_string().contains("trigger \"t\""), "{error}");
-    assert_eq!(log(home.path()).reader().err().map(|error| error.trouble()), Some(AuditTrouble::Corrupt));
-    assert_eq!(log(home.path()).evidence().err().map(|error| error.trouble()), Some(AuditTrouble::Corrupt));
+    assert_eq!(log(home.path()).reader().err().map(|error| error.kind()), Some(AuditErrorKind::Corrupt));
+    assert_eq!(log(home.path()).evidence().err().map(|error| error.kind()), Some(AuditErrorKind::Corrupt));
     for change in ["CREATE VIEW t AS SELECT 1", "CREATE INDEX t ON calls (actor)", "DROP INDEX calls_open"] {
         let home = tempfile::tempdir().unwrap();
         fill(home.path(), 1);
         file(home.path()).execute_batch(change).unwrap();
-        assert_eq!(trouble(home.path()).trouble(), AuditTrouble::Corrupt, "{change}");
+        assert_eq!(trouble(home.path()).kind(), AuditErrorKind::Corrupt, "{change}");
     }
 }
 
@@ -115,8 +115,8 @@ fn a_log_readable_by_others_is_refused_with_a_fix() {
     let path = home.path().join("audit.db");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let error = trouble(home.path());
-    assert_eq!(error.trouble(), AuditTrouble::Exposed);
-    assert!(error.to_string().contains("mode 640") && error.trouble().fix().contains("chmod 600"), "{error}");
+    assert_eq!(error.kind(), AuditErrorKind::Exposed);
+    assert!(error.to_string().contains("mode 640") && error.kind().fix().contains("chmod 600"), "{error}");
     assert!(log(home.path()).reader().is_err());
     private(&path);
     fill(home.path(), 1);
@@ -127,8 +127,8 @@ fn a_log_readable_by_others_is_refused_with_a_fix() {
 fn disk_errors_are_transient_and_not_called_full() {
     use rusqlite::ffi;
     for code in [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_IOERR_FSYNC] {
-        let trouble = AuditError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).trouble();
-        assert_eq!(trouble, AuditTrouble::Io);
+        let trouble = AuditError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
+        assert_eq!(trouble, AuditErrorKind::Io);
         assert!(trouble.may_pass() && !trouble.says().contains("room"));
     }
 }
@@ -143,7 +143,7 @@ fn damage_is_reported_and_repair_is_noticed() {
     broken[4_096..].iter_mut().for_each(|byte| *byte = 0xa5);
     fs::write(&path, broken).unwrap();
     let log = log(home.path());
-    assert_eq!(open(&log, &AuditId::mint()).unwrap_err().trouble(), AuditTrouble::Corrupt);
+    assert_eq!(open(&log, &AuditId::mint()).unwrap_err().kind(), AuditErrorKind::Corrupt);
     // The same host, after the file was restored.
     for name in ["audit.db-wal", "audit.db-shm"] {
         let _ = fs::remove_file(home.path().join(name));
@@ -176,7 +176,7 @@ fn an_exposed_key_signs_and_writes_nothing() {
     let home = home_with_key();
     fs::set_permissions(home.path().join("host.key"), fs::Permissions::from_mode(0o644)).unwrap();
     let error = trouble(home.path());
-    assert_eq!(error.trouble(), AuditTrouble::Key);
+    assert_eq!(error.kind(), AuditErrorKind::Key);
     assert!(error.to_string().contains("by others"), "{error}");
     assert!(!home.path().join("audit.db").exists());
 }
@@ -189,7 +189,7 @@ fn waiting_for_another_host_times_out() {
     open(&log, &id).unwrap();
     let other = file(home.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(open(&log, &AuditId::mint()).unwrap_err().trouble(), AuditTrouble::Locked);
+    assert_eq!(open(&log, &AuditId::mint()).unwrap_err().kind(), AuditErrorKind::Locked);
     other.execute_batch("ROLLBACK").unwrap();
     close(&log, &id).unwrap();
     drop(log);
@@ -204,5 +204,5 @@ fn a_file_that_cannot_grow_is_reported_as_full() {
     let connection = super::super::schema::open(&home.path().join("audit.db"), &settings).unwrap();
     connection.pragma_update(None, "max_page_count", 1).unwrap();
     let error = connection.execute_batch("CREATE TABLE more (text TEXT)").unwrap_err();
-    assert_eq!(AuditError::from(error).trouble(), AuditTrouble::Full);
+    assert_eq!(AuditError::from(error).kind(), AuditErrorKind::Full);
 }

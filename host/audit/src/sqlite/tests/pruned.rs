@@ -1,7 +1,7 @@
 //! Pruning removes complete calls from the beginning on, and the rest can still be verified.
 
 use super::*;
-use crate::{Decision, Flaw, KeyClaim, KeyEnd, Pruned, Standing, StoppedBy};
+use crate::{Flaw, KeyClaim, KeyDisposition, KeyState, PruneBlocker, Pruned, ResolveCall};
 
 fn day(number: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + number * 86_400).unwrap()
@@ -189,30 +189,30 @@ fn under_a_key(home: &Path, at: Timestamp, is_decided: bool) -> AuditId {
     let mut call = OpenCall { entry: Entry::new(&id, &lines), ..opening(&id, at) };
     call.idempotent = false;
     call.route.connector = "c@1.0.0".into();
-    call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at, of: crate::KeyOf::Call });
+    call.key = Some(KeyClaim { key: "k".into(), fingerprint: [7; 32], at, of: crate::KeyScope::Call });
     done(log.open(call)).unwrap();
     let end = json!({"status": "cancelled", "attempts": 1, "key_end": {"state": "unknown", "until": null}});
     let mut close = closing(&id, at);
-    close.key = KeyEnd::Unknown;
+    close.key = KeyDisposition::Undetermined;
     close.outcome = None;
-    close.verdict = Verdict { status: CallStatus::Cancelled, class: None, code: None };
+    close.verdict = CallOutcome { status: CallStatus::Cancelled, class: None, code: None };
     close.entry = Entry::new(&id, &[line(4, "final", at, end)]);
     done(log.close(None, close)).unwrap();
     if is_decided {
         let facts = Resolution { frees_key: Some(false), ..Resolution::default() };
-        let decision = Decision { status: CallStatus::Skipped, at, facts, frees_key: false };
+        let decision = ResolveCall { status: CallStatus::Skipped, at, facts, frees_key: false };
         assert!(done(log.resolve(&id, decision)).unwrap());
     }
     id
 }
 
-fn stands(home: &Path) -> Standing {
+fn stands(home: &Path) -> KeyState {
     let log = log(home);
     done(log.key_state(KeyClaim {
         key: "k".into(),
         fingerprint: [7; 32],
         at: day(99),
-        of: crate::KeyOf::Call,
+        of: crate::KeyScope::Call,
     }))
     .unwrap()
 }
@@ -227,7 +227,7 @@ fn prune_blockers_are_named_until_resolved() {
     for dry_run in [true, false] {
         let pruned = prune(home.path(), day(9), dry_run).unwrap();
         let stopped = pruned.stopped.unwrap();
-        assert_eq!((pruned.calls, stopped.why, &stopped.audit_id), (2, StoppedBy::KeyUndecided, &id));
+        assert_eq!((pruned.calls, stopped.why, &stopped.audit_id), (2, PruneBlocker::KeyUndecided, &id));
         assert!(stopped.decide.unwrap().contains("recover skip"));
     }
     let open = AuditId::mint();
@@ -235,7 +235,7 @@ fn prune_blockers_are_named_until_resolved() {
     done(log(home.path()).open(opening(&open, day(0)))).unwrap();
     fill_at(home.path(), 2, day(0));
     let stopped = prune(home.path(), day(9), true).unwrap().stopped.unwrap();
-    assert_eq!((stopped.why, stopped.audit_id), (StoppedBy::Incomplete, open));
+    assert_eq!((stopped.why, stopped.audit_id), (PruneBlocker::Incomplete, open));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_resolved_key_outlives_its_call() {
         assert_eq!((pruned.calls, pruned.stopped), (calls, None));
         assert_eq!(findings(home.path()), []);
         let standing = stands(home.path());
-        assert!(matches!(&standing, Standing::Unknown { audit_id } if *audit_id == id), "{standing:?}");
+        assert!(matches!(&standing, KeyState::Unknown { audit_id } if *audit_id == id), "{standing:?}");
     }
     // Nothing is left to go, and nothing is said of that.
     let entries = count(home.path(), "entries");
@@ -303,10 +303,11 @@ fn unused_names_are_pruned_across_hosts() {
             line(2, "final", at, json!({"status": "refused", "attempts": 0})),
         ];
         let mut open = OpenCall { entry: Entry::new(&id, &lines), request: None, ..opening(&id, at) };
-        open.route = crate::Route { connector: "c@1.0.0".into(), op: op.into(), action: None, step: None };
+        open.route =
+            crate::CallTarget { connector: "c@1.0.0".into(), op: op.into(), action: None, step: None };
         let mut close = closing(&id, at);
         (close.attempts, close.outcome, close.entry) = (0, None, Entry::new(&id, &[]));
-        close.verdict = Verdict { status: CallStatus::Refused, class: None, code: None };
+        close.verdict = CallOutcome { status: CallStatus::Refused, class: None, code: None };
         done(other.close(Some(Box::new(open)), close)).unwrap();
     };
     (0..30).for_each(|number| call(number, day(0)));

@@ -1,7 +1,7 @@
 //! The quota of sealed bytes: the deleted and the kept ones, and that the sums match.
 
 use super::*;
-use crate::command::{KeyClaim, KeyOf, Standing};
+use crate::command::{KeyClaim, KeyScope, KeyState};
 use crate::sqlite::SealedQuota;
 use crate::{Part, SealedUsage};
 
@@ -18,7 +18,7 @@ fn seal(home: &Path, id: &AuditId, part: Part, bytes: usize) -> crate::Sealed {
 }
 
 fn claim(key: &str) -> KeyClaim {
-    KeyClaim { key: key.into(), fingerprint: [7; 32], at: Timestamp::now(), of: KeyOf::Call }
+    KeyClaim { key: key.into(), fingerprint: [7; 32], at: Timestamp::now(), of: KeyScope::Call }
 }
 
 /// Begins a keyed call of a client, with a request of so many bytes.
@@ -33,13 +33,13 @@ fn begin(home: &Path, log: &SqliteLog, client: &str, key: &str, request: usize) 
     let request = (request > 0).then(|| seal(home, &id, Part::Request, request));
     let (actor, entry) = (Arc::from(client), Entry::new(&id, &lines));
     let call = OpenCall { actor, entry, request, key: Some(claim(key)), ..opening(&id, at) };
-    assert!(matches!(done(log.open(call)).unwrap(), Opened::Begun), "{key}");
+    assert!(matches!(done(log.open(call)).unwrap(), OpenOutcome::Started), "{key}");
     id
 }
 
 fn end(home: &Path, log: &SqliteLog, id: &AuditId, outcome: usize) {
     let at = Timestamp::now();
-    let until = KeyEnd::Keeps(at + std::time::Duration::from_secs(3_600));
+    let until = KeyDisposition::Retain(at + std::time::Duration::from_secs(3_600));
     let outcome = Some(seal(home, id, Part::Outcome, outcome));
     let call = CloseCall { key: until, outcome, ..closing(id, at) };
     done(log.close(None, call)).unwrap();
@@ -55,7 +55,7 @@ fn finished(home: &Path, log: &SqliteLog, client: &str, key: &str) -> AuditId {
 #[track_caller]
 fn is_kept(log: &SqliteLog, key: &str) -> bool {
     match done(log.key_state(claim(key))).unwrap() {
-        Standing::Done { outcome, .. } => outcome.is_some(),
+        KeyState::Done { outcome, .. } => outcome.is_some(),
         other => unreachable!("{key} is free or running: {other:?}"),
     }
 }

@@ -5,21 +5,21 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::{AuditTrouble, Decision, KeyClaim, Standing};
+use crate::{AuditErrorKind, KeyClaim, KeyState, ResolveCall};
 
-fn open_keyed(log: &SqliteLog, id: &AuditId) -> Result<Opened, AuditError> {
+fn open_keyed(log: &SqliteLog, id: &AuditId) -> Result<OpenOutcome, AuditError> {
     let mut call = opening(id, Timestamp::now());
     call.key = Some(KeyClaim {
         key: "order-17".into(),
         fingerprint: [7; 32],
         at: Timestamp::now(),
-        of: crate::KeyOf::Call,
+        of: crate::KeyScope::Call,
     });
     done(log.open(call))
 }
 
 fn skip(log: &SqliteLog, id: &AuditId) -> bool {
-    let decision = Decision {
+    let decision = ResolveCall {
         status: CallStatus::Skipped,
         at: Timestamp::now(),
         facts: Resolution::default(),
@@ -44,7 +44,7 @@ fn a_removed_log_accepts_no_call() {
         for name in names {
             fs::remove_file(home.path().join(name)).unwrap();
         }
-        assert_eq!(open(&log, &after).unwrap_err().trouble(), AuditTrouble::Replaced, "{names:?}");
+        assert_eq!(open(&log, &after).unwrap_err().kind(), AuditErrorKind::Replaced, "{names:?}");
     }
 }
 
@@ -55,7 +55,7 @@ fn an_outcome_is_kept_in_a_restored_log() {
     let id = AuditId::mint();
     open(&log, &id).unwrap();
     move_files(home.path(), "", ".old");
-    assert_eq!(close(&log, &id).unwrap_err().trouble(), AuditTrouble::Replaced);
+    assert_eq!(close(&log, &id).unwrap_err().kind(), AuditErrorKind::Replaced);
     move_files(home.path(), ".old", "");
     done(log.flush()).unwrap();
     assert_eq!(log.reader().unwrap().call(&id).unwrap().unwrap().status, CallStatus::Value);
@@ -74,7 +74,7 @@ fn an_end_without_a_start_is_reported_as_replaced() {
         fs::remove_file(home.path().join(name)).unwrap();
     }
     for _ in 0..3 {
-        assert_eq!(close(&log, &id).unwrap_err().trouble(), AuditTrouble::Replaced);
+        assert_eq!(close(&log, &id).unwrap_err().kind(), AuditErrorKind::Replaced);
     }
     // Others are not held up.
     let next = AuditId::mint();
@@ -88,11 +88,11 @@ fn a_removed_lock_file_does_not_mean_death() {
     let home = tempfile::tempdir().unwrap();
     let (one, two) = (log(home.path()), log(home.path()));
     let id = AuditId::mint();
-    assert!(matches!(open_keyed(&one, &id).unwrap(), Opened::Begun));
+    assert!(matches!(open_keyed(&one, &id).unwrap(), OpenOutcome::Started));
     let running = home.path().join("running");
     fs::remove_dir_all(&running).unwrap();
     let again = open_keyed(&two, &AuditId::mint()).unwrap();
-    assert!(matches!(again, Opened::Taken(Standing::Running { .. })), "{again:?}");
+    assert!(matches!(again, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{again:?}");
     assert!(!skip(&two, &id));
     close(&one, &id).unwrap();
     drop((one, two));
@@ -136,8 +136,8 @@ fn a_resolved_call_has_no_other_end() {
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
     let length = one.reader().unwrap().length().unwrap();
-    assert_eq!(close(&one, &id).unwrap_err().trouble(), AuditTrouble::Decided);
-    assert_eq!(open(&one, &id).unwrap_err().trouble(), AuditTrouble::Decided);
+    assert_eq!(close(&one, &id).unwrap_err().kind(), AuditErrorKind::Decided);
+    assert_eq!(open(&one, &id).unwrap_err().kind(), AuditErrorKind::Decided);
     let mut reader = one.reader().unwrap();
     assert_eq!(reader.call(&id).unwrap().unwrap().status, CallStatus::Skipped);
     assert_eq!(reader.length().unwrap(), length);

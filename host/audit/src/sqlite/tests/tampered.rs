@@ -153,7 +153,7 @@ fn a_changed_key_is_found() {
             key: key.into(),
             fingerprint: print,
             at: call.at,
-            of: crate::KeyOf::Call,
+            of: crate::KeyScope::Call,
         });
         let claim = json!({"key_sha256": cofferdam_core::digest::Digest::sha256(key.as_bytes()).to_string(),
             "fingerprint": cofferdam_core::digest::Digest::from_bytes(print).to_string()});
@@ -166,7 +166,7 @@ fn a_changed_key_is_found() {
         call.entry = Entry::new(&id, &lines);
         done(log.open(call)).unwrap();
         let mut end = closing(&id, Timestamp::now());
-        end.key = KeyEnd::Keeps(until);
+        end.key = KeyDisposition::Retain(until);
         let key_end = json!({"state": "keeps", "until": until.to_string()});
         let last = json!({"status": "value", "class": null, "code": null, "key_end": key_end});
         let lines = [line(4, "attempt_ended", end.at, json!({})), line(5, "final", end.at, last)];

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::AuditTrouble;
+use crate::AuditErrorKind;
 
 /// Returns the number of commits in the write-ahead log: frames that contain the size of the file after the
 /// commit.
@@ -27,7 +27,7 @@ fn waiting_commands_share_a_transaction() {
     let answers: Vec<_> = (0..300).map(|_| log.open(opening(&AuditId::mint(), Timestamp::now()))).collect();
     other.execute_batch("ROLLBACK").unwrap();
     for opened in answers {
-        assert!(matches!(done(opened).unwrap(), Opened::Begun));
+        assert!(matches!(done(opened).unwrap(), OpenOutcome::Started));
     }
     let commits = commits(home.path()) - before;
     assert!(commits <= 3, "{commits} for 300 calls");
@@ -63,7 +63,7 @@ fn a_repeated_request_is_written_once() {
     let log = log(home.path());
     let id = AuditId::mint();
     open(&log, &id).unwrap();
-    assert!(matches!(open(&log, &id).unwrap(), Opened::Begun));
+    assert!(matches!(open(&log, &id).unwrap(), OpenOutcome::Started));
     close(&log, &id).unwrap();
     close(&log, &id).unwrap();
     drop(log);
@@ -97,7 +97,7 @@ fn an_abandoned_end_is_written_later() {
     drop(log.close(None, closing(&ended, Timestamp::now())));
     // Asked for three times, as a call does, and then given up.
     for _ in 0..3 {
-        assert_eq!(close(&log, &given_up).unwrap_err().trouble(), AuditTrouble::Locked);
+        assert_eq!(close(&log, &given_up).unwrap_err().kind(), AuditErrorKind::Locked);
     }
     other.execute_batch("ROLLBACK").unwrap();
     // The next order finds them written.
