@@ -12,10 +12,10 @@ use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::{EncodedArguments, ExportedOperation, PoolPermit};
 use tokio::sync::SemaphorePermit;
 
+use super::call_progress::CallProgress;
 use super::fallback::{CallCandidate, ResolvedCandidate, reject_duplicates};
 use super::loader::LoadedPackage;
 use super::pipeline::{CallPipeline, CallState};
-use super::record::Record;
 use super::request::{Call, CallArgs};
 use super::verify;
 
@@ -55,14 +55,14 @@ impl CallPipeline {
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
         state: &mut CallState<'p>,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<AdmittedCall<'p>, Error> {
         let Some(time) = state.time else {
-            return self.check(call, candidate, plan, state, record).await;
+            return self.check(call, candidate, plan, state, progress).await;
         };
         tokio::select! {
             biased;
-            admitted = self.check(call, candidate, plan, state, record) => admitted,
+            admitted = self.check(call, candidate, plan, state, progress) => admitted,
             () = self.loader.clock.sleep_until(time.deadline) => Err(busy().into()),
         }
     }
@@ -73,7 +73,7 @@ impl CallPipeline {
         candidate: &CallCandidate<'_>,
         plan: &RetryPlan,
         state: &mut CallState<'p>,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<AdmittedCall<'p>, Error> {
         // Wait first and check afterwards: a key that is revoked while a call waits must not let it run.
         let connector = candidate.connector.text();
@@ -81,7 +81,7 @@ impl CallPipeline {
         let PermittedCall { loaded, operation, permit, room } =
             self.permitted(&context, call, candidate, plan, state).await?;
         let package = &loaded.checked.package;
-        record.identified(Arc::clone(&loaded.hash), loaded.signer.clone());
+        progress.set_package(Arc::clone(&loaded.hash), loaded.signer.clone());
 
         let CheckedRequest { context, limits, args } =
             self.check_request(call, candidate, plan, &state.audit_id, &loaded, &operation)?;

@@ -14,7 +14,7 @@ use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::Manifest;
 use serde_json::{Map, Value};
 
-use super::record::Record;
+use super::call_progress::CallProgress;
 use super::request::{Call, CallArgs, ConnectorRef, KEY_BYTES};
 
 /// The most fallbacks of a call. Each is loaded and checked before the first candidate is tried.
@@ -306,8 +306,13 @@ pub(super) struct FallbackTrace {
 
 impl FallbackTrace {
     /// Adds a candidate that failed and is followed by another one.
-    pub(super) fn failed(&mut self, candidate: &CallCandidate<'_>, failure: Failure, record: &Record) {
-        self.entries.push(entry(candidate, failure_summary(&failure), record));
+    pub(super) fn failed(
+        &mut self,
+        candidate: &CallCandidate<'_>,
+        failure: Failure,
+        progress: &CallProgress,
+    ) {
+        self.entries.push(entry(candidate, failure_summary(&failure), progress));
         self.last = Some(failure);
     }
 
@@ -317,12 +322,12 @@ impl FallbackTrace {
         mut self,
         candidate: &CallCandidate<'_>,
         failure: Failure,
-        record: &Record,
+        progress: &CallProgress,
     ) -> Failure {
         if self.entries.is_empty() {
             return failure;
         }
-        self.entries.push(entry(candidate, failure_summary(&failure), record));
+        self.entries.push(entry(candidate, failure_summary(&failure), progress));
         failure.with_chain(self.entries)
     }
 
@@ -333,17 +338,21 @@ impl FallbackTrace {
         mut self,
         candidate: &CallCandidate<'_>,
         error: Error,
-        record: &Record,
+        progress: &CallProgress,
     ) -> Error {
         let Some(last) = self.last else { return error };
         let note = format!("fallback {} was not taken up: {error}", candidate.index);
-        self.entries.push(entry(candidate, error_summary(&error), record));
+        self.entries.push(entry(candidate, error_summary(&error), progress));
         last.with_chain(self.entries).with_operator_note(note).into()
     }
 }
 
-fn entry(candidate: &CallCandidate<'_>, said: Map<String, Value>, record: &Record) -> Map<String, Value> {
-    let (attempts, request_sent) = record.attempts_of(candidate.index);
+fn entry(
+    candidate: &CallCandidate<'_>,
+    said: Map<String, Value>,
+    progress: &CallProgress,
+) -> Map<String, Value> {
+    let (attempts, request_sent) = progress.attempts_of(candidate.index);
     let mut entry = Map::new();
     entry.insert("connector".into(), (**candidate.connector.text()).into());
     entry.insert("op".into(), sanitize_line(candidate.op, 100).into());

@@ -25,9 +25,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::fallback::object;
-use super::kept::{self, Recorded};
 use super::pipeline::CallPipeline;
 use super::request::{Call, CallArgs, OnKeyConflict};
+use super::sealed_payload::{self, RecordedOutcome};
 
 /// The delay before a key is checked for the second time. It doubles each time, up to [`MAX_POLL_DELAY`].
 const INITIAL_POLL_DELAY: Duration = Duration::from_millis(20);
@@ -93,10 +93,10 @@ impl CallPipeline {
     pub(super) async fn decide_for_key<A: ResultFormat>(
         &self,
         if_running: OnKeyConflict,
-        standing: KeyState,
-        patience: &mut PollBackoff,
+        state: KeyState,
+        backoff: &mut PollBackoff,
     ) -> Result<KeyDecision<A>, HostError> {
-        match standing {
+        match state {
             KeyState::Free => Ok(KeyDecision::Own),
             KeyState::Done { audit_id, idempotent, outcome: Some(sealed) } => {
                 let recorded = self.recorded(&audit_id, &sealed)?;
@@ -107,13 +107,13 @@ impl CallPipeline {
             KeyState::Unknown { audit_id } => Err(unknown(&audit_id)),
             KeyState::Running { audit_id } => {
                 let clock = &*self.loader.clock;
-                if if_running == OnKeyConflict::Refuse || clock.now() >= patience.deadline {
+                if if_running == OnKeyConflict::Refuse || clock.now() >= backoff.deadline {
                     return Err(running(&audit_id, if_running));
                 }
                 let _asleep = self.backoff_slots.try_acquire().map_err(|_| super::admit::busy())?;
-                let until = clock.now() + patience.next;
-                patience.next = patience.next.saturating_mul(2).min(MAX_POLL_DELAY);
-                clock.sleep_until(until.min(patience.deadline)).await;
+                let until = clock.now() + backoff.next;
+                backoff.next = backoff.next.saturating_mul(2).min(MAX_POLL_DELAY);
+                clock.sleep_until(until.min(backoff.deadline)).await;
                 Ok(KeyDecision::PollAgain)
             }
         }
@@ -127,9 +127,9 @@ impl CallPipeline {
         &self,
         of: &AuditId,
         sealed: &Sealed,
-    ) -> Result<Recorded<A>, HostError> {
+    ) -> Result<RecordedOutcome<A>, HostError> {
         let text = self.opened(of, Part::Outcome, sealed)?;
-        kept::recorded(&text).ok_or_else(|| unreadable(of, unfamiliar()))
+        sealed_payload::recorded(&text).ok_or_else(|| unreadable(of, unfamiliar()))
     }
 
     /// Opens the recorded call, so that it can be made again. Its attempts carry the key of the first call's
@@ -139,7 +139,7 @@ impl CallPipeline {
     /// It does not open: it was changed, or the host's key was.
     pub(crate) fn recorded_call(&self, of: &AuditId, sealed: &Sealed) -> Result<Call, HostError> {
         let text = self.opened(of, Part::Request, sealed)?;
-        let call = kept::call(&text, |name| self.settings.profile(name));
+        let call = sealed_payload::call(&text, |name| self.settings.profile(name));
         call.ok_or_else(|| unreadable(of, unfamiliar()))
     }
 
@@ -149,7 +149,7 @@ impl CallPipeline {
         part: Part,
         sealed: &Sealed,
     ) -> Result<zeroize::Zeroizing<Vec<u8>>, HostError> {
-        let sealer = self.recording.sealer().map_err(|error| unreadable(of, error))?;
+        let sealer = self.audit.sealer().map_err(|error| unreadable(of, error))?;
         sealer.open(of, part, sealed).map_err(|error| unreadable(of, error))
     }
 }
@@ -168,7 +168,7 @@ pub(super) enum KeyDecision<A> {
         /// True if it could have been repeated.
         idempotent: bool,
         /// Its outcome.
-        recorded: Recorded<A>,
+        recorded: RecordedOutcome<A>,
     },
     /// The call checks its key again.
     PollAgain,

@@ -21,16 +21,15 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
 use super::admit::AdmittedCall;
+use super::audit_context::AuditContext;
+use super::call_progress::CallProgress;
 use super::fallback::{CallCandidate, FallbackTrace, allows_fallback, error_summary};
 use super::idempotency::KeyDecision;
 use super::loader::PackageLoader;
-use super::on_record::{OnRecord, unavailable};
-use super::record::Record;
-use super::recording::Recording;
+use super::recorder::unavailable;
 use super::report::CallResult;
 use super::request::{ActionContext, Call, CallTime, Cancellation, cancelled, idempotency_key};
 use super::spans;
-use super::told::{put_on_record, telling};
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct CallPipeline {
@@ -42,7 +41,7 @@ pub(crate) struct CallPipeline {
     rates: Arc<RateLimits>,
     rng: Arc<dyn RandomSource>,
     pub(super) listener: Option<Arc<dyn Listener>>,
-    pub(crate) recording: Arc<Recording>,
+    pub(crate) audit: Arc<AuditContext>,
     queue: Semaphore,
     pub(super) backoff_slots: Semaphore,
 }
@@ -55,7 +54,7 @@ pub(crate) struct PipelineParts {
     pub(crate) circuits: Arc<CircuitStore>,
     pub(crate) rng: Arc<dyn RandomSource>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
-    pub(crate) recording: Recording,
+    pub(crate) audit: AuditContext,
     pub(crate) concurrency: u32,
 }
 
@@ -116,7 +115,7 @@ impl CallPipeline {
             rates: Arc::default(),
             rng: parts.rng,
             listener: parts.listener,
-            recording: Arc::new(parts.recording),
+            audit: Arc::new(parts.audit),
             queue: Semaphore::new(waiting_calls(parts.concurrency)),
             backoff_slots: Semaphore::new(permits.saturating_mul(BACKOFFS_PER_PERMIT)),
         }
@@ -124,7 +123,7 @@ impl CallPipeline {
 
     /// Returns the audit log that calls are recorded in.
     pub(crate) fn log(&self) -> &Arc<dyn AuditLog> {
-        self.recording.log()
+        self.audit.log()
     }
 
     /// Returns the current time for audit entries.
@@ -136,28 +135,20 @@ impl CallPipeline {
     /// attempts. Dropping the future cancels the call.
     pub(crate) async fn run<A: ResultFormat>(&self, call: Call) -> CallResult<A> {
         let audit_id = call.audit_id.clone().unwrap_or_else(AuditId::mint);
-        let route = call.route();
-        let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
-        let (recording, clock) = (Arc::clone(&self.recording), Arc::clone(&self.loader.clock));
-        let actor = call.actor.clone().unwrap_or_else(|| Arc::clone(&recording.settings().actor));
-        let mut on_record = OnRecord::new(recording, clock, audit_id.clone(), route, actor);
-        on_record.resumes(call.resumes.clone());
-        let parent = call.action_context.as_ref().map(|action| &action.audit_id);
-        let mut record =
-            Record::open(audit_id.clone(), (connector, op), parent, on_record, self.listener.clone());
+        let mut progress = CallProgress::open(self, &call, audit_id.clone());
         failpoint::pass("received");
-        let span = record.span();
+        let span = progress.recorder.span.clone();
         let outcome = match &call.cancellation {
-            None => self.with_idempotency(&call, &audit_id, &mut record).instrument(span).await,
+            None => self.with_idempotency(&call, &audit_id, &mut progress).instrument(span).await,
             Some(cancellation) => {
                 let done = tokio::select! {
                     biased;
                     () = cancellation.cancelled() => None,
-                    outcome = self.with_idempotency(&call, &audit_id, &mut record).instrument(span) => Some(outcome),
+                    outcome = self.with_idempotency(&call, &audit_id, &mut progress).instrument(span) => Some(outcome),
                 };
                 done.unwrap_or_else(|| {
-                    record.waited(self.loader.clock.now());
-                    Err(cancelled(record.attempts()).into())
+                    progress.wait_ended(self.loader.clock.now());
+                    Err(cancelled(progress.attempts()).into())
                 })
             }
         };
@@ -165,8 +156,8 @@ impl CallPipeline {
             Error::Host(error) => Error::Host(error.with_request_id(&audit_id)),
             failure @ Error::Failure(_) => failure,
         };
-        let (outcome, report) = record.close(outcome.map_err(of_request)).await;
-        CallResult { outcome: outcome.map_err(of_request), report }
+        let (outcome, report) = progress.close(outcome.map_err(of_request)).await;
+        CallResult { outcome, report }
     }
 
     /// Runs the call, unless an earlier call has its key.
@@ -174,31 +165,33 @@ impl CallPipeline {
         &self,
         call: &Call,
         audit_id: &AuditId,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<A, Error> {
         let busy = |_| super::admit::busy();
         let mut queue_permit = Some(self.queue.try_acquire().map_err(busy)?);
         let minted = call.attempt_key.as_ref().unwrap_or(audit_id.text());
         let key = idempotency_key(call.idempotency_key.as_deref(), minted)?;
-        record.keyed(&key);
-        self.recording.ready().map_err(unavailable)?;
-        let claim = self.claim(call, &key, record.on_record().actor());
-        let Some(claim) = claim else { return self.chain(call, audit_id, &key, queue_permit, record).await };
-        record.on_record().claims(claim);
-        let mut patience = self.poll_backoff(call);
+        progress.set_key(&key);
+        self.audit.ready().map_err(unavailable)?;
+        let claim = self.claim(call, &key, &progress.recorder.actor);
+        let Some(claim) = claim else {
+            return self.chain(call, audit_id, &key, queue_permit, progress).await;
+        };
+        progress.recorder.claim = Some(claim);
+        let mut backoff = self.poll_backoff(call);
         loop {
-            let standing = record.on_record().standing().await?;
+            let state = progress.recorder.key_state().await?;
             // A call that waits for another call's outcome gives its queue slot back.
-            let own = queue_permit.take().filter(|_| matches!(standing, KeyState::Free));
-            match self.decide_for_key(call.if_running, standing, &mut patience).await? {
+            let own = queue_permit.take().filter(|_| matches!(state, KeyState::Free));
+            match self.decide_for_key(call.if_running, state, &mut backoff).await? {
                 KeyDecision::Recorded { of, idempotent, recorded } => {
-                    record.replays(of, idempotent, recorded.partial);
+                    progress.replay(of, idempotent, recorded.partial);
                     return recorded.outcome;
                 }
                 KeyDecision::PollAgain => {}
                 KeyDecision::Own => {
-                    let outcome = self.chain(call, audit_id, &key, own, record).await;
-                    if record.taken().is_none() {
+                    let outcome = self.chain(call, audit_id, &key, own, progress).await;
+                    if progress.take_key_in_use().is_none() {
                         return outcome;
                     }
                 }
@@ -215,7 +208,7 @@ impl CallPipeline {
         audit_id: &AuditId,
         key: &Arc<str>,
         queue_permit: Option<SemaphorePermit<'p>>,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<A, Error> {
         let mut candidate = CallCandidate::first(call);
         let mut fallbacks = CallCandidate::fallbacks(call)?.into_iter();
@@ -230,10 +223,10 @@ impl CallPipeline {
         };
         let mut trace = FallbackTrace::default();
         loop {
-            let failure = match self.attempts(call, &candidate, &mut state, record).await {
+            let failure = match self.attempts(call, &candidate, &mut state, progress).await {
                 Ok(value) => return Ok(value),
-                Err(Error::Failure(failure)) if record.attempts_of(candidate.index).0 > 0 => failure,
-                Err(error) => return Err(trace.finish_with_error(&candidate, error, record)),
+                Err(Error::Failure(failure)) if progress.attempts_of(candidate.index).0 > 0 => failure,
+                Err(error) => return Err(trace.finish_with_error(&candidate, error, progress)),
             };
             let clock = &*self.loader.clock;
             let in_time = state.time.is_none_or(|time| clock.now() < time.deadline);
@@ -241,21 +234,21 @@ impl CallPipeline {
             let next = fallbacks.next().filter(|_| may_go_on);
             // If this candidate has had its effect, a fallback would repeat it.
             if next.is_some() && failure.unrepeatable().is_some() {
-                let retried = record.retried_of(candidate.index);
+                let retried = progress.retries_of(candidate.index);
                 let stopped = Some(RetryStopped::NotDeclaredIdempotent);
                 let failure = failure.with_retries(retried, stopped, None);
-                return Err(trace.ended(&candidate, failure, record).into());
+                return Err(trace.ended(&candidate, failure, progress).into());
             }
             let Some(next) = next else {
-                return Err(trace.ended(&candidate, failure, record).into());
+                return Err(trace.ended(&candidate, failure, progress).into());
             };
             let (from, to) = (candidate.connector.text(), next.connector.text());
-            record.step(EventKind::FallbackTriggered { from, to, failure: &failure });
-            trace.failed(&candidate, failure, record);
+            progress.recorder.step(EventKind::FallbackTriggered { from, to, failure: &failure });
+            trace.failed(&candidate, failure, progress);
             // A listener may cancel the call when it is notified of the fallback. Check here: a cancellation that
             // races the next attempt might come after its request was sent.
             if call.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
-                return Err(cancelled(record.attempts()).into());
+                return Err(cancelled(progress.attempts()).into());
             }
             state.idempotency_key = next.idempotency_key(key);
             candidate = next;
@@ -268,7 +261,7 @@ impl CallPipeline {
         call: &Call,
         candidate: &CallCandidate<'_>,
         state: &mut CallState<'p>,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<A, Error> {
         let clock = &*self.loader.clock;
         let name = candidate.connector.name();
@@ -284,9 +277,9 @@ impl CallPipeline {
         loop {
             let asked = clock.now();
             let span = spans::admit(candidate);
-            let admitted = self.admit(call, candidate, &plan, state, record).instrument(span.clone()).await;
+            let admitted = self.admit(call, candidate, &plan, state, progress).instrument(span.clone()).await;
             spans::admitted(span, &admitted);
-            record.admission_took(clock.now().saturating_duration_since(asked));
+            progress.set_admission_time(clock.now().saturating_duration_since(asked));
             let end = match admitted {
                 Ok(admitted)
                     if package.get_or_insert_with(|| Arc::clone(&admitted.loaded.hash))
@@ -296,11 +289,11 @@ impl CallPipeline {
                 }
                 Ok(admitted) => {
                     if attempts == 0 {
-                        put_on_record(call, candidate, &plan, &admitted, state, record)?;
+                        progress.admitted(call, candidate, &plan, &admitted, state)?;
                     }
                     idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
-                    match self.attempt(&admitted, candidate, &plan, breaker, state, record).await {
+                    match self.attempt(&admitted, candidate, &plan, breaker, state, progress).await {
                         Ok(value) => AttemptEnd::Value(value),
                         Err(Error::Failure(failure)) => AttemptEnd::Failed(failure),
                         Err(error @ Error::Host(_)) => AttemptEnd::Refused(error),
@@ -310,13 +303,13 @@ impl CallPipeline {
             };
             let failure = match (end, last.take()) {
                 (AttemptEnd::Value(value), _) => {
-                    record_results(breaker, clock, name.as_str(), record);
+                    record_results(breaker, clock, name.as_str(), progress);
                     return Ok(value);
                 }
                 (AttemptEnd::Failed(failure), _) => failure,
                 // This attempt was not admitted, so the previous attempt's failure is the outcome.
                 (AttemptEnd::Refused(error), before) => {
-                    record_results(breaker, clock, name.as_str(), record);
+                    record_results(breaker, clock, name.as_str(), progress);
                     let Some(before) = before else { return Err(error) };
                     let late = state.time.is_some_and(|time| clock.now() >= time.deadline);
                     let stopped = if late { RetryStopped::WallTime } else { RetryStopped::NotAdmitted };
@@ -343,7 +336,7 @@ impl CallPipeline {
             };
             match next {
                 RetryDecision::Stop { stopped, retry_after } => {
-                    record_results(breaker, clock, name.as_str(), record);
+                    record_results(breaker, clock, name.as_str(), progress);
                     return Err(failure.with_retries(retried, stopped, retry_after).into());
                 }
                 RetryDecision::Retry { delay, wait, of, planned } => {
@@ -358,12 +351,12 @@ impl CallPipeline {
                     };
                     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
                     let jitter = micros(delay).saturating_sub(micros(planned));
-                    record.waits(now, delay, step, candidate.index, jitter);
+                    progress.wait_starts(now, delay, step, candidate.index, jitter);
                     let sleeping = spans::sleep(attempts, of, delay.as_millis());
                     let slept = self.sleep(now + delay, breaker, state).instrument(sleeping).await;
-                    record.waited(clock.now());
+                    progress.wait_ended(clock.now());
                     if let Err(stopped) = slept {
-                        record_results(breaker, clock, name.as_str(), record);
+                        record_results(breaker, clock, name.as_str(), progress);
                         return Err(failure.with_retries(retried, Some(stopped), None).into());
                     }
                     last = Some(failure);
@@ -398,7 +391,7 @@ impl CallPipeline {
         plan: &RetryPlan,
         breaker: Option<&Arc<BreakerScope>>,
         state: &mut CallState<'_>,
-        record: &mut Record,
+        progress: &mut CallProgress,
     ) -> Result<A, Error> {
         let clock = Arc::clone(&self.loader.clock);
         let now = clock.now();
@@ -413,17 +406,17 @@ impl CallPipeline {
         let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), state.strictest));
         failpoint::pass("admitted");
         let began = clock.now();
-        record.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
-        record.recording_took(clock.now().saturating_duration_since(began));
+        progress.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
+        progress.set_recording_time(clock.now().saturating_duration_since(began));
         let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&state.idempotency_key)));
-        record.watches(&unkeyed);
+        progress.set_unkeyed_watch(&unkeyed);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
             context: &admitted.context,
             limits,
             time,
-            number: u32::try_from(record.attempts()).unwrap_or(u32::MAX),
+            number: progress.attempts(),
             clock: Arc::clone(&clock),
             scope: candidate.scope.cloned(),
             credentials: credentials.clone(),
@@ -442,18 +435,18 @@ impl CallPipeline {
         }
         failpoint::pass("attempt.begins");
         let running = cofferdam_sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
-        let span = spans::attempt(candidate, operation.name(), record.attempts());
-        let ended = telling(running, delays, record).instrument(span.clone()).await;
+        let span = spans::attempt(candidate, operation.name(), progress.attempts());
+        let ended = progress.record_delays(running, delays).instrument(span.clone()).await;
         spans::attempted(&span, &ended);
         failpoint::pass("attempt.ended");
         if let Some(breaker) = breaker {
-            report_changes(breaker, candidate.connector.name().as_str(), record);
+            report_changes(breaker, candidate.connector.name().as_str(), progress);
         }
         // These include the tokens that were renewed during the attempt.
         if let Some(credentials) = credentials {
-            record.redactor().add_scanner(credentials.scanner());
+            progress.recorder.redactor.add_scanner(credentials.scanner());
         }
-        record.attempt_ended(connector, &ended);
+        progress.attempt_ended(connector, &ended);
         ended.outcome
     }
 
@@ -481,18 +474,18 @@ pub(super) fn record_results(
     breaker: Option<&Arc<BreakerScope>>,
     clock: &dyn Clock,
     connector: &str,
-    record: &mut Record,
+    progress: &mut CallProgress,
 ) {
     if let Some(breaker) = breaker {
         breaker.finish(clock.timestamp());
-        report_changes(breaker, connector, record);
+        report_changes(breaker, connector, progress);
     }
 }
 
 /// Reports the circuit changes.
-pub(super) fn report_changes(breaker: &BreakerScope, connector: &str, record: &mut Record) {
+pub(super) fn report_changes(breaker: &BreakerScope, connector: &str, progress: &mut CallProgress) {
     for change in breaker.take_changes() {
         let (host, from, to) = (change.host.as_str(), change.from, change.to);
-        record.step(EventKind::CircuitChanged { connector, host, from, to, cause: change.cause });
+        progress.recorder.step(EventKind::CircuitChanged { connector, host, from, to, cause: change.cause });
     }
 }

@@ -150,7 +150,7 @@ impl Report {
         Self {
             audit_id,
             idempotency_key: None,
-            attempts: Vec::with_capacity(1),
+            attempts: Vec::new(),
             partial: None,
             replayed: None,
             operator: None,

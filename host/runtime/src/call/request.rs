@@ -446,7 +446,7 @@ impl Cancellation {
 }
 
 /// Returns the error of a call that was cancelled after `attempts` attempts.
-pub(crate) fn cancelled(attempts: usize) -> HostError {
+pub(crate) fn cancelled(attempts: u32) -> HostError {
     let message = match attempts {
         0 => "The call was cancelled before its first attempt; nothing was done.",
         _ => "The call was cancelled before it had an outcome. It may have had effects.",

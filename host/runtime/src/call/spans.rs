@@ -68,7 +68,7 @@ pub(super) fn admit(candidate: &CallCandidate<'_>) -> Span {
 }
 
 /// Returns the span of one attempt, from the creation of the sandbox to its end.
-pub(super) fn attempt(candidate: &CallCandidate<'_>, op: &str, attempt: usize) -> Span {
+pub(super) fn attempt(candidate: &CallCandidate<'_>, op: &str, attempt: u32) -> Span {
     info_span!(
         target: TARGET,
         "attempt",
@@ -126,13 +126,13 @@ pub(super) fn replayed(span: &Span, of: &AuditId) {
 }
 
 /// Records the call's outcome: `value`, `failure`, `refused` or `cancelled`; or that the end could not be recorded.
-pub(super) fn called(span: &Span, attempts: u32, verdict: &CallOutcome, unwritten: Option<&HostError>) {
+pub(super) fn called(span: &Span, attempts: u32, outcome: &CallOutcome, unwritten: Option<&HostError>) {
     if span.is_disabled() {
         return;
     }
     span.record("attempts", attempts);
     match unwritten {
-        None => ended(span, verdict.status.name(), verdict.class, verdict.code.as_deref()),
+        None => ended(span, outcome.status.name(), outcome.class, outcome.code.as_deref()),
         Some(error) => ended(span, "refused", None, Some(error.kind().code())),
     }
 }

@@ -6,7 +6,7 @@ use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_sandbox::ResultFormat;
 
 use super::recorded_call::{RecordedCall, find};
-use crate::call::{CallPipeline, Recorded};
+use crate::call::{CallPipeline, RecordedOutcome};
 
 /// Returns the outcome of a call as it was returned to its caller. Blocks.
 ///
@@ -16,7 +16,7 @@ use crate::call::{CallPipeline, Recorded};
 pub(crate) fn replay<A: ResultFormat>(
     pipeline: &CallPipeline,
     audit_id: &AuditId,
-) -> Result<Recorded<A>, HostError> {
+) -> Result<RecordedOutcome<A>, HostError> {
     let mut found = find(&**pipeline.log(), audit_id)?;
     if let (None, Some(of)) = (&found.outcome, &found.replayed_of) {
         // The outcome is stored once, with the call that ran.

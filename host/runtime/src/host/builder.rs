@@ -23,7 +23,7 @@ use cofferdam_model::trust::KeyringFile;
 use cofferdam_sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 
 use super::{Audit, Host};
-use crate::call::{CallPipeline, PackageLoader, PipelineParts, RecordSettings, Recording, actor_name};
+use crate::call::{AuditContext, AuditSettings, CallPipeline, PackageLoader, PipelineParts, actor_name};
 use crate::flow::actions::ActionStore;
 
 /// The default number of calls that run at once. Each takes an instance slot: address space, and up to 1 MiB that
@@ -58,7 +58,7 @@ pub struct HostBuilder {
     durability: Durability,
     retention: Option<Duration>,
     sealed: SealedQuota,
-    record: RecordSettings,
+    record: AuditSettings,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
     vault_passphrase: Option<Secret>,
@@ -86,7 +86,7 @@ impl Default for HostBuilder {
             durability: Durability::default(),
             retention: None,
             sealed: SealedQuota::default(),
-            record: RecordSettings::default(),
+            record: AuditSettings::default(),
             vault: None,
             vault_key_file: None,
             vault_passphrase: None,
@@ -368,7 +368,7 @@ impl HostBuilder {
                 })?)
             }
         };
-        let recording = Recording::new(Arc::clone(&log), home.join("host.key"), self.record);
+        let context = AuditContext::new(Arc::clone(&log), home.join("host.key"), self.record);
         let broker = CredentialBroker::new(BrokerSettings {
             vault: Arc::clone(&vault),
             clock: Arc::clone(&self.clock),
@@ -399,7 +399,7 @@ impl HostBuilder {
             circuits: CircuitStore::new(home.join("circuits")),
             rng: self.rng,
             listener: fanout(self.listeners),
-            recording,
+            audit: context,
             concurrency: self.concurrency,
         });
         Ok(Host { pipeline: Arc::new(pipeline), vault, audit, action_store })

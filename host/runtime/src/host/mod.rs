@@ -133,7 +133,7 @@ impl Host {
         cofferdam_core::failpoint::pass("settle");
         self.pipeline.broker.flush().await;
         // The writer keeps trying without a waiter, and has logged the entries that it could not write.
-        self.pipeline.recording.flushed().await;
+        self.pipeline.audit.flush().await;
     }
 
     /// Returns the installed connectors, by name and version.

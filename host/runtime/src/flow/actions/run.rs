@@ -21,8 +21,8 @@ use tracing::Instrument as _;
 use super::checked_action::{CheckedAction, CheckedStep, ReadyTarget};
 use super::report::{ActionReport, ActionResult, ActionValue, StepStatus};
 use crate::call::{
-    ActionContext, ActionRecord, Asked, Beginning, Call, CallPipeline, CallResult, Cancellation, Fallback,
-    KEY_BYTES, OnKeyConflict, Running, cancelled,
+    ActionContext, ActionIdentity, ActionProgress, ActionStart, Call, CallPipeline, CallResult, Cancellation,
+    Fallback, KEY_BYTES, OnKeyConflict, StepStart, cancelled,
 };
 
 /// The most bytes of the values of all steps together, as JSON text.
@@ -32,20 +32,20 @@ const VALUES_BYTES: u64 = 4 * PAYLOAD_BYTES as u64;
 /// Dropping the future cancels it.
 pub(crate) async fn run(pipeline: &CallPipeline, runnable: &CheckedAction, run: RunRequest) -> ActionResult {
     let action = runnable.action();
-    let asked = Asked {
+    let identity = ActionIdentity {
         audit_id: run.audit_id.clone(),
         name: &action.reference,
         file: action.hash,
         actor: run.actor.as_deref(),
         steps: action.steps.len(),
     };
-    let mut record = ActionRecord::open(pipeline, asked);
-    let mut report = report(runnable, record.audit_id().clone());
+    let mut progress = ActionProgress::open(pipeline, identity);
+    let mut report = report(runnable, progress.audit_id().clone());
     report.idempotency_key.clone_from(&run.key);
     let action_run = ActionRun { pipeline, runnable, action, run: &run };
-    let span = record.span();
-    let outcome = action_run.begin(&mut record, &mut report).instrument(span).await;
-    let (outcome, closed) = record.close(outcome).await;
+    let span = progress.span();
+    let outcome = action_run.begin(&mut progress, &mut report).instrument(span).await;
+    let (outcome, closed) = progress.close(outcome).await;
     (report.operator, report.replayed, report.partial) = (closed.operator, closed.replayed, closed.partial);
     ActionResult { outcome: outcome.map(ActionValue::recorded), report }
 }
@@ -67,9 +67,9 @@ struct ActionRun<'r> {
 
 impl ActionRun<'_> {
     /// Runs the action, unless an earlier run has its key.
-    async fn begin(&self, record: &mut ActionRecord, report: &mut ActionReport) -> Result<Value, Error> {
+    async fn begin(&self, progress: &mut ActionProgress, report: &mut ActionReport) -> Result<Value, Error> {
         let own = |id: &AuditId, error: HostError| Error::from(error.with_request_id(id));
-        let id = record.audit_id().clone();
+        let id = progress.audit_id().clone();
         let asked = || {
             keys_fit(self.action, self.run)?;
             identities_fit(self.runnable, self.run)?;
@@ -77,7 +77,7 @@ impl ActionRun<'_> {
         };
         let (args, allowed) = asked().map_err(|error| own(&id, error))?;
         let part = ActionContext { audit_id: id.clone(), since: self.now(), allowed };
-        let with = Beginning {
+        let start = ActionStart {
             args: args.clone(),
             identities: self.run.identities.clone(),
             key: self.run.key.clone(),
@@ -86,7 +86,7 @@ impl ActionRun<'_> {
             allowed,
             deadline: part.deadline(),
         };
-        let begins = record.begins(self.pipeline, with);
+        let begins = progress.begin(self.pipeline, start);
         let recorded = match &self.run.cancellation {
             None => begins.await,
             Some(cancellation) => tokio::select! {
@@ -97,7 +97,7 @@ impl ActionRun<'_> {
         };
         match recorded.map_err(|error| own(&id, error))? {
             Some(recorded) => recorded.outcome,
-            None => self.steps(&args, &part, record, report).await,
+            None => self.steps(&args, &part, progress, report).await,
         }
     }
 
@@ -111,14 +111,14 @@ impl ActionRun<'_> {
         &self,
         args: &Map<String, Value>,
         part: &ActionContext,
-        record: &mut ActionRecord,
+        progress: &mut ActionProgress,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
         let mut values = Vec::with_capacity(self.action.steps.len());
         let mut size = 0_u64;
         for (n, one) in all(self.runnable).enumerate() {
             let value =
-                self.step(n, one, &TemplateValues { args, steps: &values }, part, record, report).await?;
+                self.step(n, one, &TemplateValues { args, steps: &values }, part, progress, report).await?;
             size = size.saturating_add(json_size_over(&value, 0).unwrap_or(0));
             values.push(value);
             if size > VALUES_BYTES {
@@ -150,7 +150,7 @@ impl ActionRun<'_> {
         one: OneStep<'_>,
         values: &TemplateValues<'_>,
         part: &ActionContext,
-        record: &mut ActionRecord,
+        progress: &mut ActionProgress,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
         let step = one.step;
@@ -177,9 +177,9 @@ impl ActionRun<'_> {
         }
         let number = u32::try_from(n.saturating_add(1)).unwrap_or(u32::MAX);
         let op = step.target.op.as_str().into();
-        record.step_starts(Running { id: step.id.clone(), call: id, connector, op, number });
+        progress.step_starts(StepStart { id: step.id.clone(), call: id, connector, op, number });
         let CallResult { outcome, report: of_call } = self.pipeline.run::<Value>(call).await;
-        record.step_ended(outcome.as_ref().err(), &of_call);
+        progress.step_ended(outcome.as_ref().err(), &of_call);
         if let Some(step) = report.steps.get_mut(n) {
             let may_be_repeated = match one.ready.repeat_rule() {
                 RepeatRule::Always => true,

@@ -1,4 +1,4 @@
-//! Reports steps as they happen, and the end, to the log and the listener. Neither can fail the call.
+//! Notifies the log and the listener of the events of a call, and of its end. Neither can fail the call.
 
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +11,8 @@ use tracing::Level;
 
 use super::report::Report;
 
-/// Reports a step to the log and the listener. Neither can fail the call.
-pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: EventKind<'_>) {
+/// Notifies the log and the listener of an event.
+pub(super) fn event(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>, step: EventKind<'_>) {
     if tracing::enabled!(target: "cofferdam::event", Level::INFO) {
         let facts = || serde_json::Value::Object(step.payload()).to_string();
         match step {
@@ -38,16 +38,21 @@ pub(super) fn tell(audit_id: &AuditId, seq: u32, listener: Option<&dyn Listener>
     }
 }
 
-/// The identity of the call, as far as it is known.
-pub(super) struct Who<'a> {
+/// The operation of a call, and its package as far as that is known.
+pub(super) struct PackageIdentity<'a> {
     pub(super) connector: &'a str,
     pub(super) op: &'a str,
     pub(super) hash: Option<&'a str>,
     pub(super) signer: Option<&'a str>,
 }
 
-/// Logs the end of the call, in one line.
-pub(super) fn end(report: &Report, who: Who<'_>, verdict: &CallOutcome, error: Option<&Error>) {
+/// Logs the end of a call, in one line.
+pub(super) fn call_ended(
+    report: &Report,
+    package: PackageIdentity<'_>,
+    outcome: &CallOutcome,
+    error: Option<&Error>,
+) {
     let failure = error.and_then(Error::failure);
     let notes = match error {
         Some(Error::Failure(failure)) => failure.operator_notes().to_vec(),
@@ -61,18 +66,18 @@ pub(super) fn end(report: &Report, who: Who<'_>, verdict: &CallOutcome, error: O
     tracing::info!(
         target: "cofferdam::record",
         audit_id = report.audit_id.as_str(),
-        connector = who.connector,
-        hash = who.hash,
-        signer = who.signer,
-        unsigned = who.hash.is_some() && who.signer.is_none(),
-        op = who.op,
+        connector = package.connector,
+        hash = package.hash,
+        signer = package.signer,
+        unsigned = package.hash.is_some() && package.signer.is_none(),
+        op = package.op,
         profile = report.attempts.last().map(|attempt| &*attempt.profile),
         attempts = report.attempts.len(),
         retried = report.retried(),
         answered_by = report.answered_instead().map(|attempt| &*attempt.connector),
-        outcome = verdict.status.name(),
-        class = verdict.class,
-        code = verdict.code.as_deref(),
+        outcome = outcome.status.name(),
+        class = outcome.class,
+        code = outcome.code.as_deref(),
         partial = report.partial,
         retry_stopped = detail("retry_stopped").and_then(|word| word.as_str()),
         limit = detail("limit").and_then(|limit| limit.as_str()),

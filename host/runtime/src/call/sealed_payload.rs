@@ -22,15 +22,15 @@ use super::fallback::Fallback;
 use super::request::{Call, CallArgs, ConnectorRef};
 
 /// The format version of sealed texts.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 
 /// A text to be sealed, and the position of its payload.
-pub(super) struct Whole {
+pub(super) struct UnsealedPayload {
     pub(super) text: Vec<u8>,
     payload: usize,
 }
 
-impl Whole {
+impl UnsealedPayload {
     fn new(head: &impl Serialize, payload: impl FnOnce(&mut Vec<u8>)) -> Self {
         // A head consists of texts and numbers, so its serialization cannot fail.
         let mut text = serde_json::to_vec(head).unwrap_or_default();
@@ -66,21 +66,21 @@ struct RequestHead {
     actor: String,
     action: Option<String>,
     step: Option<String>,
-    limits: Amounts,
+    limits: SealedLimits,
     identities: BTreeMap<String, String>,
-    scope: Option<Scope>,
+    scope: Option<SealedScope>,
     /// The profile's name.
     retry: Option<String>,
     attempt_timeout: Option<Duration>,
     once: bool,
     allow_unsigned: bool,
     rotate_on_permanent: bool,
-    alternates: Vec<Instead>,
+    alternates: Vec<SealedFallback>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Amounts {
+struct SealedLimits {
     fuel: Option<u64>,
     wall_ms: Option<u64>,
     memory: Option<u64>,
@@ -88,25 +88,25 @@ struct Amounts {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Scope {
+struct SealedScope {
     action: String,
     operations: Vec<String>,
     hosts: Vec<String>,
-    limits: Amounts,
+    limits: SealedLimits,
     identities: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Instead {
+struct SealedFallback {
     connector: String,
     op: String,
     overrides: Map<String, Value>,
-    scope: Option<Scope>,
+    scope: Option<SealedScope>,
     identities: BTreeMap<String, String>,
 }
 
-impl Amounts {
+impl SealedLimits {
     fn of(limits: &LimitRequest) -> Self {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self { fuel: limits.fuel(), wall_ms: limits.wall_time().map(millis), memory: limits.memory() }
@@ -120,13 +120,13 @@ impl Amounts {
     }
 }
 
-impl Scope {
+impl SealedScope {
     fn of(scope: &Arc<ActionScope>) -> Self {
         Self {
             action: scope.action().to_owned(),
             operations: scope.operations().to_vec(),
             hosts: scope.hosts().iter().map(ToString::to_string).collect(),
-            limits: Amounts::of(scope.limits()),
+            limits: SealedLimits::of(scope.limits()),
             identities: scope.identities().clone(),
         }
     }
@@ -150,17 +150,17 @@ fn pinned(connector: &ConnectorRef) -> String {
 }
 
 /// Returns everything that is needed to repeat `call`, whose attempts carry the key `carries`.
-pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
-    let alternates = call.fallbacks.iter().map(|alternate| Instead {
+pub(super) fn request(call: &Call, actor: &str, carries: &str) -> UnsealedPayload {
+    let alternates = call.fallbacks.iter().map(|alternate| SealedFallback {
         connector: pinned(&alternate.connector),
         op: alternate.op.clone(),
         overrides: alternate.overrides.clone(),
-        scope: alternate.scope.as_ref().map(Scope::of),
+        scope: alternate.scope.as_ref().map(SealedScope::of),
         identities: alternate.identities.clone(),
     });
     let (action, step) = call.action_and_step();
     let head = RequestHead {
-        v: FORM,
+        v: FORMAT_VERSION,
         connector: pinned(&call.connector),
         op: call.op.clone(),
         key: call.idempotency_key.clone(),
@@ -168,9 +168,9 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
         actor: actor.to_owned(),
         action: action.map(str::to_owned),
         step: step.map(str::to_owned),
-        limits: Amounts::of(&call.limits),
+        limits: SealedLimits::of(&call.limits),
         identities: call.identities.clone(),
-        scope: call.scope.as_ref().map(Scope::of),
+        scope: call.scope.as_ref().map(SealedScope::of),
         retry: call.retry.as_ref().map(|profile| profile.name().to_string()),
         attempt_timeout: call.attempt_timeout,
         once: call.non_idempotent,
@@ -178,7 +178,7 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
         rotate_on_permanent: call.rotate_on_permanent,
         alternates: alternates.collect(),
     };
-    Whole::new(&head, |text| match &call.args {
+    UnsealedPayload::new(&head, |text| match &call.args {
         CallArgs::Value(value) => value.append_to(text),
         CallArgs::Text(args) => text.extend_from_slice(args.as_bytes()),
     })
@@ -187,7 +187,7 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> Whole {
 /// Returns the call that was sealed. None if the text is not such a call. A retry profile is restored by its name
 /// through `profile`, so the operator's current settings apply.
 pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProfile>>) -> Option<Call> {
-    let (head, args): (RequestHead, _) = Whole::split(sealed)?;
+    let (head, args): (RequestHead, _) = UnsealedPayload::split(sealed)?;
     let args = std::str::from_utf8(args).ok()?;
     let mut call = Call::from_text(ConnectorRef::parse(&head.connector).ok()?, head.op, args);
     call.limits = head.limits.restored()?;
@@ -215,7 +215,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProf
         };
         call.fallbacks.push(alternate);
     }
-    (head.v == FORM).then_some(call)
+    (head.v == FORMAT_VERSION).then_some(call)
 }
 
 /// The outcome of a call without its value.
@@ -234,7 +234,7 @@ struct OutcomeHead<'o> {
 }
 
 /// An outcome as it was recorded.
-pub(crate) struct Recorded<A> {
+pub(crate) struct RecordedOutcome<A> {
     /// The outcome. A failure has the audit id of the original call.
     pub(crate) outcome: Result<A, Error>,
     /// The number of failed items in the value.
@@ -244,46 +244,52 @@ pub(crate) struct Recorded<A> {
 }
 
 /// Returns the text of an outcome. Its payload is the caller's result: the value, or the envelope.
-pub(super) fn outcome<A: ResultFormat>(outcome: &Result<A, Error>, partial: Option<u64>) -> Whole {
-    whole(outcome, partial, BTreeMap::new())
+pub(super) fn outcome<A: ResultFormat>(outcome: &Result<A, Error>, partial: Option<u64>) -> UnsealedPayload {
+    outcome_with(outcome, partial, BTreeMap::new())
 }
 
 /// Returns the text of an action's outcome, some of whose steps have partial values.
 pub(super) fn outcome_of_action<A: ResultFormat>(
     outcome: &Result<A, Error>,
     partial_steps: BTreeMap<String, u64>,
-) -> Whole {
-    whole(outcome, None, partial_steps)
+) -> UnsealedPayload {
+    outcome_with(outcome, None, partial_steps)
 }
 
-fn whole<A: ResultFormat>(
+fn outcome_with<A: ResultFormat>(
     outcome: &Result<A, Error>,
     partial: Option<u64>,
     partial_steps: BTreeMap<String, u64>,
-) -> Whole {
+) -> UnsealedPayload {
     let (failure, error) = match outcome {
         Ok(_) => (None, None),
         Err(Error::Failure(failure)) => (Some(failure.snapshot()), None),
         Err(Error::Host(error)) => (None, Some(error.snapshot())),
     };
-    Whole::new(&OutcomeHead { v: FORM, failure, error, partial, partial_steps }, |text| match outcome {
-        Ok(value) => value.append_to(text),
-        Err(error) => {
-            let _ = serde_json::to_writer(text, error);
+    UnsealedPayload::new(&OutcomeHead { v: FORMAT_VERSION, failure, error, partial, partial_steps }, |text| {
+        match outcome {
+            Ok(value) => value.append_to(text),
+            Err(error) => {
+                let _ = serde_json::to_writer(text, error);
+            }
         }
     })
 }
 
 /// Returns the outcome that was sealed. None if the text is not such an outcome.
-pub(super) fn recorded<A: ResultFormat>(sealed: &[u8]) -> Option<Recorded<A>> {
-    let (head, payload): (OutcomeHead<'_>, _) = Whole::split(sealed)?;
+pub(super) fn recorded<A: ResultFormat>(sealed: &[u8]) -> Option<RecordedOutcome<A>> {
+    let (head, payload): (OutcomeHead<'_>, _) = UnsealedPayload::split(sealed)?;
     let outcome = match (head.failure, head.error) {
         (None, None) => Ok(A::from_json(payload)?),
         (Some(failure), None) => Err(Failure::from_snapshot(failure)?.into()),
         (None, Some(error)) => Err(HostError::from_snapshot(error)?.into()),
         (Some(_), Some(_)) => return None,
     };
-    (head.v == FORM).then_some(Recorded { outcome, partial: head.partial, partial_steps: head.partial_steps })
+    (head.v == FORMAT_VERSION).then_some(RecordedOutcome {
+        outcome,
+        partial: head.partial,
+        partial_steps: head.partial_steps,
+    })
 }
 
 #[cfg(test)]

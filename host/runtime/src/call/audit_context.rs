@@ -1,4 +1,4 @@
-//! The recording of calls: the audit log, the actor, the retention of payloads, and their seal.
+//! The state that all calls of a host share for their recording: the audit log, the settings, and the seal of payloads.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use cofferdam_audit::{AuditError, AuditLog, Part, Sealed, Sealer};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 
-/// The state for recording that all calls of a host share.
-pub(crate) struct Recording {
+/// The audit log of a host, with the settings and the seal of its entries.
+pub(crate) struct AuditContext {
     log: Arc<dyn AuditLog>,
-    settings: RecordSettings,
+    settings: AuditSettings,
     key_file: PathBuf,
     sealer: OnceLock<Sealer>,
     /// True if the last write failed, after all its retries or with its single try.
@@ -21,7 +21,7 @@ pub(crate) struct Recording {
 
 /// The operator's settings for recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RecordSettings {
+pub(crate) struct AuditSettings {
     /// The actor of calls that name none.
     pub(crate) actor: Arc<str>,
     /// True if requests and outcomes are kept, sealed, so that calls can be resumed and outcomes replayed.
@@ -32,16 +32,16 @@ pub(crate) struct RecordSettings {
     pub(crate) field_bytes: usize,
 }
 
-impl Default for RecordSettings {
+impl Default for AuditSettings {
     fn default() -> Self {
         let day = Duration::from_secs(24 * 60 * 60);
         Self { actor: "host".into(), keeps: true, key_ttl: day, field_bytes: 65_536 }
     }
 }
 
-impl Recording {
+impl AuditContext {
     /// Records in `log`. Payloads are sealed with a key that is derived from the one in `key_file`.
-    pub(crate) fn new(log: Arc<dyn AuditLog>, key_file: PathBuf, settings: RecordSettings) -> Self {
+    pub(crate) fn new(log: Arc<dyn AuditLog>, key_file: PathBuf, settings: AuditSettings) -> Self {
         Self { log, settings, key_file, sealer: OnceLock::new(), unwritable: AtomicBool::new(false) }
     }
 
@@ -51,7 +51,7 @@ impl Recording {
     }
 
     /// Returns the operator's settings.
-    pub(crate) fn settings(&self) -> &RecordSettings {
+    pub(crate) fn settings(&self) -> &AuditSettings {
         &self.settings
     }
 
@@ -66,7 +66,7 @@ impl Recording {
     }
 
     /// Waits until every submitted entry is written, or its write has failed.
-    pub(crate) async fn flushed(&self) {
+    pub(crate) async fn flush(&self) {
         if let Err(error) = self.log.flush().await {
             // The writer has logged a warning about it.
             tracing::debug!(target: "cofferdam::audit", %error, "the audit log was not written");

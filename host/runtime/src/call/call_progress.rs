@@ -1,0 +1,433 @@
+//! Tracks a running call: its attempts, its waits and its report.
+//!
+//! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). They contain details
+//! that the envelope must not have (operator notes), but neither arguments nor results.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::EventKind;
+use cofferdam_core::event::recorded::{
+    CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
+};
+use cofferdam_core::failure::{AuditId, RepeatRule};
+use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_egress::resilience::RetryPlan;
+use cofferdam_sandbox::{AttemptEnd, RateDelay, ResultFormat, SuppressedError, UnkeyedWatch};
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
+
+use super::admit::AdmittedCall;
+use super::fallback::CallCandidate;
+use super::idempotency::KeyContext;
+use super::notify::{self, PackageIdentity};
+use super::pipeline::{CallPipeline, CallState};
+use super::recorder::{CallEnd, CallRecorder};
+use super::report::{self, AttemptOutcome, AttemptReport, Report};
+use super::request::Call;
+use super::sealed_payload;
+use super::spans;
+
+/// The state of a running call. If it is dropped without an outcome, a cancellation is recorded.
+pub(super) struct CallProgress {
+    pub(super) recorder: CallRecorder,
+    connector: Arc<str>,
+    op: Arc<str>,
+    hash: Option<Arc<str>>,
+    signer: Option<Arc<str>>,
+    report: Report,
+    /// The start of the current wait, and its planned length.
+    wait: Option<(Instant, Duration)>,
+    /// True if any request of any attempt may have left.
+    sent: bool,
+    /// The repeat rule of the last attempt's operation.
+    repeat: RepeatRule,
+    /// The watch over the last attempt's unkeyed requests.
+    unkeyed: Option<Arc<UnkeyedWatch>>,
+    /// True if the last attempt's guest returned while a request was pending that may have changed something.
+    left_unsafe: bool,
+    /// The state of the call's key, if another call took it just before the first attempt.
+    key_in_use: Option<KeyState>,
+    /// The phases before the next attempt.
+    phases: RecordedPhases,
+}
+
+impl CallProgress {
+    /// Records that a call was requested.
+    pub(super) fn open(pipeline: &CallPipeline, call: &Call, audit_id: AuditId) -> Self {
+        let target = call.route();
+        let (connector, op) = (Arc::clone(&target.connector), Arc::clone(&target.op));
+        let actor = call.actor.as_ref().unwrap_or(&pipeline.audit.settings().actor);
+        let parent = call.action_context.as_ref().map(|action| &action.audit_id);
+        let span = spans::call(&audit_id, &connector, &op);
+        let mut report = Report::new(audit_id.clone());
+        report.attempts.reserve_exact(1);
+        let mut recorder = CallRecorder::open(pipeline, audit_id, target, Arc::clone(actor), parent, span);
+        recorder.resumes.clone_from(&call.resumes);
+        Self {
+            recorder,
+            connector,
+            op,
+            hash: None,
+            signer: None,
+            report,
+            wait: None,
+            sent: false,
+            repeat: RepeatRule::Always,
+            unkeyed: None,
+            left_unsafe: false,
+            key_in_use: None,
+            phases: RecordedPhases::default(),
+        }
+    }
+
+    /// Returns the state of the call's key, if another call took it just before the first attempt.
+    pub(super) fn take_key_in_use(&mut self) -> Option<KeyState> {
+        self.key_in_use.take()
+    }
+
+    /// Sets the recorded outcome of the call `of` as this call's outcome.
+    pub(super) fn replay(&mut self, of: AuditId, idempotent: bool, partial: Option<u64>) {
+        self.recorder.idempotent = idempotent;
+        let replayed = Replayed { idempotent: Some(idempotent), of: of.as_str().into() };
+        self.recorder.write(RecordedEvent::Replayed(replayed));
+        self.recorder.notify(EventKind::Replayed { of: &of });
+        spans::replayed(&self.recorder.span, &of);
+        (self.report.replayed, self.report.partial) = (Some(of), partial);
+    }
+
+    /// Sets how long the admission of the next attempt took.
+    pub(super) fn set_admission_time(&mut self, time: Duration) {
+        self.phases.admit_us = micros(time);
+    }
+
+    /// Sets how long it took to record the beginning of the next attempt.
+    pub(super) fn set_recording_time(&mut self, time: Duration) {
+        self.phases.record_us = micros(time);
+    }
+
+    /// Records that a candidate was admitted.
+    ///
+    /// # Errors
+    /// The request cannot be sealed.
+    pub(super) fn admitted(
+        &mut self,
+        call: &Call,
+        candidate: &CallCandidate<'_>,
+        plan: &RetryPlan,
+        admitted: &AdmittedCall<'_>,
+        state: &CallState<'_>,
+    ) -> Result<(), HostError> {
+        let AdmittedCall { loaded, credentials, limits, context, .. } = admitted;
+        let recorder = &mut self.recorder;
+        if let Some(credentials) = credentials {
+            recorder.redactor.add_scanner(credentials.scanner());
+        }
+        let step = EventKind::Admitted {
+            connector: candidate.connector.text(),
+            hash: &loaded.hash,
+            signer: loaded.signer.as_deref(),
+            candidate: candidate.index,
+            repeat: context.repeat_rule().max(state.strictest),
+            profile: plan.profile.name(),
+        };
+        // The request contains the fallbacks, so it is recorded once.
+        let request = (candidate.index == 0)
+            .then(|| sealed_payload::request(call, &recorder.actor, &state.idempotency_key));
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::Admitted(facts) = &mut event {
+            facts.arguments = request.as_ref().map(|request| recorder.redactor.recorded(request.payload()));
+            let bindings = credentials.iter().flat_map(|credentials| credentials.bindings());
+            facts.bindings = bindings.map(Into::into).collect();
+            facts.claim = recorder.recorded_claim();
+            facts.idempotency_key = Some(recorder.redactor.text(&state.idempotency_key).into());
+            facts.key = Some(if call.idempotency_key.is_some() { "given" } else { "minted" }.into());
+            facts.limits = RecordedLimits {
+                attempt_ms: Some(millis(limits.attempt_time())),
+                fuel: Some(limits.fuel()),
+                memory_bytes: Some(limits.memory()),
+                wall_ms: millis(limits.wall_time()),
+            };
+        }
+        if let Some(request) = request {
+            recorder.seal_request(request.text)?;
+        }
+        recorder.write(event);
+        recorder.notify(step);
+        Ok(())
+    }
+
+    /// Sets the package of the current candidate.
+    pub(super) fn set_package(&mut self, hash: Arc<str>, signer: Option<Arc<str>>) {
+        self.hash = Some(hash);
+        self.signer = signer;
+    }
+
+    /// Sets the key that the attempts carry.
+    pub(super) fn set_key(&mut self, key: &Arc<str>) {
+        self.report.idempotency_key = Some(Arc::clone(key));
+    }
+
+    /// Sets the watch over the attempt's requests.
+    pub(super) fn set_unkeyed_watch(&mut self, unkeyed: &Arc<UnkeyedWatch>) {
+        self.unkeyed = Some(Arc::clone(unkeyed));
+    }
+
+    /// Returns the number of attempts that were begun.
+    pub(super) fn attempts(&self) -> u32 {
+        u32::try_from(self.report.attempts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the number of attempts of this candidate, and whether any byte of their requests may have left.
+    pub(super) fn attempts_of(&self, candidate: u32) -> (usize, bool) {
+        let own = self.report.attempts.iter().filter(|attempt| attempt.candidate == candidate);
+        // For an attempt that ended without a failure it is unknown.
+        own.fold((0, false), |(attempts, sent), attempt| match &attempt.outcome {
+            Some(AttemptOutcome::Failure { request_sent, .. }) => (attempts + 1, sent || *request_sent),
+            _ => (attempts + 1, true),
+        })
+    }
+
+    /// Returns the number of retries of this candidate.
+    pub(super) fn retries_of(&self, candidate: u32) -> u32 {
+        u32::try_from(self.attempts_of(candidate).0).unwrap_or(u32::MAX).saturating_sub(1)
+    }
+
+    /// Records that an attempt begins. The attempt may be made once this returns.
+    ///
+    /// # Errors
+    /// It could not be written, so the attempt must not be made.
+    pub(super) async fn attempt_starts(
+        &mut self,
+        connector: &Arc<str>,
+        op: &Arc<str>,
+        candidate: u32,
+        profile: &Arc<str>,
+        (repeat, strictest): (RepeatRule, RepeatRule),
+    ) -> Result<(), HostError> {
+        let attempt = self.attempts().saturating_add(1);
+        let step = EventKind::AttemptStarted { connector, op, candidate, attempt };
+        // The requests of an interrupted attempt are unknown. So only an operation that may always be repeated
+        // counts as idempotent.
+        self.recorder.idempotent = repeat.max(strictest) == RepeatRule::Always;
+        (self.repeat, self.unkeyed) = (repeat, None);
+        self.recorder.write(step.into());
+        match self.recorder.commit().await? {
+            OpenOutcome::Started => {}
+            OpenOutcome::KeyInUse(state) => {
+                self.key_in_use = Some(state);
+                return Err(HostError::new(HostErrorKind::InProgress, "The idempotency key is taken."));
+            }
+            OpenOutcome::AlreadyResolved => {
+                let message =
+                    "The call that was to be done again was decided about meanwhile. Nothing was run.";
+                return Err(HostError::new(HostErrorKind::Conflict, message));
+            }
+        }
+        self.recorder.notify(step);
+        self.report.attempts.push(AttemptReport {
+            connector: Arc::clone(connector),
+            op: Arc::clone(op),
+            candidate,
+            profile: Arc::clone(profile),
+            outcome: None,
+            usage: None,
+            aborted_on_return: Vec::new(),
+            waited_ms: None,
+            unkeyed: None,
+        });
+        Ok(())
+    }
+
+    /// Runs an attempt to its end, and records the delays of its requests as they begin.
+    pub(super) async fn record_delays<E>(
+        &mut self,
+        attempt: impl Future<Output = E>,
+        delays: Option<mpsc::UnboundedReceiver<RateDelay>>,
+    ) -> E {
+        let mut attempt = pin!(attempt);
+        let Some(mut delays) = delays else { return attempt.await };
+        loop {
+            tokio::select! {
+                biased;
+                Some(RateDelay { host, delay }) = delays.recv() => {
+                    self.recorder.step(EventKind::RateDelayed { host: &host, delay });
+                }
+                ended = &mut attempt => return ended,
+            }
+        }
+    }
+
+    /// Records that the attempt is over.
+    pub(super) fn attempt_ended<A>(&mut self, connector: &str, ended: &AttemptEnd<A>) {
+        let error = ended.outcome.as_ref().err();
+        let (failure, refused) = match error {
+            Some(Error::Failure(failure)) => (Some(failure), None),
+            Some(Error::Host(error)) => (None, Some(error.kind().code())),
+            None => (None, None),
+        };
+        if let Some(attempt) = self.report.attempts.last_mut() {
+            attempt.usage = Some(ended.usage);
+            attempt.unkeyed.clone_from(&ended.unkeyed);
+            attempt.aborted_on_return.clone_from(&ended.aborted_on_return);
+            attempt.outcome = Some(match error {
+                None => AttemptOutcome::Value,
+                Some(Error::Failure(failure)) => AttemptOutcome::Failure {
+                    class: failure.class(),
+                    code: failure.code().to_owned(),
+                    cause: failure.cause(),
+                    request_sent: ended.request_sent,
+                },
+                Some(Error::Host(error)) => AttemptOutcome::Refused { code: error.kind().code() },
+            });
+        }
+        for SuppressedError { at, by, reason, cause } in &ended.suppressed {
+            self.recorder.step(EventKind::Suppressed { at: *at, by: *by, reason, cause });
+        }
+        self.report.partial = ended.missing();
+        self.sent |= ended.request_sent;
+        self.left_unsafe = ended.aborted_on_return.iter().any(|request| request.unsafe_sent);
+        let (attempt, usage) = (self.attempts(), &ended.usage);
+        let step = EventKind::AttemptEnded { connector, attempt, failure, refused, usage };
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::AttemptEnded(facts) = &mut event {
+            facts.aborted_on_return.clone_from(&ended.aborted_on_return);
+            let view = error.map(|error| report::error_view(error, &self.recorder.redactor));
+            facts.failure = view.as_ref().and_then(CanonicalJson::new);
+            facts.phases = RecordedPhases {
+                guest_us: micros(usage.wall_time.saturating_sub(ended.instantiated_after)),
+                instantiate_us: micros(ended.instantiated_after),
+                ..std::mem::take(&mut self.phases)
+            };
+            facts.request_sent = Some(ended.request_sent);
+            facts.unkeyed.clone_from(&ended.unkeyed);
+        }
+        self.recorder.write(event);
+        self.recorder.notify(step);
+    }
+
+    /// Records that the call waits for this long after its last attempt, unless it is cancelled. The earlier events
+    /// are submitted first, so that they are recorded whatever happens during the wait.
+    pub(super) fn wait_starts(
+        &mut self,
+        now: Instant,
+        delay: Duration,
+        step: EventKind<'_>,
+        candidate: u32,
+        jitter: i64,
+    ) {
+        self.wait = Some((now, delay));
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::RetryScheduled(facts) = &mut event {
+            (facts.candidate, facts.jitter_us) = (candidate, jitter);
+        }
+        self.recorder.write(event);
+        self.recorder.notify(step);
+        self.recorder.submit();
+    }
+
+    /// Records that the wait is over, if there is one.
+    pub(super) fn wait_ended(&mut self, now: Instant) {
+        let Some((since, delay)) = self.wait.take() else { return };
+        let waited = now.saturating_duration_since(since).min(delay);
+        if let Some(attempt) = self.report.attempts.last_mut() {
+            attempt.waited_ms = Some(millis(waited));
+        }
+    }
+
+    /// Writes the end, and returns the outcome with the report once that is durable.
+    pub(super) async fn close<A: ResultFormat>(
+        mut self,
+        outcome: Result<A, Error>,
+    ) -> (Result<A, Error>, Report) {
+        // An envelope describes the whole call: an earlier attempt may have sent a request even if the last one did
+        // not.
+        let outcome = outcome.map_err(|error| match error {
+            Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
+            error => error,
+        });
+        let key = self.key_context().key(&outcome);
+        let mut end = self.recorder.end(&outcome, self.attempts(), key, Some(self.report.retried()));
+        match &self.report.replayed {
+            // The outcome is recorded with the call that it belongs to.
+            Some(of) => end.facts.replayed = Some(of.to_string().into()),
+            None => {
+                let payload = sealed_payload::outcome(&outcome, self.report.partial);
+                self.recorder.add_result(&mut end, payload);
+            }
+        }
+        if matches!(&outcome, Err(Error::Host(error)) if error.kind() == HostErrorKind::OpNotFound) {
+            self.recorder.clear_operation();
+        }
+        self.report.operator = end.operator.take();
+        let span = self.recorder.span.clone();
+        let (closed, notified) = self.recorder.close(end).instrument(span).await;
+        self.notify_end(&notified, outcome.as_ref().err().filter(|_| closed.is_ok()));
+        self.report.secrets = self.recorder.redactor.known();
+        let report = std::mem::replace(&mut self.report, Report::new(self.recorder.audit_id.clone()));
+        (closed.map_err(Error::from).and(outcome), report)
+    }
+
+    /// True if the operation may be repeated after its last attempt, which is over. Earlier attempts were followed
+    /// by another one, so they sent no unkeyed request.
+    fn may_be_repeated(&mut self) -> bool {
+        let unkeyed = self.unkeyed.as_ref().and_then(|unkeyed| unkeyed.close());
+        let may = match self.repeat {
+            RepeatRule::Always => true,
+            RepeatRule::UnlessUnkeyed => unkeyed.is_none(),
+            RepeatRule::Never => false,
+        };
+        if let Some(attempt) = self.report.attempts.last_mut() {
+            attempt.unkeyed = unkeyed;
+        }
+        may
+    }
+
+    /// Returns the facts that decide about the call's key.
+    fn key_context(&mut self) -> KeyContext {
+        KeyContext {
+            idempotent: self.may_be_repeated(),
+            attempts: self.report.attempts.len(),
+            all_ended: self.report.attempts.iter().all(|attempt| attempt.outcome.is_some()),
+            sent: self.sent,
+            left_unsafe: self.left_unsafe,
+            until: self.recorder.key_expiry(),
+        }
+    }
+
+    /// Notifies the log and the listener of the end.
+    fn notify_end(&mut self, outcome: &CallOutcome, error: Option<&Error>) {
+        self.recorder.notify_end(outcome, error.and_then(Error::prompt));
+        let package = PackageIdentity {
+            connector: &self.connector,
+            op: &self.op,
+            hash: self.hash.as_deref(),
+            signer: self.signer.as_deref(),
+        };
+        notify::call_ended(&self.report, package, outcome, error);
+    }
+}
+
+impl Drop for CallProgress {
+    fn drop(&mut self) {
+        if self.recorder.is_over {
+            return;
+        }
+        let key = self.key_context().key_without_outcome();
+        let mut end = CallEnd::cancelled(self.attempts(), key, Some(self.report.retried()));
+        self.recorder.cancel(&mut end);
+        self.notify_end(&end.outcome, None);
+        self.recorder.abandon(end);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,558 @@
+//! Records a call or an action in the audit log, each event before its effect happens, and notifies the listeners.
+//!
+//! A call takes two commits: its admission, before its guest runs, and its end, before any listener or caller sees
+//! it. The events between are written with the next commit. A failed write is retried three times, after 2, 4 and 6
+//! seconds; then nothing runs. Calls that arrive while the log is known to be unwritable try once and fail at once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cofferdam_audit::{
+    AuditError, AuditErrorKind, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyClaim,
+    KeyDisposition, KeyState, LogFuture, OpenCall, OpenOutcome, Part, Sealed,
+};
+use cofferdam_core::clock::Clock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::recorded::{
+    CanonicalJson, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
+};
+use cofferdam_core::event::{EventKind, Listener};
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::{AuditId, RecoveryPrompt};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tracing::Span;
+
+use super::audit_context::AuditContext;
+use super::idempotency;
+use super::notify;
+use super::pipeline::CallPipeline;
+use super::redact::FieldRedactor;
+use super::report;
+use super::sealed_payload::UnsealedPayload;
+use super::spans;
+
+/// The delays before a write is retried.
+const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
+
+/// The number of retries of a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    /// Three retries, unless the log is known to be unwritable: nothing was done that has to be recorded.
+    WhileWritable,
+    /// Three retries: otherwise the outcome of an executed call would be lost.
+    Always,
+}
+
+/// The state of the write of a call's beginning.
+enum Beginning {
+    Unwritten,
+    /// The write was requested and not confirmed. The same write may be requested again.
+    Requested(Box<OpenCall>),
+    Written,
+    /// The write was requested, and the file was replaced since. The new file gets nothing of this call.
+    Lost,
+}
+
+/// Records one call or one action: numbers its events, writes them to the audit log, and notifies the listeners.
+pub(super) struct CallRecorder {
+    context: Arc<AuditContext>,
+    clock: Arc<dyn Clock>,
+    listener: Option<Arc<dyn Listener>>,
+    /// The span of the whole call.
+    pub(super) span: Span,
+    pub(super) redactor: FieldRedactor,
+    pub(super) audit_id: AuditId,
+    at: Timestamp,
+    since: Instant,
+    target: CallTarget,
+    pub(super) actor: Arc<str>,
+    /// True if the call may be repeated, as far as that is known.
+    pub(super) idempotent: bool,
+    /// The key under which the call is to run.
+    pub(super) claim: Option<KeyClaim>,
+    /// The call that this one resumes, and the actor of that.
+    pub(super) resumes: Option<(AuditId, Arc<str>)>,
+    request: Option<Sealed>,
+    /// The number of the last event.
+    seq: u32,
+    /// The events that are not written yet.
+    lines: Vec<EventText>,
+    beginning: Beginning,
+    /// The outcome, once the final event was added.
+    outcome: Option<CallOutcome>,
+    /// The end of the call, once its write was requested.
+    ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
+    /// True once the listeners were notified of the end.
+    pub(super) is_over: bool,
+}
+
+/// The end of a call or an action.
+pub(super) struct CallEnd {
+    /// The number of attempts; of an action, of begun steps.
+    pub(super) attempts: u32,
+    pub(super) outcome: CallOutcome,
+    pub(super) key: KeyDisposition,
+    /// The facts of the final event, except those that follow from the other fields.
+    pub(super) facts: Ended<'static>,
+    /// The outcome, to be replayed.
+    pub(super) sealed: Option<Sealed>,
+    /// The failure or the error as its operator sees it.
+    pub(super) operator: Option<Map<String, Value>>,
+}
+
+impl CallEnd {
+    /// Creates the end of a call that was cancelled.
+    pub(super) fn cancelled(attempts: u32, key: KeyDisposition, retried: Option<u32>) -> Self {
+        let facts = Ended { retried, ..Ended::default() };
+        Self { attempts, outcome: bare(CallStatus::Cancelled), key, facts, sealed: None, operator: None }
+    }
+}
+
+impl CallRecorder {
+    /// Records that a call or an action was requested.
+    pub(super) fn open(
+        pipeline: &CallPipeline,
+        audit_id: AuditId,
+        target: CallTarget,
+        actor: Arc<str>,
+        parent: Option<&AuditId>,
+        span: Span,
+    ) -> Self {
+        let (context, clock) = (Arc::clone(&pipeline.audit), Arc::clone(&pipeline.loader.clock));
+        let mut recorder = Self {
+            at: clock.timestamp(),
+            since: clock.now(),
+            redactor: FieldRedactor::new(context.settings().field_bytes),
+            context,
+            clock,
+            listener: pipeline.listener.clone(),
+            span,
+            audit_id,
+            target,
+            actor,
+            idempotent: false,
+            claim: None,
+            resumes: None,
+            request: None,
+            seq: 0,
+            lines: Vec::with_capacity(4),
+            beginning: Beginning::Unwritten,
+            outcome: None,
+            ending: None,
+            is_over: false,
+        };
+        let (target, actor) = (recorder.target.clone(), Arc::clone(&recorder.actor));
+        recorder.write(RecordedEvent::Received(Received {
+            action: target.action.as_deref().map(Cow::from),
+            actor: (&*actor).into(),
+            connector: (&*target.connector).into(),
+            op: (&*target.op).into(),
+            parent: parent.map(|action| action.as_str().into()),
+            step: target.step.as_deref().map(Cow::from),
+        }));
+        recorder.notify(EventKind::Received { connector: &target.connector, op: &target.op });
+        recorder
+    }
+
+    /// Marks that the connector has no such operation. Its name is in the events, but calls are not listed under
+    /// names that callers make up.
+    pub(super) fn clear_operation(&mut self) {
+        self.target.op = "".into();
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.timestamp()
+    }
+
+    /// Returns the time until which an outcome that is written now is kept for its key.
+    pub(super) fn key_expiry(&self) -> Timestamp {
+        let ttl = self.context.settings().key_ttl;
+        self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Returns the key under which the call is to run, in the form that the audit log proves: not the key itself,
+    /// which may disclose too much.
+    pub(super) fn recorded_claim(&self) -> Option<RecordedClaim> {
+        let claim = self.claim.as_ref()?;
+        Some(RecordedClaim {
+            fingerprint: Digest::from_bytes(claim.fingerprint).to_string(),
+            key_sha256: Digest::sha256(claim.key.as_bytes()).to_string(),
+        })
+    }
+
+    /// Seals everything that is needed to repeat the call.
+    ///
+    /// # Errors
+    /// It cannot be sealed.
+    pub(super) fn seal_request(&mut self, request: Vec<u8>) -> Result<(), HostError> {
+        let sealed = self.context.seal(&self.audit_id, Part::Request, request);
+        self.request = sealed.map_err(unavailable)?;
+        Ok(())
+    }
+
+    /// Adds one event, which is written with the next commit.
+    pub(super) fn write(&mut self, event: RecordedEvent<'_>) {
+        self.seq = self.seq.saturating_add(1);
+        // The first event has the exact time of the call's beginning, to the microsecond.
+        let at = if self.seq == 1 { self.at } else { self.clock.timestamp() };
+        self.lines.push(EventLine { at, seq: self.seq, event }.to_text());
+    }
+
+    /// Notifies the log and the listener of the event that was added last.
+    pub(super) fn notify(&self, event: EventKind<'_>) {
+        notify::event(&self.audit_id, self.seq, self.listener.as_deref(), event);
+    }
+
+    /// Adds one event, and notifies the log and the listener.
+    pub(super) fn step(&mut self, step: EventKind<'_>) {
+        let mut event = RecordedEvent::from(step);
+        if let RecordedEvent::Suppressed(facts) = &mut event {
+            facts.cause = self.redactor.text(&facts.cause).into();
+            facts.reason = self.redactor.text(&facts.reason).into();
+        }
+        self.write(event);
+        self.notify(step);
+    }
+
+    /// Returns the current state of the call's key.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the state cannot be read.
+    pub(super) async fn key_state(&self) -> Result<KeyState, HostError> {
+        let Some(claim) = self.claim_now() else { return Ok(KeyState::Free) };
+        let state = self.retried(Persistence::WhileWritable, || self.context.log().key_state(claim.clone()));
+        state.await.map_err(unavailable)
+    }
+
+    /// Writes all events so far, and returns when they are durable. If nothing was written because the call's key
+    /// is taken, the last event does not happen.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: they are not durable, and the last event does not happen.
+    pub(super) async fn commit(&mut self) -> Result<OpenOutcome, HostError> {
+        let committed = spans::recording(self.commit_lines()).await;
+        if !matches!(committed, Ok(OpenOutcome::Started)) {
+            self.seq = self.seq.saturating_sub(1);
+        }
+        committed
+    }
+
+    async fn commit_lines(&mut self) -> Result<OpenOutcome, HostError> {
+        if failpoint::skips("skip.open") {
+            return Ok(OpenOutcome::Started);
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        let entry = Entry::new(&self.audit_id, &lines);
+        if matches!(self.beginning, Beginning::Written) {
+            let append = || self.context.log().append(&self.audit_id, entry.clone());
+            if let Err(error) = self.retried(Persistence::WhileWritable, append).await {
+                // The earlier events are written with the next commit.
+                lines.pop();
+                self.lines = lines;
+                return Err(unavailable(error));
+            }
+            failpoint::pass("append.durable");
+            return Ok(OpenOutcome::Started);
+        }
+        let mut open = self.open_call(entry);
+        open.key = self.claim_now();
+        // A call that is refused before its first attempt resumes nothing. So this is set only here.
+        open.resumes = self.resumes.clone();
+        self.beginning = Beginning::Requested(Box::new(open.clone()));
+        let opened = self.retried(Persistence::WhileWritable, || self.context.log().open(open.clone())).await;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                lines.pop();
+                open.entry = Entry::new(&self.audit_id, &lines);
+                self.beginning = match error.kind() {
+                    AuditErrorKind::Replaced => Beginning::Lost,
+                    _ => Beginning::Requested(Box::new(open)),
+                };
+                return Err(unavailable(error));
+            }
+        };
+        failpoint::pass("open.durable");
+        if failpoint::skips("open.unheard") {
+            std::future::pending::<()>().await;
+        }
+        match &opened {
+            OpenOutcome::Started => self.beginning = Beginning::Written,
+            OpenOutcome::KeyInUse(_) | OpenOutcome::AlreadyResolved => {
+                lines.pop();
+                self.lines = lines;
+                self.beginning = Beginning::Unwritten;
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Submits all events so far, without waiting.
+    pub(super) fn submit(&mut self) {
+        if matches!(self.beginning, Beginning::Written) && !self.lines.is_empty() {
+            let entry = self.take_entry();
+            drop(self.context.log().append(&self.audit_id, entry));
+        }
+    }
+
+    /// Returns the end of a call with this outcome. An error is redacted for the operator's view; `retried` is the
+    /// number of retries, for a call.
+    pub(super) fn end<A>(
+        &self,
+        outcome: &Result<A, Error>,
+        attempts: u32,
+        key: KeyDisposition,
+        retried: Option<u32>,
+    ) -> CallEnd {
+        let mut facts = Ended { retried, ..Ended::default() };
+        let error = outcome.as_ref().err();
+        let operator = error.map(|error| {
+            let mut view = report::error_view(error, &self.redactor);
+            if let Some(retried) = retried {
+                view.insert("retried".to_owned(), retried.into());
+            }
+            view.insert("actor".to_owned(), (*self.actor).into());
+            view.insert("at".to_owned(), self.now().to_string().into());
+            view
+        });
+        facts.failure = operator.as_ref().and_then(CanonicalJson::new);
+        facts.prompt = error.and_then(Error::prompt).map(|prompt| prompt.name().into());
+        let outcome = outcome_of(error);
+        CallEnd { attempts, outcome, key, facts, sealed: None, operator }
+    }
+
+    /// Adds the result to the end of a call that has an outcome of its own.
+    pub(super) fn add_result(&self, end: &mut CallEnd, payload: UnsealedPayload) {
+        let is_value = end.outcome.status == CallStatus::Value;
+        end.facts.result = Some(self.redactor.recorded_outcome(payload.payload(), is_value));
+        // The caller of a call that was not admitted gets its error even if it cannot be sealed.
+        end.sealed = self.context.seal(&self.audit_id, Part::Outcome, payload.text).ok().flatten();
+    }
+
+    /// Writes the end. Returns whether it is durable, and the outcome of which the listeners are to be notified: it
+    /// is the caller's, and an outcome that is not recorded is not returned.
+    ///
+    /// The error is `audit_unavailable` if nothing was run, `outcome_unknown` if something was.
+    pub(super) async fn close(&mut self, mut end: CallEnd) -> (Result<(), HostError>, CallOutcome) {
+        let (attempts, outcome) = (end.attempts, end.outcome.clone());
+        self.write_final(&mut end);
+        let closed = match attempts == 0 && outcome.status != CallStatus::Value {
+            // Nothing was done, so the error is returned even if it cannot be recorded.
+            true => spans::recording(self.close_once(end)).await.or(Ok(())),
+            false => spans::recording(self.close_durably(end)).await,
+        };
+        spans::called(&self.span, attempts, &outcome, closed.as_ref().err());
+        match closed {
+            Ok(()) => (Ok(()), outcome),
+            Err(error) => {
+                let code = Some(error.kind().code().into());
+                let refused = CallOutcome { code, ..bare(CallStatus::Refused) };
+                (Err(error.with_request_id(&self.audit_id)), refused)
+            }
+        }
+    }
+
+    /// Writes the end of a call that did something or returns an outcome, and returns when it is durable.
+    async fn close_durably(&mut self, end: CallEnd) -> Result<(), HostError> {
+        let attempts = end.attempts;
+        self.ending = Some(self.close_call(end));
+        let Some((open, close)) = &self.ending else { return Ok(()) };
+        if failpoint::skips("skip.close") {
+            return Ok(());
+        }
+        let close = || self.context.log().close(open.clone(), close.clone());
+        self.retried(Persistence::Always, close).await.map_err(|error| match attempts {
+            0 => unavailable(error),
+            _ => unknown(error),
+        })?;
+        failpoint::pass("close.durable");
+        Ok(())
+    }
+
+    /// Writes the end of a call that did nothing, with a single try.
+    async fn close_once(&mut self, end: CallEnd) -> Result<(), HostError> {
+        if matches!(self.beginning, Beginning::Lost) {
+            return Ok(());
+        }
+        let (open, close) = self.close_call(end);
+        self.context.log().close(open, close).await.map_err(|error| {
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "a call that was not taken up is not on record");
+            unavailable(error)
+        })
+    }
+
+    /// Notifies the log and the listener of the end.
+    pub(super) fn notify_end(&mut self, outcome: &CallOutcome, prompt: Option<RecoveryPrompt>) {
+        self.is_over = true;
+        let (status, code) = (outcome.status.name(), outcome.code.as_deref());
+        self.notify(EventKind::Final { outcome: status, class: outcome.class, code, prompt });
+    }
+
+    /// Adds the final event of a call that is dropped. There is only one end: if it was added already, its waiter was
+    /// dropped, and `end` gets that outcome.
+    pub(super) fn cancel(&mut self, end: &mut CallEnd) {
+        match self.outcome.take() {
+            Some(outcome) => end.outcome = outcome,
+            None => self.write_final(end),
+        }
+    }
+
+    /// Submits the end of a dropped call without waiting for it: this end, unless one was submitted already.
+    pub(super) fn abandon(&mut self, end: CallEnd) {
+        spans::called(&self.span, end.attempts, &end.outcome, None);
+        if matches!(self.beginning, Beginning::Lost) {
+            return;
+        }
+        let (open, close) = match self.ending.take() {
+            Some(ending) => ending,
+            None => self.close_call(end),
+        };
+        drop(self.context.log().close(open, close));
+    }
+
+    fn write_final(&mut self, end: &mut CallEnd) {
+        let facts = std::mem::take(&mut end.facts);
+        let CallOutcome { status, class, code } = &end.outcome;
+        self.write(RecordedEvent::Final(Ended {
+            attempts: Some(end.attempts),
+            class: class.map(Cow::from),
+            code: code.as_deref().map(Cow::from),
+            key_end: self.claim.as_ref().map(|_| idempotency::recorded_key_end(end.key)),
+            status: status.name().into(),
+            ..facts
+        }));
+        self.outcome = Some(end.outcome.clone());
+    }
+
+    /// Returns the command that ends the call, with its beginning if that was not written.
+    fn close_call(&mut self, end: CallEnd) -> (Option<Box<OpenCall>>, CloseCall) {
+        let taken = self.clock.now().saturating_duration_since(self.since);
+        let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
+            Beginning::Written | Beginning::Lost => (None, self.take_entry()),
+            // Another call may have claimed the key first. This call is over, so it claims none.
+            Beginning::Requested(open) => {
+                (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.take_entry())
+            }
+            // A call that was never opened is opened and closed in one write.
+            Beginning::Unwritten => {
+                let last = self.lines.pop();
+                let begun = self.take_entry();
+                (Some(Box::new(self.open_call(begun))), Entry::new(&self.audit_id, last.as_slice()))
+            }
+        };
+        let close = CloseCall {
+            audit_id: self.audit_id.clone(),
+            at: self.clock.timestamp(),
+            duration_us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
+            attempts: end.attempts,
+            verdict: end.outcome,
+            key: end.key,
+            entry,
+            outcome: end.sealed,
+        };
+        (open, close)
+    }
+
+    fn open_call(&self, entry: Entry) -> OpenCall {
+        OpenCall {
+            audit_id: self.audit_id.clone(),
+            at: self.at,
+            route: self.target.clone(),
+            actor: Arc::clone(&self.actor),
+            idempotent: self.idempotent,
+            key: None,
+            resumes: None,
+            entry,
+            request: self.request.clone(),
+        }
+    }
+
+    fn claim_now(&self) -> Option<KeyClaim> {
+        self.claim.clone().map(|claim| KeyClaim { at: self.clock.timestamp(), ..claim })
+    }
+
+    fn take_entry(&mut self) -> Entry {
+        Entry::new(&self.audit_id, &std::mem::take(&mut self.lines))
+    }
+
+    async fn retried<T>(
+        &self,
+        persistence: Persistence,
+        command: impl Fn() -> LogFuture<T>,
+    ) -> Result<T, AuditError> {
+        let mut waits = WAITS.into_iter();
+        loop {
+            let answer = command();
+            failpoint::pass("submitted");
+            let error = match answer.await {
+                Ok(answer) => {
+                    self.context.note_unwritable(false);
+                    return Ok(answer);
+                }
+                Err(error) if is_retried(error.kind()) => error,
+                Err(error) => return Err(error),
+            };
+            let waits_again = persistence == Persistence::Always || !self.context.is_unwritable();
+            let Some(wait) = waits.next().filter(|_| waits_again) else {
+                self.context.note_unwritable(true);
+                return Err(error);
+            };
+            // The writer has logged a warning about it.
+            tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the audit log is tried again in {} s", wait.as_secs());
+            self.clock.sleep_until(self.clock.now() + wait).await;
+        }
+    }
+}
+
+/// True if a write that failed for this reason is retried. A damaged log counts, too: an operator may be repairing
+/// it.
+const fn is_retried(kind: AuditErrorKind) -> bool {
+    // The next call is written to whichever file is there then. This one is not.
+    !matches!(
+        kind,
+        AuditErrorKind::Replaced | AuditErrorKind::TooNew | AuditErrorKind::Lost | AuditErrorKind::Decided
+    )
+}
+
+/// Returns the outcome of a call that has no failure and no error.
+fn bare(status: CallStatus) -> CallOutcome {
+    CallOutcome { status, class: None, code: None }
+}
+
+/// Returns the outcome of a call or a step.
+pub(super) fn outcome_of(error: Option<&Error>) -> CallOutcome {
+    let Some(error) = error else { return bare(CallStatus::Value) };
+    match error {
+        Error::Failure(failure) => CallOutcome {
+            class: Some(failure.class().name()),
+            code: Some(failure.code().into()),
+            ..bare(CallStatus::Failure)
+        },
+        Error::Host(error) => {
+            let status = match error.kind() {
+                HostErrorKind::Cancelled => CallStatus::Cancelled,
+                _ => CallStatus::Refused,
+            };
+            CallOutcome { code: Some(error.kind().code().into()), ..bare(status) }
+        }
+    }
+}
+
+/// Returns the error of a call that was not run.
+pub(super) fn unavailable(error: AuditError) -> HostError {
+    let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
+    HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(error.kind().fix()).with_source(error)
+}
+
+fn unknown(error: AuditError) -> HostError {
+    let message = format!(
+        "The call was run, and its outcome is unknown, since it could not be recorded: {}.",
+        error.says()
+    );
+    HostError::new(HostErrorKind::OutcomeUnknown, message)
+        .with_hint("Look at the service before it is called again; `cofferdam recover list` has it.")
+        .with_source(error)
+}
