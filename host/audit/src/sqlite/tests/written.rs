@@ -108,6 +108,28 @@ fn an_abandoned_end_is_written_later() {
 }
 
 #[test]
+fn an_abandoned_append_is_written_later() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let id = AuditId::mint();
+    open(&log, &id).unwrap();
+    let other = file(home.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let entry = |seq| {
+        let ended = line(seq, "attempt_ended", Timestamp::now(), json!({"attempt": 1}));
+        Entry::new(&id, &[ended])
+    };
+    drop(log.append(&id, entry(4)));
+    // The caller that waits for this one retries it itself.
+    assert_eq!(done(log.append(&id, entry(5))).unwrap_err().kind(), AuditErrorKind::Locked);
+    other.execute_batch("ROLLBACK").unwrap();
+    done(log.flush()).unwrap();
+    assert_eq!(count(home.path(), "entries"), 2);
+    drop(log);
+    assert!(findings(home.path()).is_empty());
+}
+
+#[test]
 fn a_failed_writer_leaves_an_incomplete_call() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
