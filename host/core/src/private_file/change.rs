@@ -140,6 +140,9 @@ const POLL: Duration = Duration::from_millis(10);
 /// A lock file is empty.
 const LOCK_FILE: FilePolicy = FilePolicy::trusted(u64::MAX);
 
+/// The way to lock a file: alone, or shared.
+type LockKind = fn(&File) -> Result<(), TryLockError>;
+
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
@@ -162,7 +165,7 @@ impl FileLock {
     /// [`io::ErrorKind::NotFound`], and as [`acquire`](Self::acquire).
     pub(crate) fn acquire_existing(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
         let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
-        wait(patience, || Self::lock_file(open_plain(&path)?, &path))
+        wait(patience, || Self::lock_file(open_plain(&path)?, &path, File::try_lock))
     }
 
     /// Takes the lock; returns `None` while another process holds it.
@@ -170,17 +173,38 @@ impl FileLock {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire(path: &Path) -> Result<Option<Self>, FileError> {
+        Self::try_acquire_as(path, File::try_lock)
+    }
+
+    fn try_acquire_as(path: &Path, lock: LockKind) -> Result<Option<Self>, FileError> {
         create_dir(parent(path))?;
         let path = directory::resolve(path, &LOCK_FILE)?.ok_or(io::ErrorKind::NotFound)?;
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let mut options = OpenOptions::new();
         // The file is never written or truncated: it may turn out to be another file.
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-        Self::lock_file(options.open(&path).map_err(of_opening)?, &path)
+        Self::lock_file(options.open(&path).map_err(of_opening)?, &path, lock)
+    }
+
+    /// Waits for a lock that other processes may share, on the file at `path`, which is created if it does not exist;
+    /// `None` if another process holds it alone for longer than `patience`. Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        wait(patience, || Self::try_acquire_as(path, File::try_lock_shared))
+    }
+
+    /// Lets other processes share the lock.
+    ///
+    /// # Errors
+    /// The system reports an error.
+    pub fn share(&self) -> io::Result<()> {
+        self.file.lock_shared()
     }
 
     /// Locks the open file; returns `None` while another process holds the lock.
-    fn lock_file(file: File, path: &Path) -> Result<Option<Self>, FileError> {
+    fn lock_file(file: File, path: &Path, lock: LockKind) -> Result<Option<Self>, FileError> {
         let own = file.metadata()?;
         if !own.is_file() {
             return Err(FileFault::NotRegular.into());
@@ -196,7 +220,7 @@ impl FileLock {
             // only.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
-        match file.try_lock() {
+        match lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error.into()),
