@@ -6,6 +6,8 @@
 
 #[path = "shared/discard.rs"]
 mod discard;
+#[path = "shared/journal.rs"]
+mod journal;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use cofferdam_audit::Durability;
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
 use discard::Discard;
+use journal::InJournals;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -62,10 +65,12 @@ fn main() {
         ),
         ("thrown away", builder().audit_log(Arc::new(Discard)).build().unwrap()),
         ("process", builder().build().unwrap()),
+        ("journal, process", builder().audit_log(InJournals::new(Durability::Process)).build().unwrap()),
+        ("journal, power", builder().audit_log(InJournals::new(Durability::Power)).build().unwrap()),
         ("power", builder().durability(Durability::Power).build().unwrap()),
     ];
     for callers in CALLERS {
-        let mut best = [Duration::MAX; 4];
+        let mut best = [Duration::MAX; 6];
         for _ in 0..ROUNDS {
             for ((_, host), best) in hosts.iter().zip(&mut best) {
                 *best = each(&runtime, host, &hello, callers).min(*best);

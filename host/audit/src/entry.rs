@@ -141,6 +141,11 @@ impl Entry {
         &self.body
     }
 
+    /// Returns the body up to its version, as the text of a journal's line begins.
+    pub(crate) fn fields(&self) -> &str {
+        self.body.rsplit_once(",\"v\":").map_or("", |(fields, _)| fields)
+    }
+
     /// The SHA-256 of the body.
     #[must_use]
     pub fn digest(&self) -> &[u8; 32] {

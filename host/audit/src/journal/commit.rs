@@ -1,0 +1,161 @@
+//! Group commit: entries of many callers in one write, without a thread of its own.
+//!
+//! A caller that finds the journal idle writes all waiting entries on its own thread. Others leave their entries with
+//! it. Handing over to a writer thread would cost more than the write itself, as a processor has to be woken.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cofferdam_core::clock::Clock;
+use tokio::sync::oneshot;
+
+use super::line::EntryDraft;
+use super::{Durability, Journal};
+use crate::error::{AuditError, AuditErrorKind};
+
+/// The most entries in one write.
+const ENTRIES_AT_ONCE: usize = 1_024;
+
+/// Commits the entries of many callers to one journal.
+pub(crate) struct JournalCommitter {
+    queue: Mutex<CommitQueue>,
+    /// Only the thread that commits locks it, and those that look at the journal.
+    journal: Mutex<Journal>,
+    clock: Arc<dyn Clock>,
+    durability: Durability,
+    last_entry: AtomicU64,
+}
+
+#[derive(Default)]
+struct CommitQueue {
+    waiting: VecDeque<WaitingCommit>,
+    /// True while a thread commits: it takes what is added meanwhile.
+    is_committing: bool,
+}
+
+/// Entries that are written together.
+struct WaitingCommit {
+    drafts: Vec<EntryDraft>,
+    done: AfterCommit,
+    reply: oneshot::Sender<Result<(), AuditError>>,
+}
+
+/// The consequence of a commit, which is drawn before any caller gets the result, also if none waits for it.
+pub(crate) type AfterCommit = Box<dyn FnOnce(&Result<(), AuditError>) + Send>;
+
+/// The future of a commit, which goes on if it is dropped.
+pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
+
+impl JournalCommitter {
+    pub(crate) fn new(journal: Journal, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let (durability, last_entry) = (journal.settings.durability, AtomicU64::new(journal.head().n));
+        Arc::new(Self {
+            queue: Mutex::default(),
+            journal: Mutex::new(journal),
+            clock,
+            durability,
+            last_entry,
+        })
+    }
+
+    /// Appends these entries, all of them or none, and then calls `done`. The returned future only waits for the
+    /// result.
+    pub(crate) fn commit(self: &Arc<Self>, drafts: Vec<EntryDraft>, done: AfterCommit) -> CommitFuture {
+        let (reply, result) = oneshot::channel();
+        let is_idle = {
+            let mut queue = lock(&self.queue);
+            queue.waiting.push_back(WaitingCommit { drafts, done, reply });
+            !std::mem::replace(&mut queue.is_committing, true)
+        };
+        if is_idle {
+            self.start();
+        }
+        Box::pin(async {
+            let lost = |_| {
+                Err(AuditError::new(AuditErrorKind::Other, "a thread panicked while it wrote the journal"))
+            };
+            result.await.unwrap_or_else(lost)
+        })
+    }
+
+    /// Returns the number of the last entry that was written.
+    pub(crate) fn last_entry(&self) -> u64 {
+        self.last_entry.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the journal between two commits.
+    pub(crate) fn with_journal<T>(&self, look: impl FnOnce(&mut Journal) -> T) -> T {
+        look(&mut lock(&self.journal))
+    }
+
+    /// Returns the journal, if nothing else uses it.
+    pub(crate) fn into_journal(self: Arc<Self>) -> Option<Journal> {
+        Arc::into_inner(self).map(|own| own.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn start(self: &Arc<Self>) {
+        match (self.durability, tokio::runtime::Handle::try_current()) {
+            // Waiting for the disk takes milliseconds, in which the executor's threads have other work.
+            (Durability::Power, Ok(runtime)) => {
+                let own = Arc::clone(self);
+                drop(runtime.spawn_blocking(move || own.run()));
+            }
+            _ => self.run(),
+        }
+    }
+
+    /// Commits until nothing waits.
+    fn run(&self) {
+        let _idle = IdleOnDrop(self);
+        while let Some(commits) = self.next_commits() {
+            let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
+            let result = {
+                let mut journal = lock(&self.journal);
+                let result = journal.write(&drafts, self.clock.timestamp());
+                self.last_entry.store(journal.head().n, Ordering::Relaxed);
+                result
+            };
+            for WaitingCommit { done, reply, .. } in commits {
+                done(&result);
+                // A caller that is gone has no use for the result.
+                let _ = reply.send(result.clone());
+            }
+        }
+    }
+
+    /// Takes waiting commits; none if there are none, and then the next caller commits.
+    fn next_commits(&self) -> Option<Vec<WaitingCommit>> {
+        let mut queue = lock(&self.queue);
+        let mut entries = 0_usize;
+        let mut fits = |commit: &WaitingCommit| {
+            entries = entries.saturating_add(commit.drafts.len());
+            entries <= ENTRIES_AT_ONCE
+        };
+        let count = queue.waiting.iter().take_while(|commit| fits(commit)).count();
+        if count == 0 && queue.waiting.is_empty() {
+            queue.is_committing = false;
+            return None;
+        }
+        Some(queue.waiting.drain(..count.max(1)).collect())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the next caller commit, also if the thread panicked: the callers that wait get an error then.
+struct IdleOnDrop<'c>(&'c JournalCommitter);
+
+impl Drop for IdleOnDrop<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = lock(&self.0.queue);
+            queue.waiting.clear();
+            queue.is_committing = false;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The idempotency keys according to a journal, with which the key table is brought up to date.
+
+use std::path::Path;
+
+use cofferdam_core::event::recorded::{RecordedEvent, Resolution};
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
+use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::segment::{SegmentReader, last_entry, segments};
+use crate::error::AuditError;
+use crate::export::unhex;
+
+/// The name of the entry that decides about the key of a call that has ended.
+const KEY_DECIDED: &str = "key_decided";
+
+/// The facts of that entry. The fields are in the order of their names.
+#[derive(Serialize, Deserialize)]
+struct KeyDecided {
+    actor: String,
+    call: String,
+    frees_key: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Returns the entry that decides about the key of a call that has ended.
+pub(super) fn decided(
+    audit_id: &AuditId,
+    facts: &Resolution<'_>,
+    frees_key: bool,
+    at: Timestamp,
+) -> EntryDraft {
+    let (actor, call) = (facts.actor.to_string(), audit_id.to_string());
+    let reason = facts.reason.as_ref().map(ToString::to_string);
+    EntryDraft::of_log(KEY_DECIDED, at, &KeyDecided { actor, call, frees_key, reason })
+}
+
+/// Applies the entries of this writer's journal to the key table that it does not know yet. Returns the number of the
+/// last one. The operator's decisions about calls that have ended are added to `decided`, by call, with whether the key
+/// may be used again.
+///
+/// A line that does not hold ends it: verification reports that, and a key is rather taken than free.
+pub(super) fn apply(
+    keys: &mut KeyChange<'_>,
+    root: &Path,
+    writer: &str,
+    decided: &mut Vec<(AuditId, bool)>,
+) -> Result<u64, AuditError> {
+    let from = keys.read_up_to(writer);
+    let dir = root.join(writer);
+    let firsts = segments(&dir)?;
+    let Some(newest) = firsts.last() else { return Ok(from) };
+    if last_entry(&dir, *newest)? == Some(from) {
+        return Ok(from);
+    }
+    let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
+    let mut applied = from;
+    for first in firsts.into_iter().skip(begin) {
+        let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
+        let Some(mut reader) = SegmentReader::open(&dir, first, before)? else { break };
+        while let Some(read) = reader.next()? {
+            let Ok(line) = JournalLine::read(read.bytes) else { break };
+            if line.n <= from || !read.is_whole {
+                continue;
+            }
+            applied = line.n;
+            decided.extend(decision(&line));
+            apply_line(keys, writer, first, &line)?;
+        }
+    }
+    Ok(applied)
+}
+
+/// Returns the decision in an entry about a key.
+fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
+    let log = line.log.as_ref().filter(|log| log.name == KEY_DECIDED)?;
+    let decided: KeyDecided = serde_json::from_str(log.payload.get()).ok()?;
+    Some((AuditId::parse(&decided.call)?, decided.frees_key))
+}
+
+fn apply_line(
+    keys: &mut KeyChange<'_>,
+    writer: &str,
+    segment: u64,
+    line: &JournalLine<'_>,
+) -> Result<(), AuditError> {
+    let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events()) else {
+        return Ok(());
+    };
+    let mut claim = Claim { call: &call, writer, step_of: None, at: None };
+    for event in &events {
+        match event.event() {
+            RecordedEvent::Received(received) => {
+                let action = received.step.and(received.action);
+                claim.step_of = action.map(|action| action.split('@').next().unwrap_or_default().to_owned());
+                claim.at = event.at.parse().ok();
+            }
+            RecordedEvent::Admitted(admitted) => {
+                if let Some(of) = &admitted.claim {
+                    claim.put(keys, &of.key_sha256, &of.fingerprint, admitted.idempotent.unwrap_or(false))?;
+                }
+            }
+            RecordedEvent::Skipped(decision) => {
+                resolve(keys, &call, decision.frees_key.unwrap_or(false))?;
+            }
+            RecordedEvent::Final(end) => {
+                let Some(end) =
+                    end.key_end.as_ref().map(|key| (&*key.state, &key.until, end.status == "value"))
+                else {
+                    continue;
+                };
+                let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
+                    segment,
+                    offset: sealed.offset,
+                    bytes: sealed.bytes,
+                });
+                close(keys, &call, end, outcome)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A call that claims a key.
+struct Claim<'c> {
+    call: &'c AuditId,
+    writer: &'c str,
+    step_of: Option<String>,
+    /// When it was received.
+    at: Option<Timestamp>,
+}
+
+impl Claim<'_> {
+    fn put(
+        &self,
+        keys: &mut KeyChange<'_>,
+        key: &str,
+        fingerprint: &str,
+        is_idempotent: bool,
+    ) -> Result<(), AuditError> {
+        let (Some(key), Some(fingerprint)) = (unhex(key), unhex(fingerprint)) else { return Ok(()) };
+        let stored = keys.get(&key)?;
+        let at = self.at.unwrap_or_default().as_microsecond();
+        // Of two calls in different journals, the later one holds the key.
+        let is_known = stored.is_some_and(|stored| stored.call == self.call.bytes() || stored.at > at);
+        if is_known {
+            return Ok(());
+        }
+        let claimed = StoredKey {
+            call: self.call.bytes(),
+            fingerprint,
+            at,
+            state: StoredKeyState::Claimed,
+            until: None,
+            writer: self.writer.to_owned(),
+            is_idempotent,
+            step_of: self.step_of.clone(),
+            has_value: false,
+            outcome: None,
+        };
+        keys.put(&key, &claimed)
+    }
+}
+
+fn close(
+    keys: &mut KeyChange<'_>,
+    call: &AuditId,
+    (state, until, has_value): (&str, &Option<String>, bool),
+    outcome: Option<SealedOutcome>,
+) -> Result<(), AuditError> {
+    for key in keys.keys_of(&call.bytes())? {
+        let Some(stored) = keys.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
+            continue;
+        };
+        match state {
+            "free" => keys.remove(&key)?,
+            "keeps" => {
+                let until = until.as_deref().and_then(|until| until.parse::<Timestamp>().ok());
+                let until = until.map(Timestamp::as_microsecond);
+                let state = StoredKeyState::Retained;
+                keys.put(&key, &StoredKey { state, until, has_value, outcome, ..stored })?;
+            }
+            _ => keys.put(&key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })?,
+        }
+    }
+    Ok(())
+}
+
+/// Applies the operator's decision about a call to the keys that it holds. Returns false if it holds none that is to be
+/// decided about.
+pub(super) fn resolve(keys: &mut KeyChange<'_>, call: &AuditId, frees_key: bool) -> Result<bool, AuditError> {
+    let mut changed = false;
+    for key in keys.keys_of(&call.bytes())? {
+        let Some(stored) = keys.get(&key)? else { continue };
+        match (stored.state, frees_key) {
+            (StoredKeyState::Retained, _) | (StoredKeyState::Blocked, false) => continue,
+            // Also a key that an earlier decision blocked: a second review may know better.
+            (_, true) => keys.remove(&key)?,
+            (_, false) => {
+                keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, until: None, ..stored })?
+            }
+        }
+        changed = true;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,440 @@
+//! The idempotency keys of a home, unique over all processes: a small SQLite file that can be rebuilt from the journals.
+//!
+//! The table is not trusted. Each row has a MAC under a key of the host, and one row has the number and the sum of all
+//! MACs, so that a row that was changed, added or removed by anything but a host is noticed when a process opens the
+//! file, and again when the row is read. An older copy of the file is noticed as well: the table has, for each journal,
+//! the entry up to which its keys are in the table, and later ones are read from the journal. Keys are stored by their
+//! SHA-256.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cofferdam_core::host_key::{derived, hmac};
+use hmac::Mac as _;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{AuditError, AuditErrorKind};
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS keys (
+      key   BLOB PRIMARY KEY,
+      call  BLOB NOT NULL,
+      value TEXT NOT NULL,
+      mac   BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS keys_of_call ON keys (call);
+    CREATE TABLE IF NOT EXISTS summary (
+      one   INTEGER PRIMARY KEY CHECK (one = 0),
+      value TEXT NOT NULL,
+      mac   BLOB NOT NULL
+    ) STRICT;
+";
+
+/// The state of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StoredKeyState {
+    /// Its call has no end, as far as this table knows.
+    Claimed,
+    /// The outcome of its call stands.
+    Retained,
+    /// It is unknown what was done under it.
+    Undetermined,
+    /// The operator decided that no call ever runs under it.
+    Blocked,
+}
+
+/// A key, and the call that holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredKey {
+    /// The call.
+    pub(crate) call: [u8; 16],
+    /// The SHA-256 of everything that the key stands for.
+    pub(crate) fingerprint: [u8; 32],
+    /// When the call was received, in microseconds since 1970.
+    pub(crate) at: i64,
+    pub(crate) state: StoredKeyState,
+    /// The time until which the outcome stands, in microseconds since 1970.
+    pub(crate) until: Option<i64>,
+    /// The writer whose journal has the call.
+    pub(crate) writer: String,
+    /// True if the call may be repeated.
+    pub(crate) is_idempotent: bool,
+    /// The name of the action that the call is a step of, without its version.
+    pub(crate) step_of: Option<String>,
+    /// True if the call has a value.
+    pub(crate) has_value: bool,
+    /// The sealed outcome, if it was kept.
+    pub(crate) outcome: Option<SealedOutcome>,
+}
+
+impl StoredKey {
+    /// Returns true if the outcome stands no longer.
+    pub(crate) fn has_expired(&self, now: i64) -> bool {
+        self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
+    }
+}
+
+/// The place of a sealed outcome in the journal of its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SealedOutcome {
+    /// The number of the first entry of the segment.
+    pub(crate) segment: u64,
+    /// The position of the first byte in the file of sealed parts.
+    pub(crate) offset: u64,
+    /// The length in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// The keys of a home.
+pub(crate) struct KeyTable {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+    mac_key: [u8; 32],
+    /// The file that was opened, by its device and number.
+    opened: (u64, u64),
+}
+
+/// The summary of the table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TableSummary {
+    /// The number of rows.
+    count: u64,
+    /// The sum of the MACs of all rows, in whatever order.
+    macs: [u8; 32],
+    /// By writer, the number of the entry up to which the keys of its journal are in the table.
+    read: BTreeMap<String, u64>,
+}
+
+impl TableSummary {
+    fn toggle(&mut self, mac: &[u8; 32]) {
+        self.macs.iter_mut().zip(mac).for_each(|(sum, byte)| *sum ^= byte);
+    }
+
+    fn add(&mut self, mac: &[u8; 32]) {
+        self.count = self.count.saturating_add(1);
+        self.toggle(mac);
+    }
+
+    fn remove(&mut self, mac: &[u8; 32]) {
+        self.count = self.count.saturating_sub(1);
+        self.toggle(mac);
+    }
+}
+
+impl KeyTable {
+    /// Opens the file, or creates it.
+    ///
+    /// # Errors
+    /// `Tampered`: it is damaged, or was not written by a host of this home, and has to be rebuilt.
+    pub(crate) fn open(path: &Path, host_key: &[u8; 32], busy_timeout: Duration) -> Result<Self, AuditError> {
+        let mac_key = derived(host_key, b"cofferdam idempotency keys 1");
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(busy_timeout)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", "normal")?;
+        connection.execute_batch(SCHEMA)?;
+        let opened = file_at(path).map_err(AuditError::from_io)?;
+        let own = Self { path: path.to_owned(), connection: Mutex::new(connection), mac_key, opened };
+        own.check()?;
+        Ok(own)
+    }
+
+    /// Moves a damaged table away, so that another one can be made.
+    pub(crate) fn move_away(path: &Path) -> Result<(), AuditError> {
+        for ending in ["", "-wal", "-shm"] {
+            let name = |suffix: &str| {
+                let mut name = path.as_os_str().to_owned();
+                name.push(ending);
+                name.push(suffix);
+                PathBuf::from(name)
+            };
+            match fs::rename(name(""), name(".damaged")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(AuditError::from_io(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if the open file is the one at its path.
+    pub(crate) fn is_in_place(&self) -> bool {
+        file_at(&self.path).is_ok_and(|there| there == self.opened)
+    }
+
+    /// Checks every row.
+    fn check(&self) -> Result<(), AuditError> {
+        let connection = self.connection();
+        let transaction = connection.unchecked_transaction()?;
+        let stored = self.summary(&transaction)?;
+        let mut found = TableSummary { read: stored.read.clone(), ..TableSummary::default() };
+        let mut select = transaction.prepare("SELECT key, call, value, mac FROM keys")?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let columns = (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))();
+            let (key, call, value, stored): ([u8; 32], [u8; 16], String, [u8; 32]) =
+                columns.map_err(unreadable)?;
+            let mac = self.mac(&key, &value);
+            if mac != stored || read(&value)?.call != call {
+                return Err(changed());
+            }
+            found.add(&mac);
+        }
+        (found == stored).then_some(()).ok_or_else(changed)
+    }
+
+    /// Changes keys in one transaction that no other process runs meanwhile. It is committed if `change` succeeds.
+    ///
+    /// # Errors
+    /// Those of `change`; `Locked`: another process holds the file for longer than is waited.
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let summary = self.summary(&transaction)?;
+        let mut keys = KeyChange { table: self, summary: summary.clone(), transaction };
+        let outcome = change(&mut keys)?;
+        let KeyChange { summary: changed, transaction, .. } = keys;
+        if changed != summary {
+            let value = serde_json::to_string(&changed).unwrap_or_default();
+            let mac = self.mac(b"summary", &value);
+            let update = "INSERT INTO summary (one, value, mac) VALUES (0, ?1, ?2) \
+                          ON CONFLICT DO UPDATE SET value = ?1, mac = ?2";
+            transaction.prepare_cached(update)?.execute(params![value, mac])?;
+            transaction.commit()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Returns the key, if a call holds it.
+    pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
+        self.row(&self.connection(), key).map(|row| row.map(|(stored, _)| stored))
+    }
+
+    fn row(
+        &self,
+        connection: &Connection,
+        key: &[u8; 32],
+    ) -> Result<Option<(StoredKey, [u8; 32])>, AuditError> {
+        let mut select = connection.prepare_cached("SELECT value, mac FROM keys WHERE key = ?1")?;
+        let row = select.query_row([key], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)));
+        let Some((value, mac)) = row.optional().map_err(unreadable)? else { return Ok(None) };
+        if self.mac(key, &value) != mac {
+            return Err(changed());
+        }
+        Ok(Some((read(&value)?, mac)))
+    }
+
+    fn summary(&self, connection: &Connection) -> Result<TableSummary, AuditError> {
+        let mut select = connection.prepare_cached("SELECT value, mac FROM summary")?;
+        let row = select.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)));
+        match row.optional().map_err(unreadable)? {
+            None => Ok(TableSummary::default()),
+            Some((value, mac)) if self.mac(b"summary", &value) == mac => {
+                serde_json::from_str(&value).map_err(|_| changed())
+            }
+            Some(_) => Err(changed()),
+        }
+    }
+
+    /// Returns the MAC of a value. No key is as short as the name of the summary.
+    fn mac(&self, key: &[u8], value: &str) -> [u8; 32] {
+        let mut mac = hmac(&self.mac_key);
+        mac.update(key);
+        mac.update(b"\n");
+        mac.update(value.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change of keys that is under way.
+pub(crate) struct KeyChange<'t> {
+    table: &'t KeyTable,
+    summary: TableSummary,
+    transaction: Transaction<'t>,
+}
+
+impl KeyChange<'_> {
+    /// Returns the key, if a call holds it.
+    pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
+        Ok(self.table.row(&self.transaction, key)?.map(|(stored, _)| stored))
+    }
+
+    /// Returns the keys that this call holds.
+    pub(crate) fn keys_of(&self, call: &[u8; 16]) -> Result<Vec<[u8; 32]>, AuditError> {
+        let mut select = self.transaction.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
+        let keys = select.query_map([call], |row| row.get(0))?;
+        Ok(keys.collect::<Result<_, _>>()?)
+    }
+
+    /// Stores the key, instead of what is stored of it.
+    pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
+        self.remove(key)?;
+        // Numbers, texts and lists of them: this cannot fail.
+        let value = serde_json::to_string(stored).unwrap_or_default();
+        let mac = self.table.mac(key, &value);
+        let insert = "INSERT INTO keys (key, call, value, mac) VALUES (?1, ?2, ?3, ?4)";
+        self.transaction.prepare_cached(insert)?.execute(params![key, stored.call, value, mac])?;
+        self.summary.add(&mac);
+        Ok(())
+    }
+
+    /// Returns the entry of this writer up to which its keys are in the table.
+    pub(crate) fn read_up_to(&self, writer: &str) -> u64 {
+        self.summary.read.get(writer).copied().unwrap_or(0)
+    }
+
+    /// Notes that the keys of this writer are in the table up to this entry.
+    pub(crate) fn note_read(&mut self, writer: &str, n: u64) {
+        self.summary.read.insert(writer.to_owned(), n);
+    }
+
+    /// Releases the key.
+    pub(crate) fn remove(&mut self, key: &[u8; 32]) -> Result<(), AuditError> {
+        if let Some((_, mac)) = self.table.row(&self.transaction, key)? {
+            self.transaction.prepare_cached("DELETE FROM keys WHERE key = ?1")?.execute([key])?;
+            self.summary.remove(&mac);
+        }
+        Ok(())
+    }
+}
+
+fn file_at(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|there| (there.dev(), there.ino()))
+}
+
+fn read(value: &str) -> Result<StoredKey, AuditError> {
+    serde_json::from_str(value).map_err(|_| changed())
+}
+
+/// Converts an error in reading a row: a column of another type is not one that a host wrote.
+fn unreadable(error: rusqlite::Error) -> AuditError {
+    match error.sqlite_error_code() {
+        Some(_) => error.into(),
+        None => changed(),
+    }
+}
+
+fn changed() -> AuditError {
+    AuditError::new(
+        AuditErrorKind::Tampered,
+        "the table of idempotency keys was changed by something else than a host",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    use super::*;
+
+    fn open(path: &Path) -> Result<KeyTable, AuditError> {
+        KeyTable::open(path, &[7; 32], Duration::from_secs(5))
+    }
+
+    fn stored(call: u8) -> StoredKey {
+        StoredKey {
+            call: [call; 16],
+            fingerprint: [1; 32],
+            at: 0,
+            state: StoredKeyState::Claimed,
+            until: None,
+            writer: "w".to_owned(),
+            is_idempotent: false,
+            step_of: None,
+            has_value: false,
+            outcome: None,
+        }
+    }
+
+    #[test]
+    fn keys_are_stored_replaced_and_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let retained = StoredKey { state: StoredKeyState::Retained, until: Some(5), ..stored(1) };
+        table.change(|keys| keys.put(&[1; 32], &retained)).unwrap();
+        table.change(|keys| keys.put(&[2; 32], &stored(2))).unwrap();
+        drop(table);
+        let table = open(&path).unwrap();
+        assert_eq!(table.get(&[1; 32]).unwrap(), Some(retained));
+        assert_eq!(table.change(|keys| keys.keys_of(&[2; 16])).unwrap(), [[2; 32]]);
+        table.change(|keys| keys.remove(&[2; 32])).unwrap();
+        table
+            .change(|keys| {
+                keys.note_read("w", 9);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(table.get(&[2; 32]).unwrap(), None);
+        let read = open(&path).unwrap().change(|keys| Ok((keys.read_up_to("w"), keys.read_up_to("other"))));
+        assert_eq!(read.unwrap(), (9, 0));
+    }
+
+    #[test]
+    fn a_key_is_claimed_by_one_of_many_processes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        drop(open(&path).unwrap());
+        let claimed: usize = std::thread::scope(|scope| {
+            let claim = |call: u8| {
+                let table = open(&path).unwrap();
+                let claims = (0..50_u8).map(|key| {
+                    let claim = |keys: &mut KeyChange<'_>| match keys.get(&[key; 32])? {
+                        Some(_) => Ok(0),
+                        None => keys.put(&[key; 32], &stored(call)).map(|()| 1),
+                    };
+                    table.change(claim).unwrap()
+                });
+                claims.sum::<usize>()
+            };
+            let threads: Vec<_> = (0..8).map(|call| scope.spawn(move || claim(call))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(claimed, 50);
+    }
+
+    /// A change of the file by anything else shows when it is opened, or changes no key.
+    #[test]
+    fn flipped_bits_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        for key in 0..40 {
+            table.change(|keys| keys.put(&[key; 32], &stored(key))).unwrap();
+        }
+        drop(table);
+        let whole = fs::read(&path).unwrap();
+        let keys = |table: &KeyTable| (0..40).map(|key| table.get(&[key; 32]).unwrap()).collect::<Vec<_>>();
+        let before = keys(&open(&path).unwrap());
+        let mut noticed = 0;
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..500 {
+            let mut flipped = whole.clone();
+            flipped[rng.usize(..whole.len())] ^= 1 << rng.u8(..8);
+            fs::write(&path, flipped).unwrap();
+            match open(&path) {
+                Ok(table) => assert_eq!(keys(&table), before),
+                Err(_) => noticed += 1,
+            }
+        }
+        assert!(noticed > 100, "{noticed}");
+    }
+}

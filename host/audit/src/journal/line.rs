@@ -1,0 +1,292 @@
+//! One line of a journal: an entry in canonical JSON (RFC 8785), with its number and the hash of the line before it.
+//!
+//! ```text
+//! {"audit_id":"audit-...","events":[...],"n":2,"prev":"<64 digits>","v":2}
+//! {"log":{"at":"...","payload":{...},"type":"..."},"n":3,"prev":"<64 digits>","v":2}
+//! ```
+//!
+//! A line also has `resumes` if its call resumes an interrupted one, and `sealed` if a request or an outcome is stored
+//! in the file beside the segment. The hash of a line is the SHA-256 of its bytes without the line break.
+
+use std::borrow::Cow;
+use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use cofferdam_core::event::recorded::EventText;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::keys::SealedOutcome;
+use crate::entry::{Entry, LoggedEvent};
+use crate::export::{hex, unhex};
+use crate::seal::Sealed;
+
+/// The version of the form of lines.
+const FORMAT_VERSION: u8 = 2;
+
+/// The hash before the first line of a journal.
+pub(crate) const NO_HASH: [u8; 32] = [0; 32];
+
+/// The end of a chain of lines: the number of the last one, and its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChainHead {
+    pub(crate) n: u64,
+    pub(crate) hash: [u8; 32],
+}
+
+impl ChainHead {
+    /// The head of a journal without a line.
+    pub(crate) const EMPTY: Self = Self { n: 0, hash: NO_HASH };
+
+    /// Returns the head after this line, which is given without its line break.
+    pub(crate) fn after(self, line: &[u8]) -> Self {
+        Self { n: self.n.saturating_add(1), hash: Sha256::digest(line).into() }
+    }
+}
+
+/// An entry before it has its place in a journal.
+#[derive(Debug, Clone)]
+pub(crate) struct EntryDraft {
+    /// The line up to its number.
+    fields: String,
+    /// The call of the entry, and whether that ends with it; none for an entry about the log itself.
+    pub(crate) call: Option<(AuditId, bool)>,
+    resumes: Option<AuditId>,
+    pub(crate) sealed: Option<Sealed>,
+    /// The place of the sealed part, once it is written.
+    pub(crate) sealed_at: Arc<OnceLock<SealedOutcome>>,
+}
+
+impl EntryDraft {
+    /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
+    pub(crate) fn of_call(audit_id: &AuditId, is_end: bool, events: &[EventText]) -> Self {
+        let texts = events.iter().map(EventText::as_str).collect::<Vec<_>>().join(",");
+        let fields = format!("{{\"audit_id\":\"{audit_id}\",\"events\":[{texts}]");
+        Self {
+            fields,
+            call: Some((audit_id.clone(), is_end)),
+            resumes: None,
+            sealed: None,
+            sealed_at: Arc::default(),
+        }
+    }
+
+    /// Creates an entry with the events of `entry`.
+    pub(crate) fn of_entry(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
+        let call = Some((audit_id.clone(), is_end));
+        let fields = entry.fields().to_owned();
+        Self { fields, call, resumes: None, sealed: None, sealed_at: Arc::default() }
+    }
+
+    /// Creates an entry about the log itself. The fields of `payload` must be in the order of their names.
+    pub(crate) fn of_log(name: &str, at: Timestamp, payload: &impl Serialize) -> Self {
+        // Texts, numbers and lists of them: this cannot fail.
+        let payload = serde_json::to_string(payload).unwrap_or_default();
+        let fields = format!("{{\"log\":{{\"at\":\"{at:.6}\",\"payload\":{payload},\"type\":\"{name}\"}}");
+        Self { fields, call: None, resumes: None, sealed: None, sealed_at: Arc::default() }
+    }
+
+    /// Adds the interrupted call that the entry's call resumes.
+    pub(crate) fn resuming(self, before: AuditId) -> Self {
+        Self { resumes: Some(before), ..self }
+    }
+
+    /// Returns the interrupted call that the entry's call resumes.
+    pub(crate) fn resumes(&self) -> Option<&AuditId> {
+        self.resumes.as_ref()
+    }
+
+    /// Adds a sealed part of the call.
+    pub(crate) fn with_sealed(self, sealed: Option<Sealed>) -> Self {
+        Self { sealed, ..self }
+    }
+
+    /// Appends the line, with its line break, to `lines`, and returns the head after it. `sealed` is the place of the
+    /// sealed part.
+    pub(crate) fn append_to(
+        &self,
+        lines: &mut Vec<u8>,
+        head: ChainHead,
+        sealed: Option<&SealedPlace>,
+    ) -> ChainHead {
+        let start = lines.len();
+        lines.extend_from_slice(self.fields.as_bytes());
+        // Writing to memory cannot fail.
+        let n = head.n.saturating_add(1);
+        let _ = write!(lines, ",\"n\":{n},\"prev\":\"{}\"", hex(&head.hash));
+        if let Some(before) = &self.resumes {
+            let _ = write!(lines, ",\"resumes\":\"{before}\"");
+        }
+        if let Some(SealedPlace { bytes, offset, sha256 }) = sealed {
+            let _ = write!(
+                lines,
+                ",\"sealed\":{{\"bytes\":{bytes},\"offset\":{offset},\"sha256\":\"{sha256}\"}}"
+            );
+        }
+        let _ = write!(lines, ",\"v\":{FORMAT_VERSION}}}");
+        let head = head.after(lines.get(start..).unwrap_or_default());
+        lines.push(b'\n');
+        head
+    }
+}
+
+/// The place of a sealed part in the file beside the segment.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SealedPlace {
+    /// The length in bytes.
+    pub(crate) bytes: u64,
+    /// The position of its first byte.
+    pub(crate) offset: u64,
+    /// The SHA-256 of the sealed bytes, in hexadecimal.
+    pub(crate) sha256: String,
+}
+
+impl SealedPlace {
+    /// Returns the place of a part that is appended to a file of this length.
+    pub(crate) fn at(offset: u64, sealed: &Sealed) -> Self {
+        let sha256: [u8; 32] = Sha256::digest(sealed.bytes()).into();
+        Self { bytes: sealed.bytes().len() as u64, offset, sha256: hex(&sha256) }
+    }
+}
+
+/// A line as it is read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JournalLine<'l> {
+    #[serde(borrow, default)]
+    pub(crate) audit_id: Option<Cow<'l, str>>,
+    #[serde(borrow, default)]
+    events: Option<&'l RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) log: Option<LogEvent<'l>>,
+    pub(crate) n: u64,
+    #[serde(borrow)]
+    prev: Cow<'l, str>,
+    #[serde(borrow, default)]
+    pub(crate) resumes: Option<Cow<'l, str>>,
+    #[serde(default)]
+    pub(crate) sealed: Option<SealedPlace>,
+    v: u8,
+}
+
+/// An event about the log itself.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogEvent<'l> {
+    #[serde(rename = "at")]
+    _at: IgnoredAny,
+    #[serde(borrow)]
+    pub(crate) payload: &'l RawValue,
+    #[serde(borrow, rename = "type")]
+    pub(crate) name: Cow<'l, str>,
+}
+
+/// The reason why a line does not continue a journal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LineFault {
+    /// It has another form than a host writes.
+    #[error("it has another form than a host writes")]
+    Form,
+    /// It has another number.
+    #[error("it has the number {0}")]
+    Number(u64),
+    /// It does not name the hash of the line before it.
+    #[error("it does not have the hash of the line before it")]
+    Previous,
+}
+
+impl<'l> JournalLine<'l> {
+    /// Reads a line, which is given without its line break, and checks that it follows `head`.
+    pub(crate) fn following(head: ChainHead, line: &'l [u8]) -> Result<Self, LineFault> {
+        let line = Self::read(line)?;
+        if line.n != head.n.saturating_add(1) {
+            return Err(LineFault::Number(line.n));
+        }
+        if line.prev()? != head.hash {
+            return Err(LineFault::Previous);
+        }
+        Ok(line)
+    }
+
+    /// Reads a line, wherever it stands.
+    pub(crate) fn read(line: &'l [u8]) -> Result<Self, LineFault> {
+        let line: Self = serde_json::from_slice(line).map_err(|_| LineFault::Form)?;
+        let is_of_call = line.audit_id.is_some() && line.events.is_some() && line.log.is_none();
+        let is_of_log = line.audit_id.is_none() && line.events.is_none() && line.log.is_some();
+        (line.v == FORMAT_VERSION && (is_of_call || is_of_log)).then_some(line).ok_or(LineFault::Form)
+    }
+
+    /// Returns the hash of the line before it.
+    pub(crate) fn prev(&self) -> Result<[u8; 32], LineFault> {
+        unhex(&self.prev).ok_or(LineFault::Form)
+    }
+
+    /// Returns the events of the call; none for an entry about the log itself.
+    pub(crate) fn events(&self) -> Result<Vec<LoggedEvent>, LineFault> {
+        match self.events {
+            Some(events) => serde_json::from_str(events.get()).map_err(|_| LineFault::Form),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use cofferdam_core::event::recorded::{EventLine, Received, RecordedEvent};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn draft() -> EntryDraft {
+        let id = AuditId::parse("audit-01890000-0000-7000-8000-000000000001").unwrap();
+        let event = RecordedEvent::Received(Received { op: "greet".into(), ..Received::default() });
+        let event = EventLine { at: Timestamp::UNIX_EPOCH, seq: 1, event }.to_text();
+        EntryDraft::of_call(&id, false, &[event])
+    }
+
+    #[test]
+    fn lines_are_canonical_and_chained() {
+        let sealed = Sealed::from_bytes(b"secret".to_vec());
+        let drafts = [
+            draft(),
+            EntryDraft::of_log("taken", Timestamp::UNIX_EPOCH, &json!({"a": [], "b": "é"})),
+            draft().resuming(AuditId::mint()).with_sealed(Some(sealed.clone())),
+        ];
+        let (mut lines, mut head) = (Vec::new(), ChainHead::EMPTY);
+        for draft in &drafts {
+            let place = draft.sealed.as_ref().map(|sealed| SealedPlace::at(7, sealed));
+            head = draft.append_to(&mut lines, head, place.as_ref());
+        }
+        let mut read = ChainHead::EMPTY;
+        for line in lines.strip_suffix(b"\n").unwrap().split(|byte| *byte == b'\n') {
+            let value: Value = serde_json::from_slice(line).unwrap();
+            assert_eq!(serde_json_canonicalizer::to_vec(&value).unwrap(), line);
+            JournalLine::following(read, line).unwrap();
+            read = read.after(line);
+        }
+        assert_eq!(read, head);
+    }
+
+    #[test]
+    fn lines_out_of_their_place_are_rejected() {
+        let mut line = Vec::new();
+        let first = draft().append_to(&mut line, ChainHead::EMPTY, None);
+        let line = line.strip_suffix(b"\n").unwrap();
+        let fault = |head| JournalLine::following(head, line).unwrap_err();
+        assert_eq!(fault(first), LineFault::Number(1));
+        assert_eq!(fault(ChainHead { n: 0, hash: [1; 32] }), LineFault::Previous);
+        let text = std::str::from_utf8(line).unwrap();
+        for other in
+            [text.replace("\"v\":2", "\"v\":3"), text.replace("events", "Events"), text[1..].to_owned()]
+        {
+            let fault = JournalLine::following(ChainHead::EMPTY, other.as_bytes()).unwrap_err();
+            assert_eq!(fault, LineFault::Form, "{other}");
+        }
+    }
+}

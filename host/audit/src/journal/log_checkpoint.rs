@@ -1,0 +1,155 @@
+//! The signed statement about all journals of a home, so that a missing writer, segment or end is found.
+//!
+//! The text of the note is C2SP's checkpoint form: the origin, the size of the log, and the SHA-256 of the lines about
+//! writers, in base64; then further lines. The size is the number of entries in all journals and the number of journals,
+//! so that it grows with each change.
+//!
+//! ```text
+//! cofferdam audit log
+//! 1024
+//! <base64>
+//! time 2026-11-24T12:00:00.000000Z
+//! vault 3
+//! writer <name> <entries> <hash of the last one> <removed entries> <hash of the last of these>
+//! ```
+//!
+//! `vault` is the number of changes of the home's vault; it is absent in statements that leave the home. Entries that a
+//! journal has beyond those in the statement were written since.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::line::ChainHead;
+use crate::export::{hex, unhex};
+use crate::note::{NoteFlaw, NoteKey, NoteSigner};
+
+/// The origin line of statements about journals.
+const ORIGIN: &str = "cofferdam audit log";
+
+/// The journal of a writer according to a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SignedJournal {
+    /// The last entry.
+    pub(crate) head: ChainHead,
+    /// The last entry that was removed, since it was older than the operator keeps.
+    pub(crate) base: ChainHead,
+}
+
+/// A statement about all journals of a home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogCheckpoint {
+    pub(crate) at: Timestamp,
+    pub(crate) vault: Option<u64>,
+    /// By the name of the writer.
+    pub(crate) journals: BTreeMap<String, SignedJournal>,
+}
+
+impl LogCheckpoint {
+    /// Returns the number of entries of all journals, removed ones included, and the number of journals.
+    pub(crate) fn size(&self) -> u64 {
+        self.journals.values().fold(0, |sum, journal| sum.saturating_add(journal.head.n).saturating_add(1))
+    }
+
+    /// Returns the SHA-256 of all that is said of the journals.
+    pub(crate) fn root(&self) -> [u8; 32] {
+        Sha256::digest(self.writer_lines().as_bytes()).into()
+    }
+
+    pub(crate) fn sign(&self, signer: &NoteSigner) -> String {
+        signer.sign(&self.text())
+    }
+
+    /// Reads a note that `key` signed.
+    ///
+    /// # Errors
+    /// It is none, or not this key's.
+    pub(crate) fn read(note: &str, key: &NoteKey) -> Result<Self, NoteFlaw> {
+        let text = key.text_of(note)?;
+        let checkpoint = parse(text).ok_or(NoteFlaw::Malformed)?;
+        // A statement has one spelling.
+        (checkpoint.text() == text).then_some(checkpoint).ok_or(NoteFlaw::Malformed)
+    }
+
+    fn writer_lines(&self) -> String {
+        let mut lines = String::new();
+        for (name, SignedJournal { head, base }) in &self.journals {
+            let (head_hash, base_hash) = (hex(&head.hash), hex(&base.hash));
+            // Writing to memory cannot fail.
+            let _ = writeln!(lines, "writer {name} {} {head_hash} {} {base_hash}", head.n, base.n);
+        }
+        lines
+    }
+
+    fn text(&self) -> String {
+        let (size, root, at) = (self.size(), STANDARD.encode(self.root()), self.at);
+        let vault = self.vault.map(|vault| format!("vault {vault}\n")).unwrap_or_default();
+        format!("{ORIGIN}\n{size}\n{root}\ntime {at:.6}\n{vault}{}", self.writer_lines())
+    }
+}
+
+fn parse(text: &str) -> Option<LogCheckpoint> {
+    // The size and the hash follow from the other lines.
+    let mut lines = text.strip_prefix(ORIGIN)?.strip_prefix('\n')?.lines().skip(2).peekable();
+    let at = lines.next()?.strip_prefix("time ")?.parse().ok()?;
+    let vault = match lines.next_if(|line| line.starts_with("vault ")) {
+        Some(line) => Some(line.strip_prefix("vault ")?.parse().ok()?),
+        None => None,
+    };
+    let journals = lines.map(journal).collect::<Option<_>>()?;
+    Some(LogCheckpoint { at, vault, journals })
+}
+
+fn journal(line: &str) -> Option<(String, SignedJournal)> {
+    let mut words = line.strip_prefix("writer ")?.split(' ');
+    let name = words.next().filter(|name| Uuid::try_parse(name).is_ok())?.to_owned();
+    let mut head = || Some(ChainHead { n: words.next()?.parse().ok()?, hash: unhex(words.next()?)? });
+    let journal = SignedJournal { head: head()?, base: head()? };
+    words.next().is_none().then_some((name, journal))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn statements_about_journals_round_trip() {
+        let signer = NoteSigner::new(&[7; 32]);
+        let journal = |n| SignedJournal { head: ChainHead { n, hash: [3; 32] }, base: ChainHead::EMPTY };
+        for (vault, writers) in [(None, 0), (Some(0), 1), (Some(u64::MAX), 3)] {
+            let journals =
+                (0..writers).map(|n| (Uuid::from_u128(n.into()).to_string(), journal(n))).collect();
+            let at = Timestamp::from_microsecond(1_700_000_000_000_001).unwrap();
+            let checkpoint = LogCheckpoint { at, vault, journals };
+            let note = checkpoint.sign(&signer);
+            assert_eq!(LogCheckpoint::read(&note, &signer.key()), Ok(checkpoint), "{note}");
+            let other = NoteSigner::new(&[8; 32]).key();
+            assert_eq!(LogCheckpoint::read(&note, &other), Err(NoteFlaw::Foreign));
+        }
+    }
+
+    #[test]
+    fn statements_have_one_spelling() {
+        let signer = NoteSigner::new(&[7; 32]);
+        let checkpoint = LogCheckpoint { at: Timestamp::UNIX_EPOCH, vault: None, journals: BTreeMap::new() };
+        let text = checkpoint.text();
+        let name = Uuid::nil();
+        let zeros = hex(&[0; 32]);
+        for text in [
+            text.replace("\n0\n", "\n1\n"),
+            text.replace("log\n", "\n"),
+            format!("{text}writer {name} 1 {zeros} 0 {zeros}\n"),
+            format!("{text}writer ../x 0 {zeros} 0 {zeros}\n"),
+            format!("{text}\n"),
+        ] {
+            let read = LogCheckpoint::read(&signer.sign(&text), &signer.key());
+            assert_eq!(read, Err(NoteFlaw::Malformed), "{text}");
+        }
+    }
+}

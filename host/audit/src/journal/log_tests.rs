@@ -1,0 +1,572 @@
+//! Calls and keys in journals: by one process, by several, and after processes that were killed.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::{
+    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
+    RecordedKeyEnd, Resolution,
+};
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+
+use super::*;
+use crate::CallOutcome;
+use crate::command::CallTarget;
+use crate::seal::Sealed;
+
+fn log(home: &Path) -> JournalLog {
+    JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock))
+}
+
+fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
+    EventLine { at: Timestamp::UNIX_EPOCH, seq, event }.to_text()
+}
+
+const FINGERPRINT: [u8; 32] = [7; 32];
+
+fn claim(key: &str) -> KeyClaim {
+    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
+}
+
+fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
+    let audit_id = AuditId::mint();
+    let claimed = key.map(|key| RecordedClaim {
+        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
+        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
+    });
+    let events = [
+        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
+        line(
+            2,
+            RecordedEvent::Admitted(Admitted {
+                claim: claimed,
+                idempotent: Some(idempotent),
+                ..Admitted::default()
+            }),
+        ),
+        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
+    ];
+    OpenCall {
+        at: Timestamp::now(),
+        route: CallTarget {
+            connector: "github://acme/a@1.0.0".into(),
+            op: "b".into(),
+            action: None,
+            step: None,
+        },
+        actor: "ada".into(),
+        idempotent,
+        key: key.map(claim),
+        resumes: None,
+        entry: Entry::new(&audit_id, &events),
+        request: Some(Sealed::from_bytes(b"the request".to_vec())),
+        audit_id,
+    }
+}
+
+fn resuming(before: &OpenCall) -> OpenCall {
+    OpenCall { resumes: Some((before.audit_id.clone(), "bob".into())), ..call(None, before.idempotent) }
+}
+
+fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
+    let until = match key {
+        KeyDisposition::Retain(until) => Some(until.to_string()),
+        _ => None,
+    };
+    let state = match key {
+        KeyDisposition::Retain(_) => "keeps",
+        KeyDisposition::Release => "free",
+        KeyDisposition::Undetermined => "unknown",
+    };
+    let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
+    let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
+    CloseCall {
+        audit_id: call.audit_id.clone(),
+        at: Timestamp::now(),
+        duration_us: 1,
+        attempts: u32::from(status != CallStatus::Cancelled),
+        verdict: CallOutcome { status, class: None, code: None },
+        key,
+        entry: Entry::new(&call.audit_id, &[line(4, RecordedEvent::Final(ended))]),
+        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
+    }
+}
+
+fn value(call: &OpenCall) -> CloseCall {
+    end(
+        call,
+        CallStatus::Value,
+        KeyDisposition::Retain(Timestamp::now() + jiff::SignedDuration::from_hours(1)),
+    )
+}
+
+fn open(log: &JournalLog, call: &OpenCall) -> OpenOutcome {
+    wait_for(log.open(call.clone())).unwrap()
+}
+
+fn close(log: &JournalLog, end: CloseCall) {
+    wait_for(log.close(None, end)).unwrap();
+}
+
+fn state(log: &JournalLog, key: &str) -> KeyState {
+    wait_for(log.key_state(claim(key))).unwrap()
+}
+
+fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {
+    let facts = Resolution {
+        frees_key: Some(frees_key),
+        reason: Some("it is there".into()),
+        ..Resolution::default()
+    };
+    let decision = ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key };
+    wait_for(log.resolve(&call.audit_id, decision)).unwrap()
+}
+
+/// Ends the process of a log as a kill does: nothing more is written, and its locks are released.
+fn kill(log: JournalLog) {
+    let mut state = log.0.state();
+    *state = WriterState::default();
+    *log.0.keys.write().unwrap() = None;
+}
+
+/// Begins these calls in a process that is killed.
+fn interrupted(home: &Path, calls: &[&OpenCall]) {
+    let killed = log(home);
+    calls.iter().for_each(|call| assert!(matches!(open(&killed, call), OpenOutcome::Started)));
+    assert!(!skip(&killed, calls[0], false), "its own process lives");
+    assert!(!skip(&log(home), calls[0], false), "another process sees that it lives");
+    kill(killed);
+}
+
+fn text_of(home: &Path) -> String {
+    let mut text = String::new();
+    for writer in writer_dir::names(&home.join(DIRECTORY)).unwrap() {
+        for file in fs::read_dir(home.join(DIRECTORY).join(writer)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "jsonl") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn a_call_without_a_key_makes_no_key_table() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    for _ in 0..3 {
+        let call = call(None, true);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        assert!(matches!(open(&log, &call), OpenOutcome::Started), "it is open already");
+        log.append_later(&call.audit_id, &Entry::new(&call.audit_id, &[]));
+        close(&log, value(&call));
+    }
+    drop(log);
+    let text = text_of(home.path());
+    assert_eq!(text.matches("\"received\"").count(), 3);
+    assert_eq!(text.matches("\"final\"").count(), 3);
+    assert!(text.ends_with('\n') && text.contains("writer_released"), "{text}");
+    assert!(!home.path().join("audit/keys.db").exists());
+}
+
+#[test]
+fn a_key_is_claimed_once_and_keeps_its_outcome() {
+    let home = tempfile::tempdir().unwrap();
+    let (one, other) = (log(home.path()), log(home.path()));
+    let first = call(Some("k"), false);
+    assert!(matches!(state(&one, "k"), KeyState::Free));
+    assert!(matches!(open(&one, &first), OpenOutcome::Started));
+    for log in [&one, &other] {
+        assert!(matches!(state(log, "k"), KeyState::Running { .. }));
+        let opened = open(log, &call(Some("k"), false));
+        assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
+    }
+    close(&one, value(&first));
+    for log in [&one, &other] {
+        let KeyState::Done { audit_id, outcome, .. } = state(log, "k") else { panic!() };
+        assert_eq!((audit_id, outcome.unwrap().bytes()), (first.audit_id.clone(), &b"the outcome"[..]));
+        let different = KeyClaim { fingerprint: [8; 32], ..claim("k") };
+        assert!(matches!(wait_for(log.key_state(different)).unwrap(), KeyState::Different { .. }));
+        let later = Timestamp::now() + jiff::SignedDuration::from_hours(2);
+        let expired = KeyClaim { at: later, ..claim("k") };
+        assert!(matches!(wait_for(log.key_state(expired)).unwrap(), KeyState::Free));
+    }
+}
+
+#[test]
+fn a_released_key_is_free() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    for _ in 0..2 {
+        let call = call(Some("k"), false);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, end(&call, CallStatus::Failure, KeyDisposition::Release));
+    }
+}
+
+/// Whatever was written last before a kill, the next process knows the state of the key.
+#[test]
+fn the_key_table_follows_the_journal_after_a_kill() {
+    let home = tempfile::tempdir().unwrap();
+    let killed = log(home.path());
+    let [only_claimed, ended] = ["claimed", "ended"].map(|key| call(Some(key), false));
+    let keys = killed.0.keys().unwrap();
+    killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap()).unwrap();
+    drop(keys);
+    assert!(matches!(state(&killed, "claimed"), KeyState::Running { .. }));
+    assert!(matches!(open(&killed, &ended), OpenOutcome::Started));
+    // The end is in the journal, and not yet in the table.
+    wait_for(killed.0.end(None, &value(&ended)).unwrap().written).unwrap();
+    kill(killed);
+    let next = log(home.path());
+    assert!(matches!(state(&next, "claimed"), KeyState::Free), "nothing of it ran");
+    assert!(matches!(state(&next, "ended"), KeyState::Done { outcome: Some(_), .. }));
+}
+
+#[test]
+fn a_lost_or_damaged_key_table_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    let first = log(home.path());
+    let keys = ["value", "unknown", "free", "interrupted", "skipped", "decided", "decided elsewhere"];
+    let calls = keys.map(|key| call(Some(key), false));
+    calls.iter().for_each(|call| drop(open(&first, call)));
+    close(&first, value(&calls[0]));
+    close(&first, end(&calls[1], CallStatus::Cancelled, KeyDisposition::Undetermined));
+    close(&first, end(&calls[2], CallStatus::Failure, KeyDisposition::Release));
+    close(&first, end(&calls[5], CallStatus::Cancelled, KeyDisposition::Undetermined));
+    close(&first, end(&calls[6], CallStatus::Cancelled, KeyDisposition::Undetermined));
+    assert!(skip(&first, &calls[5], true));
+    // Decided by another process, whose journal may be read first.
+    let other = log(home.path());
+    assert!(skip(&other, &calls[6], true));
+    drop(other);
+    kill(first);
+    assert!(skip(&log(home.path()), &calls[4], false));
+    let states = |log: &JournalLog| keys.map(|key| format!("{:?}", state(log, key)));
+    let before = states(&log(home.path()));
+    let path = home.path().join("audit/keys.db");
+    let whole = fs::read(&path).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for round in 0..200 {
+        let mut bytes = whole.clone();
+        match round {
+            0 => bytes.clear(),
+            _ => bytes[rng.usize(..whole.len())] ^= 1 << rng.u8(..8),
+        }
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(states(&log(home.path())), before, "{round}");
+    }
+    // Also while a process uses it.
+    let log = log(home.path());
+    assert_eq!(states(&log), before);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(states(&log), before);
+}
+
+/// An older copy of the table lacks keys that the journals have.
+#[test]
+fn an_older_key_table_is_brought_up_to_date() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("audit/keys.db");
+    let run = |key: &str| {
+        let log = log(home.path());
+        let call = call(Some(key), false);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    };
+    run("a");
+    let older = fs::read(&path).unwrap();
+    run("b");
+    fs::write(&path, older).unwrap();
+    let log = log(home.path());
+    assert!(matches!(state(&log, "a"), KeyState::Done { .. }));
+    assert!(matches!(state(&log, "b"), KeyState::Done { .. }));
+}
+
+#[test]
+fn an_interrupted_call_is_resumed_by_one_other_call() {
+    let home = tempfile::tempdir().unwrap();
+    let before = call(None, true);
+    interrupted(home.path(), &[&before]);
+    let logs = [log(home.path()), log(home.path())];
+    let is_resumed = |log: &JournalLog| matches!(open(log, &resuming(&before)), OpenOutcome::Started);
+    let is_resumed = &is_resumed;
+    let resumed: usize = std::thread::scope(|scope| {
+        let threads =
+            [0, 1, 0, 1].map(|of| (of, &logs)).map(|(of, logs)| scope.spawn(move || is_resumed(&logs[of])));
+        threads.map(|thread| usize::from(thread.join().unwrap())).iter().sum()
+    });
+    assert_eq!(resumed, 1);
+    assert!(!skip(&logs[0], &before, true), "it is resolved");
+    let text = text_of(home.path());
+    assert_eq!(text.matches("\"type\":\"resumed\"").count(), 1, "{text}");
+    assert!(text.contains("\"actor\":\"bob\"") && text.contains("\"seq\":4,\"type\":\"resumed\""), "{text}");
+}
+
+#[test]
+fn the_key_of_an_interrupted_call_resumes_it_if_that_is_safe() {
+    for idempotent in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(Some("k"), idempotent);
+        interrupted(home.path(), &[&before]);
+        let log = log(home.path());
+        match (idempotent, open(&log, &call(Some("k"), idempotent))) {
+            (true, OpenOutcome::Started) => {
+                assert!(matches!(open(&log, &resuming(&before)), OpenOutcome::AlreadyResolved));
+                assert!(matches!(state(&log, "k"), KeyState::Running { .. }));
+            }
+            (false, OpenOutcome::KeyInUse(KeyState::Unknown { audit_id })) => {
+                assert_eq!(audit_id, before.audit_id)
+            }
+            (_, other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_resuming_call_without_effect_stays_unresolved() {
+    for key in [None, Some("k")] {
+        let home = tempfile::tempdir().unwrap();
+        let mut before = call(key, true);
+        interrupted(home.path(), &[&before]);
+        // As often as it is cancelled, by the same process or by another one.
+        let mut first = log(home.path());
+        for round in 0..4 {
+            let again = if key.is_none() { resuming(&before) } else { call(key, true) };
+            assert!(matches!(open(&first, &again), OpenOutcome::Started), "{round}");
+            close(&first, end(&again, CallStatus::Cancelled, KeyDisposition::Release));
+            before = again;
+            if round == 1 {
+                first = log(home.path());
+            }
+        }
+        let text = text_of(home.path());
+        assert_eq!(text.matches("cut_short").count(), 4, "{text}");
+        assert_eq!(text.matches("\"final\"").count(), 0);
+        assert!(skip(&first, &before, true));
+        assert!(!skip(&first, &before, true));
+        assert!(matches!(open(&first, &call(key, true)), OpenOutcome::Started));
+    }
+}
+
+#[test]
+fn a_skipped_call_keeps_its_key_unless_it_is_freed() {
+    for frees_key in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let before = call(Some("k"), false);
+        interrupted(home.path(), &[&before]);
+        let log = log(home.path());
+        assert!(skip(&log, &before, frees_key));
+        let text = text_of(home.path());
+        assert!(text.contains("it is there") && text.contains("\"seq\":4,\"type\":\"skipped\""), "{text}");
+        match (frees_key, open(&log, &call(Some("k"), false))) {
+            (true, OpenOutcome::Started) => {}
+            (false, OpenOutcome::KeyInUse(KeyState::Unknown { audit_id })) => {
+                assert_eq!(audit_id, before.audit_id);
+                assert!(!skip(&log, &before, false), "that was decided");
+                assert!(skip(&log, &before, true), "and may be freed");
+                assert!(!skip(&log, &before, true), "once");
+                assert!(matches!(open(&log, &call(Some("k"), false)), OpenOutcome::Started));
+            }
+            (_, other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_unknown_key_of_an_ended_call_is_decided_once() {
+    for frees_key in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let log = log(home.path());
+        let before = call(Some("k"), false);
+        assert!(matches!(open(&log, &before), OpenOutcome::Started));
+        close(&log, end(&before, CallStatus::Cancelled, KeyDisposition::Undetermined));
+        assert!(matches!(open(&log, &resuming(&before)), OpenOutcome::AlreadyResolved));
+        assert!(matches!(state(&log, "k"), KeyState::Unknown { .. }));
+        assert!(skip(&log, &before, frees_key));
+        assert!(!skip(&log, &before, false));
+        assert_eq!(text_of(home.path()).matches("key_decided").count(), 1);
+        assert_eq!(frees_key, matches!(open(&log, &call(Some("k"), false)), OpenOutcome::Started));
+    }
+}
+
+#[test]
+fn an_end_that_could_not_be_written_is_written_later() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let [first, second] = [(); 2].map(|()| call(None, false));
+    [&first, &second].iter().for_each(|call| drop(open(&log, call)));
+    let break_file = || {
+        let journal = log.0.own_journal().unwrap();
+        journal.committer.with_journal(Journal::break_segment);
+    };
+    break_file();
+    assert!(wait_for(log.close(None, value(&first))).is_err());
+    // Its caller tries again.
+    close(&log, value(&first));
+    break_file();
+    assert!(wait_for(log.close(None, value(&second))).is_err());
+    // Another call is written, and with it the end; its caller tries again after that.
+    assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
+    close(&log, value(&second));
+    drop(log);
+    assert_eq!(text_of(home.path()).matches("\"final\"").count(), 2);
+}
+
+#[test]
+fn processes_claim_each_key_once() {
+    let home = tempfile::tempdir().unwrap();
+    let started: usize = std::thread::scope(|scope| {
+        let threads = [(); 6].map(|()| {
+            scope.spawn(|| {
+                let log = log(home.path());
+                let calls = (0..30).map(|key| call(Some(&format!("key {key}")), false));
+                let started = calls.filter(|call| {
+                    let is_started = matches!(open(&log, call), OpenOutcome::Started);
+                    if is_started {
+                        close(&log, value(call));
+                    }
+                    is_started
+                });
+                started.count()
+            })
+        });
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(started, 30);
+}
+
+/// Runs calls in two processes at once, and returns the directories of their journals.
+fn two_journals(home: &Path) -> Vec<PathBuf> {
+    let logs = [log(home), log(home)];
+    for (log, key) in logs.iter().zip(["a", "b"]) {
+        for key in [None, Some(key)] {
+            let call = call(key, false);
+            assert!(matches!(open(log, &call), OpenOutcome::Started));
+            close(log, value(&call));
+        }
+        wait_for(log.sign()).unwrap();
+    }
+    drop(logs);
+    let root = home.join(DIRECTORY);
+    writer_dir::names(&root).unwrap().into_iter().map(|name| root.join(name)).collect()
+}
+
+#[test]
+fn statements_cover_every_journal() {
+    let home = tempfile::tempdir().unwrap();
+    let journals = two_journals(home.path());
+    assert_eq!(journals.len(), 2);
+    let note = fs::read_to_string(home.path().join("audit/checkpoint")).unwrap();
+    assert_eq!(note.matches("\nwriter ").count(), 2, "{note}");
+    let log = log(home.path());
+    assert_eq!(log.loss().unwrap(), None);
+    assert!(matches!(open(&log, &call(Some("c"), false)), OpenOutcome::Started));
+}
+
+/// A call without a key goes on; one with a key may be one that was lost, and is refused.
+#[test]
+fn missing_or_older_parts_are_a_loss() {
+    let newest = |journal: &Path| {
+        let first = super::super::segment::segments(journal).unwrap().pop().unwrap();
+        journal.join(format!("{first:012}.jsonl"))
+    };
+    let older = |path: &Path, lines: usize| {
+        let text = fs::read_to_string(path).unwrap();
+        let kept: Vec<_> = text.lines().take(text.lines().count() - lines).collect();
+        fs::write(path, format!("{}\n", kept.join("\n"))).unwrap();
+    };
+    let edit = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        fs::write(path, text.replace("writer_released", "writer_releasee")).unwrap();
+    };
+    type Loss<'l> = (&'l str, Box<dyn Fn(&Path, &[PathBuf]) + 'l>);
+    let losses: [Loss<'_>; 7] = [
+        ("a journal", Box::new(|_, journals| fs::remove_dir_all(&journals[1]).unwrap())),
+        ("a segment", Box::new(|_, journals| fs::remove_file(newest(&journals[0])).unwrap())),
+        ("an end", Box::new(|_, journals| older(&newest(&journals[0]), 1))),
+        ("a last line", Box::new(|_, journals| edit(&newest(&journals[0])))),
+        ("the statement", Box::new(|home, _| fs::remove_file(home.join("audit/checkpoint")).unwrap())),
+        ("the memory", Box::new(|home, _| fs::remove_file(home.join("home.state")).unwrap())),
+        ("all journals", Box::new(|home, _| fs::remove_dir_all(home.join("audit")).unwrap())),
+    ];
+    for (name, lose) in losses {
+        let home = tempfile::tempdir().unwrap();
+        let journals = two_journals(home.path());
+        lose(home.path(), &journals);
+        let log = log(home.path());
+        assert!(log.loss().unwrap().is_some(), "{name}");
+        let refused = wait_for(log.open(call(Some("c"), false))).unwrap_err();
+        assert!(
+            matches!(refused.kind(), AuditErrorKind::Lost | AuditErrorKind::Tampered),
+            "{name}: {refused}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_statement_is_signed_a_second_after_an_entry() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    log.open(call(None, false)).await.unwrap();
+    let file = home.path().join("audit/checkpoint");
+    let before = fs::read_to_string(&file).unwrap();
+    let mut tries = 0..200;
+    while fs::read_to_string(&file).unwrap() == before {
+        assert!(tries.next().is_some(), "nothing is signed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The caller of a call may go while its beginning is written.
+#[test]
+fn the_end_of_a_call_waits_for_its_beginning() {
+    let home = tempfile::tempdir().unwrap();
+    let settings = LogSettings { durability: crate::Durability::Power, ..LogSettings::default() };
+    let log = JournalLog::new(home.path(), settings, Arc::new(SystemClock));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..20 {
+            let call = call(None, false);
+            drop(log.open(call.clone()));
+            log.close(Some(call.clone()), value(&call)).await.unwrap();
+        }
+        for n in 0..20 {
+            let call = call(Some(&n.to_string()), false);
+            drop(log.open(call.clone()));
+            let begin = OpenCall { key: None, ..call.clone() };
+            log.close(Some(begin), end(&call, CallStatus::Cancelled, KeyDisposition::Release)).await.unwrap();
+            assert!(matches!(log.key_state(claim(&n.to_string())).await.unwrap(), KeyState::Free));
+        }
+    });
+    drop((runtime, log));
+    let text = text_of(home.path());
+    assert_eq!((text.matches("\"received\"").count(), text.matches("\"final\"").count()), (40, 40));
+}
+
+#[test]
+fn the_key_of_a_late_end_has_its_state() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let call_ = call(Some("k"), false);
+    assert!(matches!(open(&log, &call_), OpenOutcome::Started));
+    log.0.own_journal().unwrap().committer.with_journal(Journal::break_segment);
+    assert!(wait_for(log.close(None, value(&call_))).is_err());
+    assert!(matches!(state(&log, "k"), KeyState::Running { .. }));
+    assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
+    let mut tries = 0..200;
+    while !matches!(state(&log, "k"), KeyState::Done { .. }) {
+        assert!(tries.next().is_some(), "it stays in use");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,297 @@
+//! The journal of one writer: append-only segments of chained lines.
+
+mod checkpoint_file;
+mod commit;
+mod key_facts;
+mod keys;
+mod line;
+mod log;
+mod log_checkpoint;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod unended;
+mod writer_dir;
+
+use std::fs::File;
+use std::path::Path;
+
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use keys::SealedOutcome;
+pub(crate) use line::{ChainHead, EntryDraft, SealedPlace};
+pub use log::JournalLog;
+use segment::{Segment, SegmentEnd, SegmentReader, segments};
+pub(crate) use unended::UnendedCalls;
+pub(crate) use writer_dir::WriterDir;
+
+use crate::error::{AuditError, AuditErrorKind};
+use crate::sqlite::Durability;
+
+/// The length at which a segment is followed by the next one. A process reads at most one segment to know the calls
+/// that have no end.
+const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The settings of a journal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JournalSettings {
+    pub(crate) durability: Durability,
+    /// The length in bytes at which a segment is followed by the next one.
+    pub(crate) segment_bytes: u64,
+}
+
+impl Default for JournalSettings {
+    fn default() -> Self {
+        Self { durability: Durability::Process, segment_bytes: SEGMENT_BYTES }
+    }
+}
+
+/// The journal of a writer that this process holds.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    dir: WriterDir,
+    settings: JournalSettings,
+    head: ChainHead,
+    /// None if the next entry begins a segment.
+    segment: Option<Segment>,
+    /// None until they are needed, for a journal of an earlier process.
+    unended: Option<UnendedCalls>,
+    /// Bytes that were cut off the end; none once this process has written that it took the journal.
+    untold: Option<u64>,
+    lines: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+/// The facts of the entry that a process writes before its first one. The fields are in the order of their names.
+#[derive(Serialize)]
+struct WriterTaken {
+    /// The bytes of a last line without an end, which were removed.
+    cut_bytes: u64,
+    /// The version of the host.
+    version: &'static str,
+}
+
+impl Journal {
+    /// Takes a journal below `root` that no process holds, or begins one.
+    ///
+    /// A journal with calls that have no end is not taken: as long as a process held it, these could not be resumed by
+    /// another one. Nor is one whose end does not hold together.
+    pub(crate) fn take(root: &Path, settings: JournalSettings) -> Result<Self, AuditError> {
+        for name in writer_dir::names(root)? {
+            let Some(dir) = WriterDir::try_take(root, &name)? else { continue };
+            match Self::open(dir, settings)? {
+                Some(mut journal) => {
+                    if journal.unended()?.is_empty() {
+                        return Ok(journal);
+                    }
+                }
+                None => {
+                    tracing::warn!(target: "cofferdam::audit", writer = name, "the journal is damaged, and is not continued; `cofferdam audit verify` says more");
+                }
+            }
+        }
+        let begun = Self::open(WriterDir::create(root)?, settings)?;
+        begun.ok_or_else(|| AuditError::new(AuditErrorKind::Other, "a new journal is not empty"))
+    }
+
+    /// Opens the journal in this directory; none if its end does not hold together.
+    pub(crate) fn open(dir: WriterDir, settings: JournalSettings) -> Result<Option<Self>, AuditError> {
+        let newest = segments(dir.path())?.pop();
+        let (segment, end) = match newest {
+            None => (None, SegmentEnd::default()),
+            Some(first) => {
+                let mut segment = Segment::open(dir.path(), first)?;
+                let Some(end) = segment.recover()? else { return Ok(None) };
+                (Some(segment), end)
+            }
+        };
+        let SegmentEnd { head, cut_bytes, unended } = end;
+        let (lines, sealed) = (Vec::new(), Vec::new());
+        Ok(Some(Self { dir, settings, head, segment, unended, untold: Some(cut_bytes), lines, sealed }))
+    }
+
+    /// Returns the name of the writer.
+    pub(crate) fn writer(&self) -> &str {
+        self.dir.name()
+    }
+
+    /// Writes that this process is done with the journal, if all calls have an end: the next process takes it then
+    /// without reading more than the last line.
+    /// Returns the end of the chain.
+    pub(crate) fn release(mut self, now: Timestamp) -> Result<ChainHead, AuditError> {
+        // Otherwise nothing was written since it was taken.
+        if self.untold.is_none()
+            && let Some(released) = self.unended()?.release(now)
+        {
+            self.write(&[&released], now)?;
+        }
+        sync(self.files()?)?;
+        Ok(self.head)
+    }
+
+    /// Returns the files with the newest entries.
+    pub(crate) fn files(&self) -> Result<Vec<File>, AuditError> {
+        self.segment.as_ref().map_or(Ok(Vec::new()), Segment::files)
+    }
+
+    /// Returns the end of the chain.
+    pub(crate) fn head(&self) -> ChainHead {
+        self.head
+    }
+
+    /// Appends these entries, all of them or none.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub(crate) fn write(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+        self.dir.check()?;
+        self.rotate()?;
+        let segment = match &mut self.segment {
+            Some(segment) => segment,
+            none => none.insert(Segment::create(self.dir.path(), self.head.n.saturating_add(1))?),
+        };
+        let begun = match (segment.length(), &self.unended) {
+            (0, Some(unended)) => Some(unended.begin_segment(self.dir.name(), now)),
+            (0, None) => {
+                return Err(AuditError::new(
+                    AuditErrorKind::Corrupt,
+                    "the journal's newest segment is empty",
+                ));
+            }
+            _ => None,
+        };
+        let taken = self.untold.map(|cut_bytes| {
+            let version = env!("CARGO_PKG_VERSION");
+            EntryDraft::of_log("writer_taken", now, &WriterTaken { cut_bytes, version })
+        });
+        let (before, sealed_before) = (segment.length(), segment.sealed_length());
+        self.lines.clear();
+        self.sealed.clear();
+        let mut head = self.head;
+        for draft in begun.iter().chain(&taken).chain(drafts.iter().copied()) {
+            let place = draft.sealed.as_ref().map(|sealed| {
+                let offset = sealed_before.saturating_add(self.sealed.len() as u64);
+                self.sealed.extend_from_slice(sealed.bytes());
+                // Read by the caller only if the write succeeds.
+                let (segment, bytes) = (segment.first(), sealed.bytes().len() as u64);
+                let _ = draft.sealed_at.set(SealedOutcome { segment, offset, bytes });
+                SealedPlace::at(offset, sealed)
+            });
+            head = draft.append_to(&mut self.lines, head, place.as_ref());
+        }
+        failpoint::pass("before.commit");
+        let mut written = segment.append(&self.lines, &self.sealed);
+        if written.is_ok() && self.settings.durability == Durability::Power {
+            written = segment.sync(before);
+        }
+        if let Err(failed) = written {
+            if !failed.is_undone {
+                self.segment = None;
+            }
+            return Err(failed.error);
+        }
+        failpoint::pass("after.commit");
+        if let Some(unended) = &mut self.unended {
+            let mut n = head.n.saturating_sub(drafts.len() as u64);
+            for draft in drafts {
+                n = n.saturating_add(1);
+                unended.wrote(draft, n);
+            }
+        }
+        (self.head, self.untold) = (head, None);
+        Ok(())
+    }
+
+    /// Returns the number of the last event of a call without an end; none if no such call is in the journal.
+    pub(crate) fn last_event(&mut self, audit_id: &AuditId) -> Result<Option<u32>, AuditError> {
+        let Some(first) = self.unended()?.first_entry(audit_id) else { return Ok(None) };
+        last_event(self.dir.path(), audit_id, first).map(Some)
+    }
+
+    /// Ends the segment if it is long enough.
+    fn rotate(&mut self) -> Result<(), AuditError> {
+        let is_full =
+            self.segment.as_ref().is_some_and(|segment| segment.length() >= self.settings.segment_bytes);
+        if is_full || self.segment.is_none() {
+            self.unended()?;
+        }
+        if is_full {
+            self.segment = None;
+        }
+        Ok(())
+    }
+
+    /// Returns the calls that wait for their end or for a decision. They are looked up in the newest segment if an
+    /// earlier process wrote it.
+    pub(crate) fn unended(&mut self) -> Result<&UnendedCalls, AuditError> {
+        let unended = match self.unended.take() {
+            Some(unended) => unended,
+            None => read_unended(self.dir.path(), self.head)?,
+        };
+        Ok(self.unended.insert(unended))
+    }
+}
+
+/// Waits until the files are on the disk.
+pub(crate) fn sync(files: Vec<File>) -> Result<(), AuditError> {
+    files.into_iter().try_for_each(|file| file.sync_data()).map_err(AuditError::from_io)
+}
+
+/// Returns the number of the last event of a call that has its first entry in this journal.
+fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, AuditError> {
+    let firsts = segments(dir)?;
+    let begin = firsts.iter().rposition(|first| *first <= first_entry).unwrap_or(0);
+    let mut last = 0;
+    for first in firsts.into_iter().skip(begin) {
+        let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
+        let Some(mut reader) = SegmentReader::open(dir, first, before)? else { break };
+        while let Some(read) = reader.next()? {
+            let Ok(line) = line::JournalLine::read(read.bytes) else { break };
+            if line.audit_id.as_deref() == Some(audit_id.as_str()) {
+                let events = line.events().unwrap_or_default();
+                last = events.iter().map(|event| event.seq).fold(last, u32::max);
+            }
+        }
+    }
+    Ok(last)
+}
+
+/// Reads the newest segment of a journal up to `head`.
+fn read_unended(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditError> {
+    let damaged = |what: &str| AuditError::new(AuditErrorKind::Tampered, format_args!("a journal {what}"));
+    let first =
+        segments(dir)?.into_iter().rfind(|first| *first <= head.n).ok_or_else(|| damaged("is missing"))?;
+    let mut unended = UnendedCalls::default();
+    let reader =
+        SegmentReader::open(dir, first, ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY })?;
+    let mut reader = reader.ok_or_else(|| damaged("is missing"))?;
+    let mut is_first = true;
+    while reader.head().n < head.n {
+        let read = reader.next()?.ok_or_else(|| damaged("is shorter than it was"))?;
+        // The first line names the hash of a line in the segment before.
+        let line = match (read.line, is_first) {
+            (Err(line::LineFault::Previous), true) => line::JournalLine::read(read.bytes),
+            (line, _) => line,
+        };
+        let line = line.map_err(|fault| damaged(&format!("has a line that does not fit: {fault}")))?;
+        if !unended.read(&line) {
+            return Err(damaged("has a line that cannot be understood"));
+        }
+        is_first = false;
+    }
+    match reader.head() == head {
+        true => Ok(unended),
+        false => Err(damaged("does not have the line that it ended with")),
+    }
+}
+
+#[cfg(test)]
+impl Journal {
+    /// Has the next write fail.
+    pub(crate) fn break_segment(&mut self) {
+        self.segment.iter_mut().for_each(Segment::break_lines);
+    }
+}

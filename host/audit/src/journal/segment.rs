@@ -1,0 +1,396 @@
+//! A segment of a journal: a file of lines, and beside it a file of sealed requests and outcomes.
+//!
+//! Both only grow. A write that fails is undone before it is reported, so that a file ends with a whole line unless its
+//! process was killed while it wrote.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::private_file::{self, FilePolicy};
+
+use super::line::{ChainHead, JournalLine, LineFault};
+use super::unended::UnendedCalls;
+use crate::error::{AuditError, AuditErrorKind};
+use crate::seal::Sealed;
+
+/// Other users may neither read nor write the calls in it.
+const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
+
+/// The most bytes of a line. Each text of an event has a limit.
+const LINE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The bytes that are read at once to find the last line.
+const TAIL_BYTES: u64 = 16 * 1024;
+
+/// The ending of the names of segments; before it stands the number of the first entry.
+const LINES: &str = "jsonl";
+const SEALED: &str = "sealed";
+
+/// A file that only grows.
+#[derive(Debug)]
+struct GrowingFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl GrowingFile {
+    /// Opens the file, or creates it.
+    fn open(path: PathBuf) -> Result<Self, AuditError> {
+        let name = name_of(&path);
+        let exists =
+            private_file::check(&path, &POLICY).map_err(|error| AuditError::from_file(&name, error))?;
+        let mut options = OpenOptions::new();
+        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        options.append(true).read(true).create_new(!exists).mode(0o600).custom_flags(nofollow);
+        let file = options.open(&path).map_err(AuditError::from_io)?;
+        let length = file.metadata().map_err(AuditError::from_io)?.len();
+        Ok(Self { path, file, length })
+    }
+
+    /// Appends the bytes, all of them or none.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.length = self.length.saturating_add(bytes.len() as u64);
+                Ok(())
+            }
+            Err(error) => Err(self.undo(self.length, error)),
+        }
+    }
+
+    /// Removes what was appended after this length, since the write failed.
+    fn undo(&mut self, length: u64, error: io::Error) -> AppendError {
+        let is_undone = self.file.set_len(length).is_ok();
+        self.length = length;
+        AppendError { error: AuditError::from_io(error), is_undone }
+    }
+
+    /// Checks that the open file is the one at its path, and that nothing else has written to it.
+    fn check(&self) -> Result<(), AuditError> {
+        let own = self.file.metadata().map_err(AuditError::from_io)?;
+        let is_same = match fs::symlink_metadata(&self.path) {
+            Ok(there) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(AuditError::from_io(error)),
+        };
+        let what = match (is_same, own.len() == self.length) {
+            (true, true) => return Ok(()),
+            (false, _) => "is not the file that was opened",
+            (true, false) => "was written by another program",
+        };
+        Err(AuditError::new(AuditErrorKind::Replaced, format_args!("{} {what}", name_of(&self.path))))
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A failed write.
+#[derive(Debug)]
+pub(super) struct AppendError {
+    pub(super) error: AuditError,
+    /// False if a part of the write may still be in the file, to which nothing may be appended any more.
+    pub(super) is_undone: bool,
+}
+
+impl From<AuditError> for AppendError {
+    /// The file is not the one that was opened, or its state is unknown.
+    fn from(error: AuditError) -> Self {
+        Self { error, is_undone: false }
+    }
+}
+
+/// The end of a segment, as the next process finds it.
+#[derive(Debug)]
+pub(super) struct SegmentEnd {
+    pub(super) head: ChainHead,
+    /// The bytes of a last line without an end, which were cut off.
+    pub(super) cut_bytes: u64,
+    /// The calls without an end, if the last line tells them.
+    pub(super) unended: Option<UnendedCalls>,
+}
+
+impl Default for SegmentEnd {
+    /// Returns the end of a journal without a segment.
+    fn default() -> Self {
+        Self { head: ChainHead::EMPTY, cut_bytes: 0, unended: Some(UnendedCalls::default()) }
+    }
+}
+
+/// The newest segment of a journal, to which entries are appended.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// The number of the first entry.
+    first: u64,
+    lines: GrowingFile,
+    /// None until the first sealed part.
+    sealed: Option<GrowingFile>,
+}
+
+impl Segment {
+    /// Creates the segment whose first entry has this number.
+    pub(super) fn create(dir: &Path, first: u64) -> Result<Self, AuditError> {
+        let path = path_of(dir, first, LINES);
+        if path.try_exists().map_err(AuditError::from_io)? {
+            let what = format_args!("{} exists already", name_of(&path));
+            return Err(AuditError::new(AuditErrorKind::Replaced, what));
+        }
+        Self::open(dir, first)
+    }
+
+    /// Opens an existing segment.
+    pub(super) fn open(dir: &Path, first: u64) -> Result<Self, AuditError> {
+        let lines = GrowingFile::open(path_of(dir, first, LINES))?;
+        let path = path_of(dir, first, SEALED);
+        let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
+        let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
+        Ok(Self { first, lines, sealed })
+    }
+
+    /// Returns the number of the first entry.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns the length of the lines in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.lines.length
+    }
+
+    /// Returns the length of the sealed parts in bytes, which is the position of the next one.
+    pub(super) fn sealed_length(&self) -> u64 {
+        self.sealed.as_ref().map_or(0, |sealed| sealed.length)
+    }
+
+    /// Appends lines, and before them the sealed parts that they name. All of it is appended, or nothing.
+    pub(super) fn append(&mut self, lines: &[u8], sealed: &[u8]) -> Result<(), AppendError> {
+        let sealed_before = self.sealed_length();
+        if !sealed.is_empty() {
+            let file = match &mut self.sealed {
+                Some(file) => file,
+                none => none.insert(GrowingFile::open(self.lines.path.with_extension(SEALED))?),
+            };
+            file.append(sealed)?;
+        }
+        if let Err(failed) = self.lines.append(lines) {
+            // Sealed bytes that no line names are harmless; they only take space.
+            if let Some(file) = &mut self.sealed
+                && file.file.set_len(sealed_before).is_ok()
+            {
+                file.length = sealed_before;
+            }
+            return Err(failed);
+        }
+        self.check()?;
+        Ok(())
+    }
+
+    /// Returns the files, to wait until they are on the disk while more is written.
+    pub(super) fn files(&self) -> Result<Vec<File>, AuditError> {
+        let files = [Some(&self.lines), self.sealed.as_ref()].into_iter().flatten();
+        files.map(|file| file.file.try_clone()).collect::<Result<_, _>>().map_err(AuditError::from_io)
+    }
+
+    /// Waits until everything is on the disk.
+    pub(super) fn sync(&mut self, lines_before: u64) -> Result<(), AppendError> {
+        if let Some(file) = &self.sealed {
+            file.file
+                .sync_data()
+                .map_err(|error| AppendError { error: AuditError::from_io(error), is_undone: false })?;
+        }
+        // After a failed sync it is unknown what is on the disk: this segment gets no further entry.
+        self.lines.file.sync_data().map_err(|error| {
+            let failed = self.lines.undo(lines_before, error);
+            AppendError { is_undone: false, ..failed }
+        })
+    }
+
+    /// Checks that the open files are the ones at their paths.
+    pub(super) fn check(&self) -> Result<(), AuditError> {
+        self.lines.check()?;
+        self.sealed.as_ref().map_or(Ok(()), GrowingFile::check)
+    }
+
+    /// Returns the end of the segment. A last line without an end, which a process wrote that was killed meanwhile, is
+    /// cut off.
+    ///
+    /// The last line has to follow the line before it; earlier lines are not read. None if the lines at the end do
+    /// not hold together, or if there is no whole line.
+    pub(super) fn recover(&mut self) -> Result<Option<SegmentEnd>, AuditError> {
+        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
+        let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1));
+        let cut_bytes = (tail.len().saturating_sub(end)) as u64;
+        let whole = tail.get(..end).unwrap_or_default();
+        let mut lines = whole.strip_suffix(b"\n").unwrap_or_default().rsplit(|byte| *byte == b'\n');
+        let Some(last) = lines.next().filter(|last| !last.is_empty()) else { return Ok(None) };
+        let Ok(line) = JournalLine::read(last) else { return Ok(None) };
+        let head = match lines.next() {
+            Some(before) => {
+                let before = ChainHead { n: line.n.saturating_sub(2), ..ChainHead::EMPTY }.after(before);
+                match JournalLine::following(before, last) {
+                    Ok(_) => before.after(last),
+                    Err(_) => return Ok(None),
+                }
+            }
+            // The only line of the segment.
+            None if start == 0 => ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY }.after(last),
+            None => return Ok(None),
+        };
+        if cut_bytes > 0 {
+            let length = self.lines.length.saturating_sub(cut_bytes);
+            self.lines.file.set_len(length).map_err(AuditError::from_io)?;
+            self.lines.length = length;
+        }
+        Ok(Some(SegmentEnd { head, cut_bytes, unended: UnendedCalls::after_release(&line) }))
+    }
+}
+
+/// Returns the end of the lines, with two whole lines in it unless the segment is shorter, and its position.
+fn tail_of(mut file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
+    let mut size = TAIL_BYTES;
+    loop {
+        let start = length.saturating_sub(size);
+        file.seek(SeekFrom::Start(start))?;
+        let mut tail = Vec::new();
+        file.take(length.saturating_sub(start)).read_to_end(&mut tail)?;
+        let breaks = tail.iter().filter(|byte| **byte == b'\n').count();
+        if start == 0 || breaks > 2 {
+            // The first line is whole only at the beginning of the file.
+            let skipped = match start {
+                0 => 0,
+                _ => tail.iter().position(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1)),
+            };
+            tail.drain(..skipped);
+            return Ok((tail, start));
+        }
+        size = size.saturating_mul(4);
+    }
+}
+
+/// Returns the number of the last whole line of a segment; none if there is no such line.
+pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditError> {
+    let Some(file) = open_to_read(&path_of(dir, first, LINES))? else { return Ok(None) };
+    let length = file.metadata().map_err(AuditError::from_io)?.len();
+    let (tail, _) = tail_of(&file, length).map_err(AuditError::from_io)?;
+    let end = tail.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let last = tail.get(..end).unwrap_or_default().rsplit(|byte| *byte == b'\n').next();
+    Ok(last.and_then(|line| JournalLine::read(line).ok()).map(|line| line.n))
+}
+
+/// Returns the hash of an entry; none if it is not there.
+pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError> {
+    if !dir.try_exists().map_err(AuditError::from_io)? {
+        return Ok(None);
+    }
+    let Some(first) = segments(dir)?.into_iter().rfind(|first| *first <= n) else { return Ok(None) };
+    let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
+    let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(None) };
+    while let Some(read) = reader.next()? {
+        if !read.is_whole {
+            break;
+        }
+        if reader.head().n == n {
+            return Ok(Some(reader.head().hash));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a sealed part; none if it was removed since.
+pub(super) fn read_sealed(
+    dir: &Path,
+    first: u64,
+    offset: u64,
+    bytes: u64,
+) -> Result<Option<Sealed>, AuditError> {
+    let Some(mut file) = open_to_read(&path_of(dir, first, SEALED))? else { return Ok(None) };
+    let mut sealed = Vec::new();
+    let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(bytes).read_to_end(&mut sealed));
+    read.map_err(AuditError::from_io)?;
+    Ok((sealed.len() as u64 == bytes).then(|| Sealed::from_bytes(sealed)))
+}
+
+fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
+    let file =
+        private_file::open(path, &POLICY).map_err(|error| AuditError::from_file(&name_of(path), error))?;
+    Ok(file.map(private_file::PrivateFile::into_file))
+}
+
+fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
+    dir.join(format!("{first:012}.{ending}"))
+}
+
+/// Returns the numbers of the first entries of the segments in this directory, in order.
+pub(super) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
+    let mut firsts = Vec::new();
+    for file in fs::read_dir(dir).map_err(AuditError::from_io)? {
+        let name = file.map_err(AuditError::from_io)?.file_name();
+        let first = name.to_str().and_then(|name| name.strip_suffix(LINES)?.strip_suffix('.')?.parse().ok());
+        firsts.extend(first.filter(|first| path_of(dir, *first, LINES).file_name() == Some(&name)));
+    }
+    firsts.sort_unstable();
+    Ok(firsts)
+}
+
+/// Reads a segment line by line, and checks that each follows the one before it.
+pub(super) struct SegmentReader {
+    reader: BufReader<File>,
+    head: ChainHead,
+    line: Vec<u8>,
+}
+
+/// A line that was read.
+pub(super) struct ReadLine<'r> {
+    pub(super) bytes: &'r [u8],
+    pub(super) line: Result<JournalLine<'r>, LineFault>,
+    /// False if the file ends before the line does.
+    pub(super) is_whole: bool,
+}
+
+impl SegmentReader {
+    /// Opens the segment; its first line follows `before`.
+    pub(super) fn open(dir: &Path, first: u64, before: ChainHead) -> Result<Option<Self>, AuditError> {
+        let file = open_to_read(&path_of(dir, first, LINES))?;
+        Ok(file.map(|file| {
+            let reader = BufReader::with_capacity(64 * 1024, file);
+            Self { reader, head: before, line: Vec::new() }
+        }))
+    }
+
+    /// Returns the head after the last line that was read.
+    pub(super) fn head(&self) -> ChainHead {
+        self.head
+    }
+
+    /// Returns the next line; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<ReadLine<'_>>, AuditError> {
+        self.line.clear();
+        let mut limited = (&mut self.reader).take(LINE_BYTES);
+        let read = limited.read_until(b'\n', &mut self.line).map_err(AuditError::from_io)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let is_whole = self.line.pop_if(|byte| *byte == b'\n').is_some();
+        let before = self.head;
+        self.head = before.after(&self.line);
+        let line = JournalLine::following(before, &self.line);
+        Ok(Some(ReadLine { bytes: &self.line, line, is_whole }))
+    }
+}
+
+#[cfg(test)]
+impl Segment {
+    /// Replaces the open file by one that can only be read.
+    pub(super) fn break_lines(&mut self) {
+        if let Ok(file) = File::open(&self.lines.path) {
+            self.lines.file = file;
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Journals on a real file system: reopened, torn, full, replaced, and written by many threads.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::recorded::{Ended, EventLine, Received, RecordedEvent};
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+
+use super::commit::JournalCommitter;
+use super::*;
+use crate::seal::Sealed;
+
+fn small() -> JournalSettings {
+    JournalSettings { segment_bytes: 2_000, ..JournalSettings::default() }
+}
+
+fn event(seq: u32, event: RecordedEvent<'_>) -> cofferdam_core::event::recorded::EventText {
+    EventLine { at: Timestamp::UNIX_EPOCH, seq, event }.to_text()
+}
+
+fn begins(id: &AuditId) -> EntryDraft {
+    let received = event(1, RecordedEvent::Received(Received { op: "greet".into(), ..Received::default() }));
+    EntryDraft::of_call(id, false, &[received]).with_sealed(Some(Sealed::from_bytes(b"request".to_vec())))
+}
+
+fn ends(id: &AuditId) -> EntryDraft {
+    let end = event(2, RecordedEvent::Final(Ended { status: "value".into(), ..Ended::default() }));
+    EntryDraft::of_call(id, true, &[end])
+}
+
+fn write(journal: &mut Journal, draft: &EntryDraft) {
+    journal.write(&[draft], Timestamp::UNIX_EPOCH).unwrap();
+}
+
+/// Reads every line of the only writer below `root`, checks the chain, and returns the calls' ids in order.
+fn calls_in(root: &Path) -> Vec<AuditId> {
+    let dir = only_writer(root);
+    let (mut head, mut calls) = (ChainHead::EMPTY, Vec::new());
+    for first in segments(&dir).unwrap() {
+        assert_eq!(first, head.n + 1);
+        let mut reader = SegmentReader::open(&dir, first, head).unwrap().unwrap();
+        while let Some(read) = reader.next().unwrap() {
+            assert!(read.is_whole);
+            let line = read.line.unwrap();
+            calls.extend(line.audit_id.as_deref().map(|id| AuditId::parse(id).unwrap()));
+            if let Some(place) = &line.sealed {
+                let sealed = fs::read(dir.join(format!("{first:012}.sealed"))).unwrap();
+                let at = usize::try_from(place.offset).unwrap();
+                assert_eq!(&sealed[at..at + usize::try_from(place.bytes).unwrap()], b"request");
+            }
+        }
+        head = reader.head();
+    }
+    calls
+}
+
+fn only_writer(root: &Path) -> PathBuf {
+    let names = writer_dir::names(root).unwrap();
+    assert_eq!(names.len(), 1, "{names:?}");
+    root.join(&names[0])
+}
+
+fn newest(root: &Path) -> PathBuf {
+    let dir = only_writer(root);
+    dir.join(format!("{:012}.jsonl", segments(&dir).unwrap().pop().unwrap()))
+}
+
+/// Writes calls that begin and end.
+fn write_calls(journal: &mut Journal, count: usize) -> Vec<AuditId> {
+    let ids: Vec<_> = (0..count).map(|_| AuditId::mint()).collect();
+    for id in &ids {
+        write(journal, &begins(id));
+        write(journal, &ends(id));
+    }
+    ids
+}
+
+fn twice(ids: &[AuditId]) -> Vec<AuditId> {
+    ids.iter().flat_map(|id| [id.clone(), id.clone()]).collect()
+}
+
+#[test]
+fn a_journal_is_continued_by_the_next_process() {
+    let root = tempfile::tempdir().unwrap();
+    let mut ids = Vec::new();
+    for round in 0..6 {
+        let mut journal = Journal::take(root.path(), small()).unwrap();
+        assert_eq!(journal.head().n > 0, round > 0);
+        ids.extend(write_calls(&mut journal, 5));
+        // Every other process is killed.
+        if round % 2 == 0 {
+            journal.release(Timestamp::UNIX_EPOCH).unwrap();
+        }
+    }
+    assert_eq!(calls_in(root.path()), twice(&ids));
+    assert!(segments(&only_writer(root.path())).unwrap().len() > 3);
+}
+
+#[test]
+fn two_processes_write_to_two_journals() {
+    let root = tempfile::tempdir().unwrap();
+    let one = Journal::take(root.path(), small()).unwrap();
+    let other = Journal::take(root.path(), small()).unwrap();
+    assert_ne!(one.dir.name(), other.dir.name());
+    assert!(WriterDir::is_held(root.path(), one.dir.name()));
+    let name = one.dir.name().to_owned();
+    drop(one);
+    assert!(!WriterDir::is_held(root.path(), &name));
+    assert_eq!(Journal::take(root.path(), small()).unwrap().dir.name(), name);
+}
+
+#[test]
+fn calls_without_an_end_are_known_from_the_newest_segment() {
+    let root = tempfile::tempdir().unwrap();
+    let [open, resumed, again] = [(); 3].map(|()| AuditId::mint());
+    let mut journal = Journal::take(root.path(), small()).unwrap();
+    write(&mut journal, &begins(&open));
+    write(&mut journal, &begins(&resumed));
+    write(&mut journal, &begins(&again).resuming(resumed.clone()));
+    write_calls(&mut journal, 40);
+    let firsts = |journal: &mut Journal| {
+        let unended = journal.unended().unwrap();
+        [&open, &resumed, &again].map(|id| unended.first_entry(id))
+    };
+    let known = firsts(&mut journal);
+    assert_eq!(known, [Some(3), None, Some(5)]);
+    let name = journal.writer().to_owned();
+    journal.release(Timestamp::UNIX_EPOCH).unwrap();
+    // A process that only adds calls leaves it to one that resumes them.
+    assert_ne!(Journal::take(root.path(), small()).unwrap().writer(), name);
+    let dir = WriterDir::try_take(root.path(), &name).unwrap().unwrap();
+    let mut journal = Journal::open(dir, small()).unwrap().unwrap();
+    assert_eq!(firsts(&mut journal), known);
+    [&open, &again].into_iter().for_each(|id| write(&mut journal, &ends(id)));
+    journal.release(Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(Journal::take(root.path(), small()).unwrap().writer(), name);
+}
+
+#[test]
+fn a_torn_last_line_is_cut_off_and_noted() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    let id = AuditId::mint();
+    write_calls(&mut journal, 2);
+    write(&mut journal, &ends(&id));
+    drop(journal);
+    let whole = fs::read(newest(root.path())).unwrap();
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for length in last..whole.len() {
+        fs::write(newest(root.path()), &whole[..length]).unwrap();
+        let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        write(&mut journal, &ends(&id));
+        drop(journal);
+        assert_eq!(&calls_in(root.path())[4..], std::slice::from_ref(&id));
+        let cut = format!("\"cut_bytes\":{}", length - last);
+        assert!(fs::read_to_string(newest(root.path())).unwrap().contains(&cut), "{cut}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_left_and_another_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    write_calls(&mut journal, 2);
+    drop(journal);
+    let path = newest(root.path());
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    // In the hash that the last line names.
+    let at = damaged.len() - 20;
+    damaged[at] ^= 1;
+    for bytes in [damaged, vec![0; 4_096], b"{}\n".to_vec(), Vec::new(), whole[..40].to_vec()] {
+        fs::write(&path, &bytes).unwrap();
+        let other = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        let is_empty = bytes.is_empty();
+        assert_ne!(other.dir.path(), path.parent().unwrap(), "{is_empty}");
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it is evidence");
+        fs::remove_dir_all(other.dir.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_behind() {
+    let root = tempfile::tempdir().unwrap();
+    let ids = [(); 3].map(|()| AuditId::mint());
+    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    write(&mut journal, &begins(&ids[0]));
+    // The open file can neither be written nor cut: the entry goes to a new segment.
+    journal.break_segment();
+    assert!(journal.write(&[&begins(&ids[1])], Timestamp::UNIX_EPOCH).is_err());
+    ids[1..].iter().for_each(|id| write(&mut journal, &begins(id)));
+    assert_eq!(calls_in(root.path()), ids);
+    assert_eq!(segments(&only_writer(root.path())).unwrap().len(), 2);
+}
+
+#[test]
+fn a_replaced_or_foreign_file_gets_no_entry() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    write(&mut journal, &begins(&AuditId::mint()));
+    let path = newest(root.path());
+    let copy = fs::read(&path).unwrap();
+    let refused = |journal: &mut Journal| {
+        let error = journal.write(&[&begins(&AuditId::mint())], Timestamp::UNIX_EPOCH).unwrap_err();
+        assert_eq!(error.kind(), AuditErrorKind::Replaced, "{error}");
+    };
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, &copy).unwrap();
+    refused(&mut journal);
+    fs::remove_file(path.with_file_name("lock")).unwrap();
+    refused(&mut journal);
+}
+
+#[test]
+fn entries_of_many_threads_are_written_once() {
+    let root = tempfile::tempdir().unwrap();
+    let journal = Journal::take(root.path(), small()).unwrap();
+    let committer = JournalCommitter::new(journal, Arc::new(SystemClock));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let calls = runtime.block_on(async {
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..64 {
+            let committer = Arc::clone(&committer);
+            callers.spawn(async move {
+                for _ in 0..50 {
+                    let id = AuditId::mint();
+                    committer.commit(vec![begins(&id)], Box::new(|_| ())).await.unwrap();
+                    drop(committer.commit(vec![ends(&id)], Box::new(|_| ())));
+                }
+            });
+        }
+        callers.join_all().await.len()
+    });
+    assert_eq!((calls, calls_in(root.path()).len()), (64, 64 * 50 * 2));
+    committer.with_journal(|journal| assert!(journal.unended().unwrap().is_empty()));
+}

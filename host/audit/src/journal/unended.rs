@@ -1,0 +1,103 @@
+//! The calls of a journal that have no end.
+
+use std::collections::BTreeMap;
+
+use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::line::{EntryDraft, JournalLine};
+use crate::entry::LoggedEvent;
+
+/// The name of the first entry of a segment.
+const SEGMENT_BEGUN: &str = "segment_begun";
+
+/// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
+const WRITER_RELEASED: &str = "writer_released";
+
+/// The calls of a journal that have no end: by id, the number of the first entry. Each segment begins with them, so
+/// that no earlier one has to be read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnendedCalls(BTreeMap<[u8; 16], u64>);
+
+/// The facts of the first entry of a segment. The fields are in the order of their names.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SegmentBegun {
+    calls: BTreeMap<String, u64>,
+    writer: String,
+}
+
+/// The facts of an entry that has none.
+#[derive(Serialize)]
+struct NoFacts {}
+
+impl UnendedCalls {
+    /// Returns the first entry of the next segment of this writer.
+    pub(super) fn begin_segment(&self, writer: &str, at: Timestamp) -> EntryDraft {
+        let calls = self.0.iter().map(|(id, first)| (AuditId::from_bytes(*id).to_string(), *first)).collect();
+        EntryDraft::of_log(SEGMENT_BEGUN, at, &SegmentBegun { calls, writer: writer.to_owned() })
+    }
+
+    /// Returns the entry after which nothing has to be read to know that all calls have an end; none if one has not.
+    pub(super) fn release(&self, at: Timestamp) -> Option<EntryDraft> {
+        self.0.is_empty().then(|| EntryDraft::of_log(WRITER_RELEASED, at, &NoFacts {}))
+    }
+
+    /// Returns the calls after this line, if it is the last one of a process that left none without an end.
+    pub(super) fn after_release(line: &JournalLine<'_>) -> Option<Self> {
+        line.log.as_ref().is_some_and(|log| log.name == WRITER_RELEASED).then(Self::default)
+    }
+
+    /// Returns the number of the call's first entry, if the call has no end.
+    pub(crate) fn first_entry(&self, audit_id: &AuditId) -> Option<u64> {
+        self.0.get(&audit_id.bytes()).copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Notes an entry that was written.
+    pub(super) fn wrote(&mut self, draft: &EntryDraft, n: u64) {
+        if let Some((audit_id, is_end)) = &draft.call {
+            self.entry(audit_id, *is_end, draft.resumes(), n);
+        }
+    }
+
+    /// Notes an entry that was read. False if it cannot be understood.
+    pub(super) fn read(&mut self, line: &JournalLine<'_>) -> bool {
+        if let Some(log) = &line.log {
+            if log.name == SEGMENT_BEGUN {
+                let Ok(begun) = serde_json::from_str::<SegmentBegun>(log.payload.get()) else { return false };
+                let calls = begun.calls.iter().map(|(id, first)| Some((AuditId::parse(id)?.bytes(), *first)));
+                let Some(calls) = calls.collect() else { return false };
+                self.0 = calls;
+            }
+            return true;
+        }
+        let (Some(audit_id), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
+        else {
+            return false;
+        };
+        let resumes = line.resumes.as_deref().and_then(AuditId::parse);
+        self.entry(&audit_id, events.last().is_some_and(is_end), resumes.as_ref(), line.n);
+        true
+    }
+
+    fn entry(&mut self, audit_id: &AuditId, is_end: bool, resumes: Option<&AuditId>, n: u64) {
+        if let Some(before) = resumes {
+            self.0.remove(&before.bytes());
+        }
+        match is_end {
+            true => drop(self.0.remove(&audit_id.bytes())),
+            false => drop(self.0.entry(audit_id.bytes()).or_insert(n)),
+        }
+    }
+}
+
+/// Returns true if a call ends with this event.
+fn is_end(event: &LoggedEvent) -> bool {
+    matches!(event.event(), RecordedEvent::Final(_) | RecordedEvent::Resumed(_) | RecordedEvent::Skipped(_))
+}

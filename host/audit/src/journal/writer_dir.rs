@@ -1,0 +1,78 @@
+//! The directory of one writer. The process that holds its lock, and no other, appends to the journal in it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::private_file::FileLock;
+use uuid::Uuid;
+
+use crate::error::{AuditError, AuditErrorKind};
+
+/// The lock file of a writer.
+const LOCK: &str = "lock";
+
+/// A directory that this process writes to.
+#[derive(Debug)]
+pub(crate) struct WriterDir {
+    path: PathBuf,
+    name: String,
+    lock: FileLock,
+}
+
+impl WriterDir {
+    /// Creates a directory.
+    pub(crate) fn create(root: &Path) -> Result<Self, AuditError> {
+        let name = Uuid::now_v7().to_string();
+        let taken = Self::try_take(root, &name)?;
+        taken.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process holds a new directory"))
+    }
+
+    /// Takes this directory; none while another process holds it.
+    pub(crate) fn try_take(root: &Path, name: &str) -> Result<Option<Self>, AuditError> {
+        let path = root.join(name);
+        let lock =
+            FileLock::try_acquire(&path.join(LOCK)).map_err(|error| AuditError::from_file(LOCK, error))?;
+        Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock }))
+    }
+
+    /// Returns whether a process holds this directory.
+    pub(crate) fn is_held(root: &Path, name: &str) -> bool {
+        FileLock::is_held(&root.join(name).join(LOCK))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Checks that the lock is the one at its path: another process could hold one that was put there instead.
+    pub(crate) fn check(&self) -> Result<(), AuditError> {
+        match self.lock.is_at(&self.path.join(LOCK)) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                Err(AuditError::new(AuditErrorKind::Replaced, "the lock of the journal was replaced"))
+            }
+            Err(error) => Err(AuditError::from_io(error)),
+        }
+    }
+}
+
+/// Returns the names of the writers below `root`, in the order in which they were created.
+pub(crate) fn names(root: &Path) -> Result<Vec<String>, AuditError> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(AuditError::from_io)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(AuditError::from_io)?.file_name();
+        // Names of other things than writers are not theirs.
+        names.extend(name.to_str().filter(|name| Uuid::try_parse(name).is_ok()).map(str::to_owned));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
