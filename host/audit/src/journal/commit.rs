@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_core::clock::Clock;
@@ -26,7 +25,6 @@ pub(crate) struct JournalCommitter {
     journal: Mutex<Journal>,
     clock: Arc<dyn Clock>,
     durability: Durability,
-    last_entry: AtomicU64,
 }
 
 #[derive(Default)]
@@ -51,14 +49,8 @@ pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError
 
 impl JournalCommitter {
     pub(crate) fn new(journal: Journal, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (durability, last_entry) = (journal.settings.durability, AtomicU64::new(journal.head().n));
-        Arc::new(Self {
-            queue: Mutex::default(),
-            journal: Mutex::new(journal),
-            clock,
-            durability,
-            last_entry,
-        })
+        let durability = journal.settings.durability;
+        Arc::new(Self { queue: Mutex::default(), journal: Mutex::new(journal), clock, durability })
     }
 
     /// Appends these entries, all of them or none, and then calls `done`. The returned future only waits for the
@@ -79,11 +71,6 @@ impl JournalCommitter {
             };
             result.await.unwrap_or_else(lost)
         })
-    }
-
-    /// Returns the number of the last entry that was written.
-    pub(crate) fn last_entry(&self) -> u64 {
-        self.last_entry.load(Ordering::Relaxed)
     }
 
     /// Looks at the journal between two commits.
@@ -112,12 +99,7 @@ impl JournalCommitter {
         let _idle = IdleOnDrop(self);
         while let Some(commits) = self.next_commits() {
             let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
-            let result = {
-                let mut journal = lock(&self.journal);
-                let result = journal.write(&drafts, self.clock.timestamp());
-                self.last_entry.store(journal.head().n, Ordering::Relaxed);
-                result
-            };
+            let result = lock(&self.journal).write(&drafts, self.clock.timestamp());
             for WaitingCommit { done, reply, .. } in commits {
                 done(&result);
                 // A caller that is gone has no use for the result.

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -34,9 +34,6 @@ use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::log::LogFuture;
 use crate::sqlite::LogSettings;
-
-/// The number of entries that are written at most before a statement is signed for them.
-const UNSIGNED: u64 = 1_000;
 
 /// The delay before a statement is signed for entries.
 const SIGNING_DELAY: Duration = Duration::from_secs(1);
@@ -69,8 +66,6 @@ struct LogWriter {
     resolving: Mutex<()>,
     /// None until the first entry.
     checkpoints: OnceLock<CheckpointFile>,
-    /// The last entry of the own journal that is signed for.
-    signed: AtomicU64,
     /// True while a task waits to sign, or signs.
     is_signing: AtomicBool,
     /// True if there are ends that could not be written.
@@ -151,7 +146,6 @@ impl JournalLog {
             keys: RwLock::default(),
             resolving: Mutex::default(),
             checkpoints: OnceLock::new(),
-            signed: AtomicU64::new(0),
             is_signing: AtomicBool::new(false),
             has_unwritten: AtomicBool::new(false),
             ending_keys: AtomicUsize::new(0),
@@ -301,7 +295,6 @@ impl LogWriter {
             }
             registered => registered?,
         }
-        self.signed.store(journal.head().n, Ordering::Relaxed);
         Ok(Arc::clone(state.own.insert(self.held(journal))))
     }
 
@@ -319,17 +312,14 @@ impl LogWriter {
         let journal = self.own_journal()?;
         // Of entries that the disk has: after a power cut nothing that is signed for may be missing.
         let (head, files) = journal.committer.with_journal(|journal| (journal.head(), journal.files()));
-        sync(files?)?;
+        sync(files.inspect_err(|error| self.failed(&journal, error))?)?;
         let note = self.checkpoints()?.sign(&journal.writer, head, self.clock.timestamp())?;
-        self.signed.store(head.n, Ordering::Relaxed);
         Ok(note)
     }
 
-    /// Has a statement signed soon: in a second, or at once if many entries are not signed for.
-    fn sign_soon(self: &Arc<Self>, journal: &HeldJournal) {
-        let n = journal.committer.last_entry();
-        let is_urgent = n.saturating_sub(self.signed.load(Ordering::Relaxed)) >= UNSIGNED;
-        if self.is_signing.swap(true, Ordering::Relaxed) && !is_urgent {
+    /// Has a statement signed soon.
+    fn sign_soon(self: &Arc<Self>) {
+        if self.is_signing.swap(true, Ordering::Relaxed) {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -337,7 +327,7 @@ impl LogWriter {
             return;
         };
         let (own, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
-        let due = clock.now() + if is_urgent { Duration::ZERO } else { SIGNING_DELAY };
+        let due = clock.now() + SIGNING_DELAY;
         runtime.spawn(async move {
             clock.sleep_until(due).await;
             let sign = move || {
@@ -396,7 +386,7 @@ impl LogWriter {
             drafts,
             Box::new(move |result| {
                 match result {
-                    Ok(()) => own.sign_soon(&of),
+                    Ok(()) => own.sign_soon(),
                     Err(error) => own.failed(&of, error),
                 }
                 done(result);

@@ -132,8 +132,10 @@ impl Journal {
         Ok(self.head)
     }
 
-    /// Returns the files with the newest entries.
+    /// Returns the files with the newest entries, and checks that they are the ones at their paths.
     pub(crate) fn files(&self) -> Result<Vec<File>, AuditError> {
+        self.dir.check()?;
+        self.segment.as_ref().map_or(Ok(()), Segment::check)?;
         self.segment.as_ref().map_or(Ok(Vec::new()), Segment::files)
     }
 
@@ -147,7 +149,6 @@ impl Journal {
     /// # Errors
     /// Nothing was written.
     pub(crate) fn write(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
-        self.dir.check()?;
         self.rotate()?;
         let segment = match &mut self.segment {
             Some(segment) => segment,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,10 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::commit::JournalCommitter;
+use sha2::{Digest as _, Sha256};
+
 use super::*;
+use crate::export::hex;
 use crate::seal::Sealed;
 
 fn small() -> JournalSettings {
@@ -36,13 +40,17 @@ fn write(journal: &mut Journal, draft: &EntryDraft) {
     journal.write(&[draft], Timestamp::UNIX_EPOCH).unwrap();
 }
 
-/// Reads every line of the only writer below `root`, checks the chain, and returns the calls' ids in order.
+/// Returns the ids of the calls of the only writer below `root`.
 fn calls_in(root: &Path) -> Vec<AuditId> {
-    let dir = only_writer(root);
+    check_chain(&only_writer(root))
+}
+
+/// Reads every line of a writer, checks the chain, and returns the calls' ids in order.
+pub(super) fn check_chain(dir: &Path) -> Vec<AuditId> {
     let (mut head, mut calls) = (ChainHead::EMPTY, Vec::new());
-    for first in segments(&dir).unwrap() {
+    for first in segments(dir).unwrap() {
         assert_eq!(first, head.n + 1);
-        let mut reader = SegmentReader::open(&dir, first, head).unwrap().unwrap();
+        let mut reader = SegmentReader::open(dir, first, head).unwrap().unwrap();
         while let Some(read) = reader.next().unwrap() {
             assert!(read.is_whole);
             let line = read.line.unwrap();
@@ -50,7 +58,8 @@ fn calls_in(root: &Path) -> Vec<AuditId> {
             if let Some(place) = &line.sealed {
                 let sealed = fs::read(dir.join(format!("{first:012}.sealed"))).unwrap();
                 let at = usize::try_from(place.offset).unwrap();
-                assert_eq!(&sealed[at..at + usize::try_from(place.bytes).unwrap()], b"request");
+                let part = &sealed[at..at + usize::try_from(place.bytes).unwrap()];
+                assert_eq!(hex(&Sha256::digest(part).into()), place.sha256);
             }
         }
         head = reader.head();
@@ -208,11 +217,29 @@ fn a_replaced_or_foreign_file_gets_no_entry() {
         let error = journal.write(&[&begins(&AuditId::mint())], Timestamp::UNIX_EPOCH).unwrap_err();
         assert_eq!(error.kind(), AuditErrorKind::Replaced, "{error}");
     };
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"x").unwrap();
+    refused(&mut journal);
+    let mut journal = Journal::take(&root.path().join("other"), JournalSettings::default()).unwrap();
+    write(&mut journal, &begins(&AuditId::mint()));
+    let path = newest(&root.path().join("other"));
     fs::remove_file(&path).unwrap();
     fs::write(&path, &copy).unwrap();
     refused(&mut journal);
-    fs::remove_file(path.with_file_name("lock")).unwrap();
-    refused(&mut journal);
+}
+
+#[test]
+fn a_journal_without_its_lock_or_sealed_file_is_not_signed_for() {
+    for name in ["lock", "000000000001.sealed"] {
+        let root = tempfile::tempdir().unwrap();
+        let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        write(&mut journal, &begins(&AuditId::mint()));
+        assert!(journal.files().is_ok());
+        let path = newest(root.path()).with_file_name(name);
+        let copy = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, copy).unwrap();
+        assert_eq!(journal.files().unwrap_err().kind(), AuditErrorKind::Replaced, "{name}");
+    }
 }
 
 #[test]

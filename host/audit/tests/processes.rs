@@ -1,0 +1,196 @@
+//! Journals of real processes: written by many at once, and by some that are killed.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs, reason = "a test")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_audit::{
+    AuditError, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyClaim, KeyDisposition,
+    KeyScope, KeyState, LogFuture, LogSettings, OpenCall, OpenOutcome, Sealed, hex,
+};
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::{
+    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
+    RecordedKeyEnd,
+};
+use cofferdam_core::failure::AuditId;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+const HOME: &str = "COFFERDAM_TEST_HOME";
+const CALLS: &str = "COFFERDAM_TEST_CALLS";
+const FINGERPRINT: [u8; 32] = [7; 32];
+
+fn log(home: &Path) -> JournalLog {
+    JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock))
+}
+
+fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
+    EventLine { at: Timestamp::now(), seq, event }.to_text()
+}
+
+fn claim(key: &str) -> KeyClaim {
+    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
+}
+
+fn opening(key: Option<&str>) -> OpenCall {
+    let audit_id = AuditId::mint();
+    let claimed = key.map(|key| RecordedClaim {
+        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
+        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
+    });
+    let events = [
+        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
+        line(2, RecordedEvent::Admitted(Admitted { claim: claimed, ..Admitted::default() })),
+        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
+    ];
+    OpenCall {
+        at: Timestamp::now(),
+        route: CallTarget {
+            connector: "github://acme/a@1.0.0".into(),
+            op: "b".into(),
+            action: None,
+            step: None,
+        },
+        actor: "ada".into(),
+        idempotent: false,
+        key: key.map(claim),
+        resumes: None,
+        entry: Entry::new(&audit_id, &events),
+        request: Some(Sealed::from_bytes(b"the request".to_vec())),
+        audit_id,
+    }
+}
+
+fn end(call: &OpenCall) -> CloseCall {
+    let until = Timestamp::now() + SignedDuration::from_hours(1);
+    let key_end = RecordedKeyEnd { state: "keeps".into(), until: Some(until.to_string()) };
+    let ended = Ended { status: "value".into(), key_end: Some(key_end), ..Ended::default() };
+    CloseCall {
+        audit_id: call.audit_id.clone(),
+        at: Timestamp::now(),
+        duration_us: 1,
+        attempts: 1,
+        verdict: CallOutcome { status: CallStatus::Value, class: None, code: None },
+        key: KeyDisposition::Retain(until),
+        entry: Entry::new(&call.audit_id, &[line(4, RecordedEvent::Final(ended))]),
+        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
+    }
+}
+
+/// Prints each call once its beginning, and once its end, is acknowledged.
+#[test]
+#[ignore = "a process that other tests start"]
+fn calls_of_a_process() {
+    let home = PathBuf::from(std::env::var_os(HOME).unwrap());
+    let count: usize = std::env::var(CALLS).unwrap().parse().unwrap();
+    let log = log(&home);
+    for n in 0..count {
+        let key = n.is_multiple_of(3).then(|| format!("{}-{n}", std::process::id()));
+        let call = opening(key.as_deref());
+        assert!(matches!(wait_for(log.open(call.clone())), Ok(OpenOutcome::Started)));
+        println!("\nreceived {}", call.audit_id);
+        wait_for(log.close(None, end(&call))).unwrap();
+        println!("\nfinal {} {}", call.audit_id, key.as_deref().unwrap_or_default());
+    }
+}
+
+/// Starts a process with calls of its own in this home.
+fn process(home: &Path, calls: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "calls_of_a_process", "--ignored", "--nocapture"])
+        .env(HOME, home)
+        .env(CALLS, calls.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Reads all journals without any code of the host, and checks their chains. Returns how often each call has each event.
+fn events_of(home: &Path) -> HashMap<(String, String), usize> {
+    let mut events = HashMap::new();
+    for writer in fs::read_dir(home.join("audit")).unwrap().map(|writer| writer.unwrap().path()) {
+        if !writer.is_dir() {
+            continue;
+        }
+        let segments = fs::read_dir(&writer).unwrap().map(|file| file.unwrap().path());
+        let mut segments: Vec<_> =
+            segments.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl")).collect();
+        segments.sort();
+        let (mut n, mut hash) = (0, [0; 32]);
+        for (place, path) in segments.iter().enumerate() {
+            let text = fs::read_to_string(path).unwrap();
+            assert!(text.ends_with('\n') || place + 1 == segments.len(), "{}", path.display());
+            for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+                let entry: Value = serde_json::from_str(line).unwrap();
+                n += 1;
+                assert_eq!((entry["n"].as_u64(), entry["prev"].as_str()), (Some(n), Some(&*hex(&hash))));
+                hash = Sha256::digest(line.as_bytes()).into();
+                for event in entry["events"].as_array().into_iter().flatten() {
+                    let text = |value: &Value| value.as_str().unwrap().to_owned();
+                    *events.entry((text(&entry["audit_id"]), text(&event["type"]))).or_default() += 1;
+                }
+            }
+        }
+    }
+    events
+}
+
+/// Checks that all that was acknowledged is in the journals once, and that keys have their outcomes.
+fn check(home: &Path, printed: &str) {
+    let events = events_of(home);
+    let log = log(home);
+    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    for line in printed.lines() {
+        let mut words = line.split(' ');
+        let Some(event) = words.next().filter(|word| ["received", "final"].contains(word)) else { continue };
+        let id = words.next().unwrap().to_owned();
+        assert_eq!(events.get(&(id, event.to_owned())), Some(&1), "{line}");
+        if let Some(key) = words.next().filter(|key| !key.is_empty()) {
+            let state = runtime.block_on(log.key_state(claim(key))).unwrap();
+            assert!(matches!(state, KeyState::Done { outcome: Some(_), .. }), "{line}");
+        }
+    }
+    assert!(events.values().all(|count| *count == 1));
+    assert_eq!(log.loss().unwrap(), None);
+}
+
+fn output_of(child: Child) -> String {
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_or_doubled_by_kills() {
+    let home = tempfile::tempdir().unwrap();
+    let mut printed = String::new();
+    let mut rng = fastrand::Rng::with_seed(3);
+    for _ in 0..12 {
+        let processes: Vec<_> = (0..3).map(|_| process(home.path(), 100_000)).collect();
+        for mut child in processes {
+            std::thread::sleep(Duration::from_millis(rng.u64(20..120)));
+            child.kill().unwrap();
+            printed.push_str(&output_of(child));
+        }
+    }
+    assert!(printed.matches("final").count() > 100, "the processes did nothing");
+    check(home.path(), &printed);
+}
+
+#[test]
+fn many_processes_write_every_call_once() {
+    let home = tempfile::tempdir().unwrap();
+    let processes: Vec<_> = (0..50).map(|_| process(home.path(), 20)).collect();
+    let printed: String = processes.into_iter().map(output_of).collect();
+    assert_eq!(printed.matches("final").count(), 50 * 20);
+    check(home.path(), &printed);
+}
