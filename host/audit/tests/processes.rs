@@ -1,5 +1,12 @@
 //! Journals of real processes: written by many at once, and by some that are killed.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, missing_docs, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a test"
+)]
 
 use std::collections::HashMap;
 use std::fs;

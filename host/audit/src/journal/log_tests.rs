@@ -214,7 +214,7 @@ fn a_released_key_is_free() {
     }
 }
 
-/// Whatever was written last before a kill, the next process knows the state of the key.
+/// The next process knows the state of a key, at whatever write the kill was.
 #[test]
 fn the_key_table_follows_the_journal_after_a_kill() {
     let home = tempfile::tempdir().unwrap();
