@@ -99,15 +99,21 @@ impl Journal {
 
     /// Opens the journal in this directory; none if its end does not hold together.
     pub(crate) fn open(dir: WriterDir, settings: JournalSettings) -> Result<Option<Self>, AuditError> {
-        let newest = segments(dir.path())?.pop();
-        let (segment, end) = match newest {
-            None => (None, SegmentEnd::default()),
-            Some(first) => {
-                let mut segment = Segment::open(dir.path(), first)?;
-                let Some(end) = segment.recover()? else { return Ok(None) };
-                (Some(segment), end)
+        let mut firsts = segments(dir.path())?;
+        let (mut segment, mut end, mut begun_bytes) = (None, SegmentEnd::default(), 0);
+        while let Some(first) = firsts.pop() {
+            let mut newest = Segment::open(dir.path(), first)?;
+            match newest.recover()? {
+                Some(found) => {
+                    (segment, end) = (Some(newest), found);
+                    break;
+                }
+                // A process was killed before the first line of the segment was written.
+                None if newest.is_begun()? => begun_bytes = newest.remove()?,
+                None => return Ok(None),
             }
-        };
+        }
+        end.cut_bytes = end.cut_bytes.saturating_add(begun_bytes);
         let SegmentEnd { head, cut_bytes, unended } = end;
         let (lines, sealed) = (Vec::new(), Vec::new());
         Ok(Some(Self { dir, settings, head, segment, unended, untold: Some(cut_bytes), lines, sealed }))

@@ -21,6 +21,9 @@ const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 /// The most bytes of a line. Each text of an event has a limit.
 const LINE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// The first bytes of each segment.
+const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
+
 /// The bytes that are read at once to find the last line.
 const TAIL_BYTES: u64 = 16 * 1024;
 
@@ -212,6 +215,23 @@ impl Segment {
             let failed = self.lines.undo(lines_before, error);
             AppendError { is_undone: false, ..failed }
         })
+    }
+
+    /// Returns true if the segment has no whole line, and no more than the beginning of a first one.
+    pub(super) fn is_begun(&self) -> Result<bool, AuditError> {
+        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
+        let compared = tail.len().min(FIRST_LINE.len());
+        let is_first_line = tail.get(..compared) == FIRST_LINE.get(..compared);
+        Ok(start == 0 && is_first_line && !tail.contains(&b'\n'))
+    }
+
+    /// Removes a segment without a line, and returns its length.
+    pub(super) fn remove(self) -> Result<u64, AuditError> {
+        let (length, files) = (self.length(), [Some(self.lines), self.sealed]);
+        for file in files.into_iter().flatten() {
+            fs::remove_file(&file.path).map_err(AuditError::from_io)?;
+        }
+        Ok(length)
     }
 
     /// Checks that the open files are the ones at their paths.

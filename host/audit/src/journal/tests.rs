@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -171,6 +172,27 @@ fn a_torn_last_line_is_cut_off_and_noted() {
 }
 
 #[test]
+fn a_segment_without_a_line_is_begun_again() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = Journal::take(root.path(), small()).unwrap();
+    let mut ids = twice(&write_calls(&mut journal, 8));
+    let next = format!("{:012}.jsonl", journal.head().n + 1);
+    drop(journal);
+    let first_line = fs::read(only_writer(root.path()).join("000000000001.jsonl")).unwrap();
+    for length in [0, 1, 10, 20, 60] {
+        let mut options = fs::OpenOptions::new();
+        let file =
+            options.write(true).create_new(true).mode(0o600).open(only_writer(root.path()).join(&next));
+        file.unwrap().write_all(&first_line[..length]).unwrap();
+        let journal = Journal::take(root.path(), small()).unwrap();
+        assert_eq!((journal.untold, calls_in(root.path()).len()), (Some(length as u64), ids.len()));
+    }
+    let mut journal = Journal::take(root.path(), small()).unwrap();
+    ids.extend(twice(&write_calls(&mut journal, 8)));
+    assert_eq!(calls_in(root.path()), ids);
+}
+
+#[test]
 fn a_damaged_journal_is_left_and_another_begun() {
     let root = tempfile::tempdir().unwrap();
     let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
@@ -182,7 +204,7 @@ fn a_damaged_journal_is_left_and_another_begun() {
     // In the hash that the last line names.
     let at = damaged.len() - 20;
     damaged[at] ^= 1;
-    for bytes in [damaged, vec![0; 4_096], b"{}\n".to_vec(), Vec::new(), whole[..40].to_vec()] {
+    for bytes in [damaged, vec![0; 4_096], b"{}\n".to_vec(), b"{}".to_vec()] {
         fs::write(&path, &bytes).unwrap();
         let other = Journal::take(root.path(), JournalSettings::default()).unwrap();
         let is_empty = bytes.is_empty();
