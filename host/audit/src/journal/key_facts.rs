@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::log::name_of;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::error::AuditError;
 use crate::export::unhex;
@@ -95,7 +96,7 @@ fn apply_line(
         match event.event() {
             RecordedEvent::Received(received) => {
                 let action = received.step.and(received.action);
-                claim.step_of = action.map(|action| action.split('@').next().unwrap_or_default().to_owned());
+                claim.step_of = action.map(|action| name_of(&action).to_owned());
                 claim.at = event.at.parse().ok();
             }
             RecordedEvent::Admitted(admitted) => {

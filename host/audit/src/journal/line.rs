@@ -64,15 +64,7 @@ pub(crate) struct EntryDraft {
 impl EntryDraft {
     /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
     pub(crate) fn of_call(audit_id: &AuditId, is_end: bool, events: &[EventText]) -> Self {
-        let texts = events.iter().map(EventText::as_str).collect::<Vec<_>>().join(",");
-        let fields = format!("{{\"audit_id\":\"{audit_id}\",\"events\":[{texts}]");
-        Self {
-            fields,
-            call: Some((audit_id.clone(), is_end)),
-            resumes: None,
-            sealed: None,
-            sealed_at: Arc::default(),
-        }
+        Self::of_entry(audit_id, is_end, &Entry::new(audit_id, events))
     }
 
     /// Creates an entry with the events of `entry`.

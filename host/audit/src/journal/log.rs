@@ -415,7 +415,7 @@ impl LogWriter {
         };
         let mut drafts = self.state().late_events.remove(audit_id).unwrap_or_default();
         let late = drafts.clone();
-        drafts.push(draft(audit_id, false, entry));
+        drafts.push(EntryDraft::of_entry(audit_id, false, entry));
         let (own, id, again) =
             (Arc::clone(self), audit_id.clone(), if is_late { drafts.clone() } else { late });
         let done = move |result: &Result<(), AuditError>| {
@@ -570,7 +570,7 @@ impl LogWriter {
         let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end(&end.audit_id) };
         // A call that began and ended in one entry needs no other, unless its outcome is sealed.
         if !entry.is_empty() || end.outcome.is_some() || drafts.is_empty() {
-            drafts.push(draft(&end.audit_id, is_end, &entry).with_sealed(end.outcome.clone()));
+            drafts.push(EntryDraft::of_entry(&end.audit_id, is_end, &entry).with_sealed(end.outcome.clone()));
         }
         Ok(EndWrite::of(&drafts, self.write_end(&call, &end.audit_id, drafts.clone(), false)))
     }
@@ -1009,15 +1009,11 @@ fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
 }
 
 fn opening(call: &OpenCall) -> EntryDraft {
-    let opening = draft(&call.audit_id, false, &call.entry).with_sealed(call.request.clone());
+    let opening = EntryDraft::of_entry(&call.audit_id, false, &call.entry).with_sealed(call.request.clone());
     match &call.resumes {
         Some((before, _)) => opening.resuming(before.clone()),
         None => opening,
     }
-}
-
-fn draft(audit_id: &AuditId, is_end: bool, entry: &Entry) -> EntryDraft {
-    EntryDraft::of_entry(audit_id, is_end, entry)
 }
 
 fn digest(key: &str) -> [u8; 32] {
@@ -1025,7 +1021,7 @@ fn digest(key: &str) -> [u8; 32] {
 }
 
 /// Returns the name of an action, without its version.
-fn name_of(action: &str) -> &str {
+pub(super) fn name_of(action: &str) -> &str {
     action.split('@').next().unwrap_or_default()
 }
 

@@ -570,3 +570,17 @@ fn the_key_of_a_late_end_has_its_state() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// The place of an outcome is where it was written, and not where a write failed.
+#[test]
+fn the_outcome_of_a_repeated_end_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let call = call(Some("k"), false);
+    assert!(matches!(open(&log, &call), OpenOutcome::Started));
+    log.0.own_journal().unwrap().committer.with_journal(Journal::break_segment);
+    assert!(wait_for(log.close(None, value(&call))).is_err());
+    close(&log, value(&call));
+    let KeyState::Done { outcome, .. } = state(&log, "k") else { panic!() };
+    assert_eq!(outcome.unwrap().bytes(), b"the outcome");
+}

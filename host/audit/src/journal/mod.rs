@@ -125,8 +125,7 @@ impl Journal {
     }
 
     /// Writes that this process is done with the journal, if all calls have an end: the next process takes it then
-    /// without reading more than the last line.
-    /// Returns the end of the chain.
+    /// without reading more than the last line. Returns the end of the chain.
     pub(crate) fn release(mut self, now: Timestamp) -> Result<ChainHead, AuditError> {
         // Otherwise nothing was written since it was taken.
         if self.untold.is_none()
@@ -177,14 +176,13 @@ impl Journal {
         let (before, sealed_before) = (segment.length(), segment.sealed_length());
         self.lines.clear();
         self.sealed.clear();
-        let mut head = self.head;
+        let (mut head, mut places) = (self.head, Vec::new());
         for draft in begun.iter().chain(&taken).chain(drafts.iter().copied()) {
             let place = draft.sealed.as_ref().map(|sealed| {
                 let offset = sealed_before.saturating_add(self.sealed.len() as u64);
                 self.sealed.extend_from_slice(sealed.bytes());
-                // Read by the caller only if the write succeeds.
                 let (segment, bytes) = (segment.first(), sealed.bytes().len() as u64);
-                let _ = draft.sealed_at.set(SealedOutcome { segment, offset, bytes });
+                places.push((&draft.sealed_at, SealedOutcome { segment, offset, bytes }));
                 SealedPlace::at(offset, sealed)
             });
             head = draft.append_to(&mut self.lines, head, place.as_ref());
@@ -201,6 +199,10 @@ impl Journal {
             return Err(failed.error);
         }
         failpoint::pass("after.commit");
+        // Not before: a write that failed is repeated elsewhere.
+        for (sealed_at, place) in places {
+            let _ = sealed_at.set(place);
+        }
         if let Some(unended) = &mut self.unended {
             let mut n = head.n.saturating_sub(drafts.len() as u64);
             for draft in drafts {
@@ -231,8 +233,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns the calls that wait for their end or for a decision. They are looked up in the newest segment if an
-    /// earlier process wrote it.
+    /// Returns the calls without an end. They are looked up in the newest segment if an earlier process wrote it.
     pub(crate) fn unended(&mut self) -> Result<&UnendedCalls, AuditError> {
         let unended = match self.unended.take() {
             Some(unended) => unended,
