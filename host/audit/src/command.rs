@@ -55,7 +55,7 @@ impl CallStatus {
         }
     }
 
-    /// The number it has in the audit log.
+    /// The number that it has in the index.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -159,10 +159,6 @@ pub struct OpenCall {
 pub struct CloseCall {
     /// Its id.
     pub audit_id: AuditId,
-    /// When.
-    pub at: Timestamp,
-    /// The duration since the call was received, in microseconds.
-    pub duration_us: u64,
     /// The number of attempts.
     pub attempts: u32,
     /// Its outcome.
@@ -237,8 +233,6 @@ pub struct Pruned {
     pub entries: u64,
     /// The number of calls.
     pub calls: u64,
-    /// The number of the last entry that went; 0 where none did.
-    pub through: u64,
     /// When the last of those calls was received.
     #[serde(serialize_with = "shown")]
     pub until: Option<Timestamp>,

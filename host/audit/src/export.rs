@@ -234,22 +234,3 @@ fn note_of(line: &str) -> Option<String> {
     let signed: Signed = serde_json::from_str(line).ok()?;
     (line_of(&signed) == line).then_some(signed.checkpoint)
 }
-
-/// A hash in hexadecimal.
-pub fn hex(hash: &[u8; 32]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).map_or('0', |digit| char::from(*digit));
-    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
-/// A hash that was written so.
-pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut hash = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (to, at) in hash.iter_mut().zip((0..64).step_by(2)) {
-        *to = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    (hex(&hash) == text).then_some(hash)
-}

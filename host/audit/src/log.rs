@@ -1,5 +1,6 @@
 //! The traits of an audit log: one writes it, one reads it.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use cofferdam_core::failure::AuditId;
@@ -7,9 +8,10 @@ use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
 use super::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
-use super::entry::{self, Entry, LoggedEvent};
+use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
+use super::journal::JournalLine;
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
 use super::verify::Accepted;
@@ -55,46 +57,46 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Changes nothing. Completes when all earlier commands are durable.
     fn flush(&self) -> LogFuture<()>;
 
-    /// A reader of its own, which sees all that was durable when it was asked for. It blocks: not for an executor's
+    /// Returns a reader, which sees everything that was durable when it was asked for. It blocks: not for an executor's
     /// threads.
     ///
     /// # Errors
-    /// The audit log cannot be read.
+    /// `Absent`: nothing was recorded yet; the audit log cannot be read.
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
 
     /// Returns what is missing of the log, or beside it, as far as its home remembers. It blocks: not for an executor's
     /// threads.
     ///
     /// # Errors
-    /// That cannot be told.
+    /// That cannot be determined.
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         Ok(None)
     }
 
-    /// All that a proof looks at, as it is now. It blocks: not for an executor's threads.
+    /// Returns everything that a verification looks at, as it is now. It blocks: not for an executor's threads.
     ///
     /// # Errors
-    /// The audit log cannot be read, or keeps no chain.
+    /// The audit log cannot be read, or has no chain.
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
-        Err(AuditError::new(AuditErrorKind::Other, "this record keeps no chain that could be proved"))
+        Err(AuditError::new(AuditErrorKind::Other, "this audit log has no chain that could be verified"))
     }
 }
 
-/// Reads a record. Its methods block.
+/// Reads the audit log. Its methods block. Each one sees at least what was durable when it was called.
 pub trait AuditReader: Send {
-    /// Calls that `filter` lets through, the newest first.
+    /// Returns the calls that match `filter`, the newest first.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError>;
 
-    /// One call.
+    /// Returns one call.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError>;
 
-    /// The ids of up to `most` calls from `from` to `to`, in order.
+    /// Returns the ids of up to `most` calls from `from` to `to`, in order.
     ///
     /// # Errors
     /// The audit log cannot be read.
@@ -107,37 +109,35 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
 
-    /// Every code that a failure or an error on record has, in order.
+    /// Returns every code that a recorded failure or error has, in order.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn codes(&mut self) -> Result<Vec<String>, AuditError>;
 
-    /// The number of the last entry; 0 where there is none.
+    /// Returns the end of the audit log as it is now.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn length(&mut self) -> Result<u64, AuditError>;
+    fn end(&mut self) -> Result<LogPosition, AuditError>;
 
-    /// The entries of one call, in order.
+    /// Returns the calls that ended after `position`, which is moved to the end of what was read: up to `most` of them.
     ///
     /// # Errors
     /// The audit log cannot be read.
+    fn ended_after(&mut self, position: &mut LogPosition, most: usize) -> Result<Vec<CallRow>, AuditError>;
+
+    /// Returns the entries of one call, in order.
+    ///
+    /// # Errors
+    /// The audit log cannot be read. `Tampered`: an entry was changed.
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError>;
 
-    /// Up to `most` entries of all calls, from the `from`-th on.
+    /// Returns the bytes of sealed requests and outcomes by client, the most first.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
-
-    /// The bytes of sealed requests and outcomes by client, the most first. None from a log that does not count them.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
-    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
-        Ok(Vec::new())
-    }
+    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
     /// all of them, or only `of` if it is one of them.
@@ -146,12 +146,16 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
 
-    /// Returns the sealed parts of a call: its request and its outcome.
+    /// Returns the sealed parts of a call: its request and its outcome. None of those that were dropped.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError>;
 }
+
+/// A position in the audit log: for each journal, by the name of its writer, the number of an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogPosition(pub(crate) BTreeMap<String, u64>);
 
 /// Which calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -213,29 +217,29 @@ pub struct CallRow {
     pub duration_us: Option<u64>,
     /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
-    /// The number of its first entry in the audit log,
-    pub first: u64,
-    /// and of its last.
-    pub last: u64,
 }
 
-/// An entry as it is kept.
+/// An entry as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEntry {
-    /// Its number, from 1, without gaps.
+    /// The writer of its journal.
+    pub writer: String,
+    /// Its number in that journal, from 1, without gaps.
     pub n: u64,
     /// Its canonical JSON.
-    pub body: String,
-    /// Its hash in the chain.
-    pub hash: [u8; 32],
+    pub text: String,
 }
 
 impl StoredEntry {
     /// Reads the events of the call; none from an entry that is of no call.
     ///
     /// # Errors
-    /// The body is not that of an entry.
-    pub fn events(&self) -> Result<Vec<LoggedEvent>, serde_json::Error> {
-        entry::events(&self.body)
+    /// `Tampered`: the text is not that of an entry.
+    pub fn events(&self) -> Result<Vec<LoggedEvent>, AuditError> {
+        let events = JournalLine::read(self.text.as_bytes()).and_then(|line| line.events());
+        events.map_err(|fault| {
+            let Self { writer, n, .. } = self;
+            AuditError::new(AuditErrorKind::Tampered, format_args!("entry {n} of the journal {writer}: {fault}"))
+        })
     }
 }

@@ -73,7 +73,7 @@ fn opening(key: Option<&str>) -> OpenCall {
         idempotent: false,
         key: key.map(claim),
         resumes: None,
-        entry: Entry::new(&audit_id, &events),
+        entry: Entry::new(events.into()),
         request: Some(Sealed::from_bytes(b"the request".to_vec())),
         audit_id,
     }
@@ -85,12 +85,10 @@ fn end(call: &OpenCall) -> CloseCall {
     let ended = Ended { status: "value".into(), key_end: Some(key_end), ..Ended::default() };
     CloseCall {
         audit_id: call.audit_id.clone(),
-        at: Timestamp::now(),
-        duration_us: 1,
         attempts: 1,
         verdict: CallOutcome { status: CallStatus::Value, class: None, code: None },
         key: KeyDisposition::Retain(until),
-        entry: Entry::new(&call.audit_id, &[line(4, RecordedEvent::Final(ended))]),
+        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
         outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
     }
 }

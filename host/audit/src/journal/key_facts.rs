@@ -12,7 +12,7 @@ use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::name_of;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::error::AuditError;
-use crate::export::unhex;
+use crate::hex::unhex;
 
 /// The name of the entry that decides about the key of a call that has ended.
 const KEY_DECIDED: &str = "key_decided";

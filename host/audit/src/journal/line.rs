@@ -12,7 +12,6 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
-use cofferdam_core::event::recorded::EventText;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::de::IgnoredAny;
@@ -22,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::keys::SealedOutcome;
 use crate::entry::{Entry, LoggedEvent};
-use crate::export::{hex, unhex};
+use crate::hex::{hex, unhex};
 use crate::seal::Sealed;
 
 /// The version of the form of lines.
@@ -48,13 +47,19 @@ impl ChainHead {
     }
 }
 
-/// An entry before it has its place in a journal.
+/// The contents of an entry.
+#[derive(Debug, Clone)]
+enum DraftContents {
+    /// Events of a call, which may end with them.
+    Call { audit_id: AuditId, entry: Entry, is_end: bool },
+    /// An event about the log itself: the line up to its number.
+    Log(Arc<str>),
+}
+
+/// An entry before it has its place in a journal. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct EntryDraft {
-    /// The line up to its number.
-    fields: String,
-    /// The call of the entry, and whether that ends with it; none for an entry about the log itself.
-    pub(crate) call: Option<(AuditId, bool)>,
+    contents: DraftContents,
     resumes: Option<AuditId>,
     pub(crate) sealed: Option<Sealed>,
     /// The place of the sealed part, once it is written.
@@ -62,16 +67,13 @@ pub(crate) struct EntryDraft {
 }
 
 impl EntryDraft {
-    /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
-    pub(crate) fn of_call(audit_id: &AuditId, is_end: bool, events: &[EventText]) -> Self {
-        Self::of_entry(audit_id, is_end, &Entry::new(audit_id, events))
+    fn new(contents: DraftContents) -> Self {
+        Self { contents, resumes: None, sealed: None, sealed_at: Arc::default() }
     }
 
-    /// Creates an entry with the events of `entry`.
-    pub(crate) fn of_entry(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
-        let call = Some((audit_id.clone(), is_end));
-        let fields = entry.fields().to_owned();
-        Self { fields, call, resumes: None, sealed: None, sealed_at: Arc::default() }
+    /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
+    pub(crate) fn of_call(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
+        Self::new(DraftContents::Call { audit_id: audit_id.clone(), entry: entry.clone(), is_end })
     }
 
     /// Creates an entry about the log itself. The fields of `payload` must be in the order of their names.
@@ -79,7 +81,15 @@ impl EntryDraft {
         // Texts, numbers and lists of them: this cannot fail.
         let payload = serde_json::to_string(payload).unwrap_or_default();
         let fields = format!("{{\"log\":{{\"at\":\"{at:.6}\",\"payload\":{payload},\"type\":\"{name}\"}}");
-        Self { fields, call: None, resumes: None, sealed: None, sealed_at: Arc::default() }
+        Self::new(DraftContents::Log(fields.into()))
+    }
+
+    /// Returns the call of the entry, and true if that ends with it; none for an entry about the log itself.
+    pub(crate) fn call(&self) -> Option<(&AuditId, bool)> {
+        match &self.contents {
+            DraftContents::Call { audit_id, is_end, .. } => Some((audit_id, *is_end)),
+            DraftContents::Log(_) => None,
+        }
     }
 
     /// Adds the interrupted call that the entry's call resumes.
@@ -106,7 +116,10 @@ impl EntryDraft {
         sealed: Option<&SealedPlace>,
     ) -> ChainHead {
         let start = lines.len();
-        lines.extend_from_slice(self.fields.as_bytes());
+        match &self.contents {
+            DraftContents::Call { audit_id, entry, .. } => entry.write_fields(audit_id, lines),
+            DraftContents::Log(fields) => lines.extend_from_slice(fields.as_bytes()),
+        }
         // Writing to memory cannot fail.
         let n = head.n.saturating_add(1);
         let _ = write!(lines, ",\"n\":{n},\"prev\":\"{}\"", hex(&head.hash));
@@ -239,7 +252,7 @@ mod tests {
         let id = AuditId::parse("audit-01890000-0000-7000-8000-000000000001").unwrap();
         let event = RecordedEvent::Received(Received { op: "greet".into(), ..Received::default() });
         let event = EventLine { at: Timestamp::UNIX_EPOCH, seq: 1, event }.to_text();
-        EntryDraft::of_call(&id, false, &[event])
+        EntryDraft::of_call(&id, false, &Entry::new(vec![event]))
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::command::{
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::log::LogFuture;
-use crate::sqlite::LogSettings;
+use crate::settings::LogSettings;
 
 /// The delay before a statement is signed for entries.
 const SIGNING_DELAY: Duration = Duration::from_secs(1);
@@ -415,7 +415,7 @@ impl LogWriter {
         };
         let mut drafts = self.state().late_events.remove(audit_id).unwrap_or_default();
         let late = drafts.clone();
-        drafts.push(EntryDraft::of_entry(audit_id, false, entry));
+        drafts.push(EntryDraft::of_call(audit_id, false, entry));
         let (own, id, again) =
             (Arc::clone(self), audit_id.clone(), if is_late { drafts.clone() } else { late });
         let done = move |result: &Result<(), AuditError>| {
@@ -514,7 +514,7 @@ impl LogWriter {
         let Some(journal) = self.journal_of(audit_id)? else { return Ok(None) };
         let seq = journal.committer.with_journal(|journal| journal.last_event(audit_id))?.unwrap_or(0);
         let line = resolution(seq.saturating_add(1)).to_text();
-        Ok(Some((journal, EntryDraft::of_call(audit_id, true, &[line]))))
+        Ok(Some((journal, EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])))))
     }
 
     /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
@@ -567,10 +567,10 @@ impl LogWriter {
         let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
         // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
         let is_end = !(did_nothing && call.resumes);
-        let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end(&end.audit_id) };
+        let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end() };
         // A call that began and ended in one entry needs no other, unless its outcome is sealed.
         if !entry.is_empty() || end.outcome.is_some() || drafts.is_empty() {
-            drafts.push(EntryDraft::of_entry(&end.audit_id, is_end, &entry).with_sealed(end.outcome.clone()));
+            drafts.push(EntryDraft::of_call(&end.audit_id, is_end, &entry).with_sealed(end.outcome.clone()));
         }
         Ok(EndWrite::of(&drafts, self.write_end(&call, &end.audit_id, drafts.clone(), false)))
     }
@@ -920,7 +920,7 @@ impl EndWrite {
 
     fn of(drafts: &[EntryDraft], written: CommitFuture) -> Self {
         let last = drafts.last();
-        let is_end = last.and_then(|draft| draft.call.as_ref()).is_some_and(|(_, is_end)| *is_end);
+        let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
         Self { written, is_end, outcome: last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default() }
     }
 }
@@ -1009,7 +1009,7 @@ fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
 }
 
 fn opening(call: &OpenCall) -> EntryDraft {
-    let opening = EntryDraft::of_entry(&call.audit_id, false, &call.entry).with_sealed(call.request.clone());
+    let opening = EntryDraft::of_call(&call.audit_id, false, &call.entry).with_sealed(call.request.clone());
     match &call.resumes {
         Some((before, _)) => opening.resuming(before.clone()),
         None => opening,

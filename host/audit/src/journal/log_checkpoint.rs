@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::line::ChainHead;
-use crate::export::{hex, unhex};
+use crate::hex::{hex, unhex};
 use crate::note::{NoteFlaw, NoteKey, NoteSigner};
 
 /// The origin line of statements about journals.

@@ -67,7 +67,7 @@ fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
         idempotent,
         key: key.map(claim),
         resumes: None,
-        entry: Entry::new(&audit_id, &events),
+        entry: Entry::new(events.into()),
         request: Some(Sealed::from_bytes(b"the request".to_vec())),
         audit_id,
     }
@@ -91,12 +91,10 @@ fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
     let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
     CloseCall {
         audit_id: call.audit_id.clone(),
-        at: Timestamp::now(),
-        duration_us: 1,
         attempts: u32::from(status != CallStatus::Cancelled),
         verdict: CallOutcome { status, class: None, code: None },
         key,
-        entry: Entry::new(&call.audit_id, &[line(4, RecordedEvent::Final(ended))]),
+        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
         outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
     }
 }
@@ -168,7 +166,7 @@ fn a_call_without_a_key_makes_no_key_table() {
         let call = call(None, true);
         assert!(matches!(open(&log, &call), OpenOutcome::Started));
         assert!(matches!(open(&log, &call), OpenOutcome::Started), "it is open already");
-        log.append_later(&call.audit_id, &Entry::new(&call.audit_id, &[]));
+        log.append_later(&call.audit_id, &Entry::new(Vec::new()));
         close(&log, value(&call));
     }
     drop(log);

@@ -22,14 +22,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use keys::SealedOutcome;
-pub(crate) use line::{ChainHead, EntryDraft, SealedPlace};
+pub(crate) use line::{ChainHead, EntryDraft, JournalLine, SealedPlace};
 pub use log::JournalLog;
 use segment::{Segment, SegmentEnd, SegmentReader, segments};
 pub(crate) use unended::UnendedCalls;
 pub(crate) use writer_dir::WriterDir;
 
 use crate::error::{AuditError, AuditErrorKind};
-use crate::sqlite::Durability;
+use crate::settings::Durability;
 
 /// The length at which a segment is followed by the next one. A process reads at most one segment to know the calls
 /// that have no end.

@@ -16,7 +16,8 @@ use super::commit::JournalCommitter;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::export::hex;
+use crate::entry::Entry;
+use crate::hex::hex;
 use crate::seal::Sealed;
 
 fn small() -> JournalSettings {
@@ -29,12 +30,12 @@ fn event(seq: u32, event: RecordedEvent<'_>) -> cofferdam_core::event::recorded:
 
 fn begins(id: &AuditId) -> EntryDraft {
     let received = event(1, RecordedEvent::Received(Received { op: "greet".into(), ..Received::default() }));
-    EntryDraft::of_call(id, false, &[received]).with_sealed(Some(Sealed::from_bytes(b"request".to_vec())))
+    EntryDraft::of_call(id, false, &Entry::new(vec![received])).with_sealed(Some(Sealed::from_bytes(b"request".to_vec())))
 }
 
 fn ends(id: &AuditId) -> EntryDraft {
     let end = event(2, RecordedEvent::Final(Ended { status: "value".into(), ..Ended::default() }));
-    EntryDraft::of_call(id, true, &[end])
+    EntryDraft::of_call(id, true, &Entry::new(vec![end]))
 }
 
 fn write(journal: &mut Journal, draft: &EntryDraft) {

@@ -61,8 +61,8 @@ impl UnendedCalls {
 
     /// Notes an entry that was written.
     pub(super) fn wrote(&mut self, draft: &EntryDraft, n: u64) {
-        if let Some((audit_id, is_end)) = &draft.call {
-            self.entry(audit_id, *is_end, draft.resumes(), n);
+        if let Some((audit_id, is_end)) = draft.call() {
+            self.entry(audit_id, is_end, draft.resumes(), n);
         }
     }
 

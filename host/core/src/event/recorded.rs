@@ -468,6 +468,9 @@ pub struct Ended<'e> {
     /// The failure's code, or the error's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Text<'e>>,
+    /// The time since the request, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
     /// The operator's view of the failure or the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,

@@ -416,10 +416,12 @@ impl CallRecorder {
     fn write_final(&mut self, end: &mut CallEnd) {
         let facts = std::mem::take(&mut end.facts);
         let CallOutcome { status, class, code } = &end.outcome;
+        let duration = self.clock.now().saturating_duration_since(self.since);
         self.write(RecordedEvent::Final(Ended {
             attempts: Some(end.attempts),
             class: class.map(Cow::from),
             code: code.as_deref().map(Cow::from),
+            duration_us: Some(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
             key_end: self.claim.as_ref().map(|_| idempotency::recorded_key_end(end.key)),
             status: status.name().into(),
             ..facts
@@ -429,7 +431,6 @@ impl CallRecorder {
 
     /// Returns the command that ends the call, with its beginning if that was not written.
     fn close_call(&mut self, end: CallEnd) -> (Option<Box<OpenCall>>, CloseCall) {
-        let taken = self.clock.now().saturating_duration_since(self.since);
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
             Beginning::Written | Beginning::Lost => (None, self.take_entry()),
             // Another call may have claimed the key first. This call is over, so it claims none.
@@ -445,8 +446,6 @@ impl CallRecorder {
         };
         let close = CloseCall {
             audit_id: self.audit_id.clone(),
-            at: self.clock.timestamp(),
-            duration_us: u64::try_from(taken.as_micros()).unwrap_or(u64::MAX),
             attempts: end.attempts,
             verdict: end.outcome,
             key: end.key,
