@@ -48,6 +48,12 @@ impl Entry {
         Self(events.into())
     }
 
+    /// Returns the events.
+    #[must_use]
+    pub fn events(&self) -> &[EventText] {
+        &self.0
+    }
+
     /// Returns true if the entry has no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {

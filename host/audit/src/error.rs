@@ -17,8 +17,6 @@ pub enum AuditErrorKind {
     Full,
     /// It may not be written.
     ReadOnly,
-    /// It may not be written, and so cannot be read: what was written last stands in its log still.
-    Unmerged,
     /// The file system failed, or refuses for a reason of its own: a quota, a limit, a disk that fails.
     Io,
     /// Others than its owner can read or write it.
@@ -53,9 +51,6 @@ impl AuditErrorKind {
             Self::Locked => "another process holds it",
             Self::Full => "there is no room for it",
             Self::ReadOnly => "it may not be written",
-            Self::Unmerged => {
-                "its last entries stand in its log, which cannot be read where nothing can be written"
-            }
             Self::Exposed => "others can read or write it",
             Self::Corrupt => "it is damaged",
             Self::Tampered => "it does not hold together",
@@ -80,14 +75,12 @@ impl AuditErrorKind {
     #[must_use]
     pub const fn fix(self) -> &'static str {
         match self {
-            Self::Locked => "See which process holds `audit.db` of the home directory, and call again.",
+            Self::Locked => {
+                "See which process holds the files in `audit` of the home directory, and call again."
+            }
             Self::Full => "Make room on the disk of the home directory, and call again.",
             Self::ReadOnly => {
-                "Make the home directory, and `audit.db` in it, writable for this user, and call again."
-            }
-            Self::Unmerged => {
-                "Copy `audit.db`, `audit.db-wal`, `audit.checkpoint`, `home.state` and `host.key` to a directory of your own that can \
-                 be written, and name that with --home."
+                "Make the home directory, and `audit` in it, writable for this user, and call again."
             }
             Self::Io => {
                 "See that the disk of the home directory works and that no quota is used up, and call again."
@@ -97,8 +90,8 @@ impl AuditErrorKind {
                  (`chown`, `chmod 600` for the file, `chmod go-w` for a directory), under one name."
             }
             Self::Replaced => {
-                "Put the record back while no host runs, if it is there still; `cofferdam audit verify` looks at what is \
-                 there now."
+                "Put the files back while no host runs, if they are there still; `cofferdam audit verify` looks at what \
+                 is there now."
             }
             Self::Lost => {
                 "Put the newest copy back. If there is none, look at the services for what was done under your keys; then \
@@ -106,24 +99,24 @@ impl AuditErrorKind {
             }
             Self::Decided => "`cofferdam audit show` has who decided, and why.",
             Self::Corrupt => {
-                "Keep what is there as evidence: move `audit.db`, those beside it and `audit.checkpoint` out of the \
-                 home directory while no host runs. The next call begins a new record, and `cofferdam audit verify \
-                 --accept-loss` lets calls under idempotency keys go on."
+                "Keep what is there as evidence: move the directory `audit` out of the home directory while no host \
+                 runs. The next call begins a new audit log, and `cofferdam audit verify --accept-loss` lets calls \
+                 under idempotency keys go on."
             }
             Self::Tampered => "`cofferdam audit verify` says all that is wrong; nothing of it is removed.",
             Self::Absent => "The first call begins it.",
             Self::TooNew => "Use a cofferdam that is as new.",
             Self::Key => {
                 "Where nobody else has read it: `chmod 600 host.key`. Else move it away as evidence, and with it \
-                 `audit.db`, those beside it, `audit.checkpoint` and `home.state`: the next call makes a new key and a new \
-                 record, in which every idempotency key is free."
+                 the directory `audit` and `home.state`: the next call makes a new key and a new audit log, in which \
+                 every idempotency key is free."
             }
             Self::KeyMissing => {
-                "Put it back from a backup. Where it is lost: move `audit.db`, those beside it, `audit.checkpoint` and \
-                 `home.state` out of the home directory as evidence; the next call makes a new key and a new record, in \
-                 which every idempotency key is free."
+                "Put it back from a backup. Where it is lost: move the directory `audit` and `home.state` out of the \
+                 home directory as evidence; the next call makes a new key and a new audit log, in which every \
+                 idempotency key is free."
             }
-            Self::Other => "The log says more; `cofferdam audit verify` looks at the record.",
+            Self::Other => "The log says more; `cofferdam audit verify` looks at the audit log.",
         }
     }
 }

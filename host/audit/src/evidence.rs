@@ -1,4 +1,68 @@
 //! The trait by which an audit log shows everything that a verification looks at.
 
+use cofferdam_core::failure::AuditId;
+
+use crate::error::AuditError;
+use crate::journal::SealedPlace;
+
 /// One view of an audit log. Its methods block.
-pub trait AuditEvidence: Send {}
+pub trait AuditEvidence: Send {
+    /// Returns the names of the writers that have a journal, in order.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn writers(&self) -> Result<Vec<String>, AuditError>;
+
+    /// Returns the signed statement about all journals, if there is one.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn checkpoint(&self) -> Result<Option<String>, AuditError>;
+
+    /// Reads the lines of a journal from the segment on that has the entry after `after`.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn read(
+        &self,
+        writer: &str,
+        after: u64,
+        visit: &mut dyn FnMut(EvidenceLine<'_>) -> Result<(), AuditError>,
+    ) -> Result<(), AuditError>;
+
+    /// Returns whether the sealed part at this place is what the entry says: a part that was dropped is.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn sealed_holds(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<bool, AuditError>;
+
+    /// Compares what is derived from the journals with them, and corrects what can be.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError>;
+}
+
+/// A line of a journal, without its line break.
+#[derive(Debug, Clone, Copy)]
+pub struct EvidenceLine<'l> {
+    /// The number of the first entry of its segment, according to the segment's name.
+    pub segment: u64,
+    /// True for the first line of the segment.
+    pub is_first: bool,
+    /// False if the segment ends before the line does.
+    pub is_whole: bool,
+    /// True if the segment is the newest one, to which a host may be writing.
+    pub is_newest: bool,
+    /// The text.
+    pub text: &'l [u8],
+}
+
+/// A key that is not in the state that the journals have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DerivedFinding {
+    /// The call that holds the key.
+    pub audit_id: Option<AuditId>,
+    /// The problem.
+    pub what: String,
+}

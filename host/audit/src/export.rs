@@ -1,236 +1,345 @@
-//! Exports: the chain as lines of JSON, which any holder of the public key can verify without the audit log.
+//! Exports: the lines of journals as they are, which any holder of the public key can verify without the audit log.
 //!
 //! ```text
-//! {"export":1,"origin":"cofferdam audit","key":"cofferdam-audit+...","part":false,"base":null}
-//! {"n":1,"hash":"<64 digits>","prev_hash":"<64 digits>","body":{...}}
-//! {"checkpoint":"cofferdam audit\n1000\n..."}
+//! {"export":2,"key":"cofferdam-audit+...","part":false}
+//! {"journal":"<writer>","after":{"n":0,"hash":"<64 digits>"}}
+//! <the lines of the journal>
+//! {"checkpoint":"cofferdam audit log\n..."}
 //! ```
 //!
-//! A body is included as the text that was hashed, which is JSON; so a line is checked byte by byte, and has
-//! one spelling. The first line contains the entry after which the export begins: `base` is null at the very
-//! beginning, and otherwise a signed statement. The last line is a signed statement about the last entry, which
-//! says that the export ends there: an export that was truncated after an earlier statement is not accepted as
-//! complete.
+//! The last line is a signed statement about where each journal begins and ends, which says that the export ends there:
+//! an export that was cut off is not accepted as complete. Each line has one spelling.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _, Write};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::{Checkpoint, ORIGIN, Statement};
-use super::entry::GENESIS;
-use super::log::StoredEntry;
-use super::note::NoteKey;
-use super::verify::{Flaw, Outcome, Verifier};
+use crate::error::AuditError;
+use crate::evidence::{AuditEvidence, EvidenceLine};
+use crate::hex::{hex, unhex};
+use crate::journal::{ChainHead, ExportScope, JournalLine, LogCheckpoint, SignedJournal};
+use crate::note::{NoteKey, NoteSigner};
+use crate::verify::{FINDINGS, FindingKind, Verifier, VerifyOutcome};
 
 /// The version of the form.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 2;
 
 /// Longest line, in bytes: of events, each of whose texts has a limit.
 const LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The first line.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Header {
+struct Header {
     export: u8,
-    origin: String,
     /// The public key, for readers that have no better source.
     key: String,
-    /// True if the export covers only a part of the audit log.
+    /// True if the export covers only some time.
     part: bool,
-    /// The statement about the entry before the first.
-    base: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+/// The line before those of a journal.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Signed {
+struct JournalHeader {
+    journal: String,
+    after: EntryHash,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryHash {
+    n: u64,
+    hash: String,
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Footer {
     checkpoint: String,
 }
 
-/// Writes an export.
-pub struct Exporter<'w> {
-    out: &'w mut dyn Write,
-    before: [u8; 32],
+/// The time that an export covers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExportRange {
+    /// Entries from then on.
+    pub since: Option<Timestamp>,
+    /// Entries before then.
+    pub until: Option<Timestamp>,
 }
 
-impl<'w> Exporter<'w> {
-    /// Begins after an entry with this hash.
-    pub fn begin(
-        out: &'w mut dyn Write,
-        key: &NoteKey,
-        part: bool,
-        base: Option<(String, [u8; 32])>,
-    ) -> io::Result<Self> {
-        let (base, before) = match base {
-            Some((note, hash)) => (Some(note), hash),
-            None => (None, GENESIS),
-        };
-        let header = Header { export: FORM, origin: ORIGIN.to_owned(), key: key.to_string(), part, base };
-        writeln!(out, "{}", line_of(&header))?;
-        Ok(Self { out, before })
-    }
-
-    /// Writes one entry.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn entry(&mut self, entry: &StoredEntry) -> io::Result<()> {
-        writeln!(self.out, "{}", line_of_entry(entry, &self.before))?;
-        self.before = entry.hash;
-        Ok(())
-    }
-
-    /// Writes one signed statement.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn checkpoint(&mut self, note: &str) -> io::Result<()> {
-        writeln!(self.out, "{}", line_of(&Signed { checkpoint: note.to_owned() }))
-    }
-}
-
-/// Why an export cannot be checked.
+/// The reason why an export cannot be made or checked.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It cannot be read.
+    /// It cannot be written or read.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// Its first line is not that of an export.
-    #[error("it is no export of a record: {0}")]
+    #[error("it is no export of an audit log: {0}")]
     NoExport(&'static str),
+    /// The audit log cannot be read.
+    #[error(transparent)]
+    Log(#[from] AuditError),
+    /// An entry does not follow the one before it.
+    #[error("entry {n} of the journal {writer} was changed, or does not belong there")]
+    Tampered {
+        /// The writer of the journal.
+        writer: String,
+        /// The number of the entry.
+        n: u64,
+    },
 }
 
 /// The result of checking an export.
-pub struct Checked {
-    pub outcome: Outcome,
+#[derive(Debug)]
+pub struct CheckedExport {
+    /// The findings, and what was checked.
+    pub outcome: VerifyOutcome,
+    /// The key that must have signed it.
     pub key: NoteKey,
-    /// True if the export covers only a part of the audit log.
+    /// True if the export covers only some time.
     pub part: bool,
 }
 
-/// Checks an export with `key`, or with the key that it names itself.
-pub fn check(
+/// Writes the entries of this time, and returns their number. `progress` gets the number of entries that were read.
+///
+/// # Errors
+/// The log cannot be read, or the output not be written. With `is_strict`, an entry that does not follow the one before
+/// it is an error, too.
+pub fn export(
+    evidence: &dyn AuditEvidence,
+    signer: &NoteSigner,
+    range: ExportRange,
+    is_strict: bool,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, ExportError> {
+    let scope = match range.since.is_some() || range.until.is_some() {
+        true => ExportScope::Part,
+        false => ExportScope::Whole,
+    };
+    let header =
+        Header { export: FORMAT_VERSION, key: signer.key().to_string(), part: scope == ExportScope::Part };
+    writeln!(out, "{}", line_of(&header))?;
+    let writers = evidence.writers()?;
+    let signed = evidence.checkpoint()?.and_then(|note| LogCheckpoint::read(&note, &signer.key()).ok());
+    let mut exported = ExportedLines { out, read: 0, written: 0, journals: BTreeMap::new() };
+    for writer in writers {
+        let journal = signed.as_ref().and_then(|signed| signed.journals.get(&writer));
+        let base = journal.map_or(ChainHead::EMPTY, |journal| journal.base);
+        let (mut head, mut error, mut is_over) = (base, None, false);
+        evidence.read(&writer, base.n, &mut |line: EvidenceLine<'_>| {
+            if is_over || error.is_some() || !line.is_whole {
+                return Ok(());
+            }
+            if is_strict && JournalLine::following(head, line.text).is_err() {
+                let (writer, n) = (writer.clone(), head.n.saturating_add(1));
+                error = Some(ExportError::Tampered { writer, n });
+                return Ok(());
+            }
+            let before = head;
+            let n = JournalLine::read(line.text).map_or(head.n.saturating_add(1), |line| line.n);
+            head = ChainHead { n: n.saturating_sub(1), ..ChainHead::EMPTY }.after(line.text);
+            let at = time_of(line.text);
+            is_over = range.until.is_some_and(|until| at.is_some_and(|at| at >= until));
+            let is_due = !is_over && range.since.is_none_or(|since| at.is_none_or(|at| at >= since));
+            if is_due || !is_over && exported.journals.contains_key(&writer) {
+                error = exported.line(&writer, before, head, line.text).err().map(ExportError::Io);
+            }
+            exported.read = exported.read.saturating_add(1);
+            progress(exported.read);
+            Ok(())
+        })?;
+        if let Some(error) = error {
+            return Err(error);
+        }
+    }
+    let ExportedLines { out, written, journals, .. } = exported;
+    if written > 0 {
+        let (at, export) = (Timestamp::now(), Some(scope));
+        let checkpoint = LogCheckpoint { at, vault: None, journals, export }.sign(signer);
+        writeln!(out, "{}", line_of(&Footer { checkpoint }))?;
+    }
+    Ok(written)
+}
+
+/// The lines that were exported.
+struct ExportedLines<'o> {
+    out: &'o mut dyn Write,
+    read: u64,
+    written: u64,
+    journals: BTreeMap<String, SignedJournal>,
+}
+
+impl ExportedLines<'_> {
+    fn line(&mut self, writer: &str, before: ChainHead, head: ChainHead, text: &[u8]) -> io::Result<()> {
+        if !self.journals.contains_key(writer) {
+            let after = EntryHash { n: before.n, hash: hex(&before.hash) };
+            writeln!(self.out, "{}", line_of(&JournalHeader { journal: writer.to_owned(), after }))?;
+            self.journals.insert(writer.to_owned(), SignedJournal { head: before, base: before });
+        }
+        if let Some(journal) = self.journals.get_mut(writer) {
+            journal.head = head;
+        }
+        self.written = self.written.saturating_add(1);
+        self.out.write_all(text)?;
+        self.out.write_all(b"\n")
+    }
+}
+
+/// Returns the time of a line: of its first event, or of what it says of the log.
+fn time_of(text: &[u8]) -> Option<Timestamp> {
+    let (_, rest) = std::str::from_utf8(text).ok()?.split_once("\"at\":\"")?;
+    rest.split('"').next()?.parse().ok()
+}
+
+/// Checks an export with `key`, or with the key that it names itself. `pinned` are statements that are stored elsewhere.
+///
+/// # Errors
+/// The export cannot be read, or is none.
+pub fn verify_export(
     lines: &mut dyn BufRead,
     key: Option<&NoteKey>,
     pinned: &[String],
     progress: &mut dyn FnMut(u64),
-) -> Result<Checked, ExportError> {
+) -> Result<CheckedExport, ExportError> {
     let first = next(lines)?.ok_or(ExportError::NoExport("it is empty"))?;
-    let header: Header = serde_json::from_str(&first)
+    let header: Header = serde_json::from_slice(&first)
         .ok()
-        .filter(|header| line_of(header) == first)
+        .filter(|header| line_of(header).as_bytes() == first)
         .ok_or(ExportError::NoExport("its first line does not say what it is"))?;
-    if header.export != FORM || header.origin != ORIGIN {
+    if header.export != FORMAT_VERSION {
         return Err(ExportError::NoExport("it has a form that this cofferdam does not know"));
     }
     let own = NoteKey::parse(&header.key).ok_or(ExportError::NoExport("its first line names no key"))?;
     let key = key.cloned().unwrap_or_else(|| own.clone());
-    let mut verifier = Verifier::new(&key);
-    if header.part {
-        verifier.is_a_part();
-    }
+    let mut verifier = Verifier::new(&key, FINDINGS);
     if key != own {
         let what = format!("the export names the key {}, and {} is to be the one", own.id(), key.id());
-        verifier.find(0, None, None, Flaw::Signature, what);
+        verifier.find(0, FindingKind::Signature, what);
     }
-    if let Some(note) = &header.base {
-        match Checkpoint::read(note, &key) {
-            // A part begins after any entry, the whole of a pruned record after the last that was pruned.
-            Ok(Checkpoint { n, hash, statement, .. }) if header.part || statement == Statement::Pruned => {
-                verifier.begin_after(n, hash);
-            }
-            _ => {
-                let what = "what the export says of its beginning is not signed".to_owned();
-                verifier.find(0, None, None, Flaw::Signature, what);
-                verifier.begin_anywhere();
-            }
-        }
+    if header.part {
+        verifier.only_part();
     }
-    pinned.iter().for_each(|note| drop(verifier.note(note, 0, "a checkpoint kept elsewhere")));
-    let (mut number, mut is_over) = (1, false);
+    pinned.iter().for_each(|note| drop(verifier.note(note, "a checkpoint kept elsewhere")));
+    let mut journals = BTreeMap::new();
+    let mut current: Option<(String, ChainHead)> = None;
+    let mut footer = None;
+    let (mut number, mut read) = (1_u64, 0_u64);
     while let Some(line) = next(lines)? {
-        number += 1_u64;
-        if std::mem::take(&mut is_over) {
-            let what = format!("line {number} comes after the end of the export");
-            verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Line, what);
+        number = number.saturating_add(1);
+        if footer.is_some() {
+            verifier.find(0, FindingKind::Line, format!("line {number} comes after the end of the export"));
+            continue;
         }
-        if let Some(entry) = entry_of(&line) {
-            let before = verifier.hash();
-            if line_of_entry(&entry, &before) != line && entry.n == verifier.n().saturating_add(1) {
-                let what = format!("line {number} does not name the hash of the entry before it");
-                verifier.find(entry.n, None, None, Flaw::Line, what);
+        if let Some(header) = exact::<JournalHeader>(&line) {
+            end_journal(&mut verifier, &mut journals, current.take());
+            let hash = unhex(&header.after.hash);
+            let base = ChainHead { n: header.after.n, hash: hash.unwrap_or_default() };
+            if journals.contains_key(&header.journal) || hash.is_none() {
+                let what = format!("line {number} does not begin a journal");
+                verifier.find(0, FindingKind::Line, what);
             }
-            drop(verifier.entry(&entry, None));
-        } else if let Some(note) = note_of(&line) {
-            let signed = verifier.note(&note, verifier.n(), "the export");
-            let n = verifier.n();
-            // Of a whole record or of a part: of which, is signed here, and the first line has to say the same.
-            let end = Statement::Exported { part: header.part };
-            is_over = signed.as_ref().is_some_and(|said| said.n == n && said.statement == end);
-            let signed = signed.map(|signed| signed.n);
-            // One that does not hold is a finding already.
-            if let Some(signed) = signed.filter(|signed| *signed != n) {
-                let what = format!("the checkpoint in line {number} is not one about the entry before it");
-                verifier.find(if signed > n { n.saturating_add(1) } else { n }, None, None, Flaw::Line, what);
-            }
+            verifier.begin_journal(&header.journal, base);
+            current = Some((header.journal, base));
+        } else if let Some(note) = exact::<Footer>(&line) {
+            end_journal(&mut verifier, &mut journals, current.take());
+            footer = Some(note.checkpoint);
+        } else if current.is_some() {
+            drop(verifier.line(&line));
+            read = read.saturating_add(1);
+            progress(read);
         } else {
-            let what = format!("line {number} is not as it was written");
-            verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Line, what);
+            verifier.find(0, FindingKind::Line, format!("line {number} is in no journal"));
         }
-        progress(verifier.n());
     }
-    if !is_over {
-        let what = format!(
-            "the export ends with entry {}, and not with the statement that it ends there, as the whole or the part that \
-             its first line says: its end is missing, or its first line was changed",
-            verifier.n()
-        );
-        verifier.find(verifier.n().saturating_add(1), None, None, Flaw::Truncated, what);
+    end_journal(&mut verifier, &mut journals, current.take());
+    check_end(&mut verifier, footer.as_deref(), &journals, header.part);
+    if !header.part {
+        verifier.miss_unchecked();
     }
-    drop(verifier.without_an_end());
     let mut outcome = verifier.end();
-    // An export has neither the lists nor what is sealed: it cannot show that these are as they were written.
-    outcome.put_back.retain(|(_, flaw)| matches!(flaw, Flaw::Edited | Flaw::Unreadable));
-    Ok(Checked { outcome, part: header.part, key })
+    // An export has neither the keys nor what is sealed: it cannot show that these are as they were written.
+    outcome.put_back.retain(|it| matches!(it.flaw, FindingKind::Edited | FindingKind::Unreadable));
+    Ok(CheckedExport { outcome, part: header.part, key })
 }
 
-/// Returns the next line without its end. A line that has no end, is too long or is not UTF-8 is returned as an
-/// empty text, which no host writes.
-fn next(lines: &mut dyn BufRead) -> io::Result<Option<String>> {
+fn end_journal(
+    verifier: &mut Verifier<'_>,
+    journals: &mut BTreeMap<String, SignedJournal>,
+    current: Option<(String, ChainHead)>,
+) {
+    if let Some((writer, base)) = current {
+        journals.insert(writer, SignedJournal { head: verifier.head(), base });
+        verifier.end_journal();
+    }
+}
+
+/// Compares what was read with the signed statement at the end.
+fn check_end(
+    verifier: &mut Verifier<'_>,
+    footer: Option<&str>,
+    journals: &BTreeMap<String, SignedJournal>,
+    part: bool,
+) {
+    let scope = if part { ExportScope::Part } else { ExportScope::Whole };
+    let Some(footer) = footer else {
+        let what = "the export ends without the statement that it ends there: its end is missing".to_owned();
+        return verifier.find(0, FindingKind::Truncated, what);
+    };
+    let Some(signed) = verifier.signed(footer, "the export") else { return };
+    if signed.export != Some(scope) {
+        let what = "the statement at the end is not about an export like this one".to_owned();
+        verifier.find(0, FindingKind::Line, what);
+    }
+    for (writer, expected) in &signed.journals {
+        let what = match journals.get(writer) {
+            None => format!("the journal {writer} is missing"),
+            Some(found) if found == expected => continue,
+            Some(found) if found.base != expected.base => {
+                format!("the journal {writer} does not begin where it was signed to begin")
+            }
+            Some(found) if found.head.n < expected.head.n => {
+                format!(
+                    "the journal {writer} ends with entry {}, and was signed up to entry {}",
+                    found.head.n, expected.head.n
+                )
+            }
+            Some(_) => format!("the journal {writer} is not the one that was signed"),
+        };
+        let is_short = journals.get(writer).is_none_or(|found| found.head.n < expected.head.n);
+        let flaw = if is_short { FindingKind::Truncated } else { FindingKind::Rewritten };
+        verifier.find(0, flaw, what);
+    }
+    for writer in journals.keys().filter(|writer| !signed.journals.contains_key(*writer)) {
+        let what = format!("no signed statement is about the journal {writer}");
+        verifier.find(0, FindingKind::Signature, what);
+    }
+}
+
+/// Reads a line that has exactly the form in which it is written.
+fn exact<T: Serialize + for<'d> Deserialize<'d>>(line: &[u8]) -> Option<T> {
+    serde_json::from_slice(line).ok().filter(|read| line_of(read).as_bytes() == line)
+}
+
+/// Returns the next line without its end. A line that has no end, or is too long, is returned as an empty one, which
+/// no host writes.
+fn next(lines: &mut dyn BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let read = (&mut *lines).take(LINE_BYTES).read_until(b'\n', &mut line)?;
     if read == 0 {
         return Ok(None);
     }
-    Ok(Some(match line.strip_suffix(b"\n") {
-        Some(line) => String::from_utf8(line.to_vec()).unwrap_or_default(),
-        None => String::new(),
-    }))
+    if line.pop_if(|byte| *byte == b'\n').is_none() {
+        line.clear();
+    }
+    Ok(Some(line))
 }
 
 fn line_of(line: &impl Serialize) -> String {
     // Texts, numbers and truths: nothing in it can fail.
     serde_json::to_string(line).unwrap_or_default()
-}
-
-fn line_of_entry(entry: &StoredEntry, before: &[u8; 32]) -> String {
-    let (n, hash, before) = (entry.n, hex(&entry.hash), hex(before));
-    format!("{{\"n\":{n},\"hash\":\"{hash}\",\"prev_hash\":\"{before}\",\"body\":{}}}", entry.body)
-}
-
-/// The entry of a line, whatever it says of the hash before it.
-fn entry_of(line: &str) -> Option<StoredEntry> {
-    let (n, rest) = line.strip_prefix("{\"n\":")?.split_once(",\"hash\":\"")?;
-    let (hash, rest) = rest.split_once("\",\"prev_hash\":\"")?;
-    let (before, body) = rest.split_once("\",\"body\":")?;
-    let body = body.strip_suffix('}')?;
-    let entry = StoredEntry { n: n.parse().ok()?, body: body.to_owned(), hash: unhex(hash)? };
-    // One spelling.
-    (line_of_entry(&entry, &unhex(before)?) == line).then_some(entry)
-}
-
-fn note_of(line: &str) -> Option<String> {
-    let signed: Signed = serde_json::from_str(line).ok()?;
-    (line_of(&signed) == line).then_some(signed.checkpoint)
 }

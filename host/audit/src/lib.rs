@@ -8,9 +8,10 @@ mod command;
 mod entry;
 mod error;
 mod evidence;
+mod export;
 mod hex;
 mod histogram;
-#[cfg(any())]
+
 mod index;
 mod journal;
 mod log;
@@ -26,13 +27,17 @@ pub use command::{
 };
 pub use entry::{Entry, LoggedEvent};
 pub use error::{AuditError, AuditErrorKind};
-pub use evidence::AuditEvidence;
+pub use evidence::{AuditEvidence, DerivedFinding, EvidenceLine};
+pub use export::{CheckedExport, ExportError, ExportRange, export, verify_export};
 pub use hex::hex;
 pub use histogram::Histogram;
-pub use journal::JournalLog;
+pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
 pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, StoredEntry};
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
 pub use stats::{SealedUsage, Stats, StatsGroup};
-pub use verify::{Accepted, Finding, Flaw};
+pub use verify::{
+    AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,
+    VerifyStats, verify_log,
+};

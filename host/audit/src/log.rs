@@ -14,7 +14,7 @@ use super::evidence::AuditEvidence;
 use super::journal::JournalLine;
 use super::seal::Sealed;
 use super::stats::{SealedUsage, Stats};
-use super::verify::Accepted;
+use super::verify::AcknowledgedFinding;
 
 /// The result of a command to the audit log, once its effect is durable. Fails if the command could not be written,
 /// or if the audit log is gone.
@@ -47,8 +47,8 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Signs a checkpoint of the chain as it is now, and returns its note.
     fn sign(&self) -> LogFuture<String>;
 
-    /// Records and signs that the operator accepts these flaws, and returns the note of that checkpoint.
-    fn accept(&self, flaws: Vec<Accepted>) -> LogFuture<String>;
+    /// Records and signs that the operator accepts these findings, and returns the note of that checkpoint.
+    fn accept(&self, findings: Vec<AcknowledgedFinding>) -> LogFuture<String>;
 
     /// Removes the calls that were received before `before`, from the oldest on, as far as none of them is needed.
     /// With `dry_run`, only reports what would be removed.
@@ -239,7 +239,10 @@ impl StoredEntry {
         let events = JournalLine::read(self.text.as_bytes()).and_then(|line| line.events());
         events.map_err(|fault| {
             let Self { writer, n, .. } = self;
-            AuditError::new(AuditErrorKind::Tampered, format_args!("entry {n} of the journal {writer}: {fault}"))
+            AuditError::new(
+                AuditErrorKind::Tampered,
+                format_args!("entry {n} of the journal {writer}: {fault}"),
+            )
         })
     }
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_audit::{
-    AuditError, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyClaim, KeyDisposition,
-    KeyScope, KeyState, LogFuture, LogSettings, OpenCall, OpenOutcome, Sealed, hex,
+    AuditError, AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyClaim,
+    KeyDisposition, KeyScope, KeyState, LogFuture, LogSettings, OpenCall, OpenOutcome, Sealed, hex,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;

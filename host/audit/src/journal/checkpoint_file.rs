@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cofferdam_core::failpoint;
 use cofferdam_core::home_state::{HomeState, LogProgress, StateError, StateLoss, StoredState};
+use cofferdam_core::host_key;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 use jiff::Timestamp;
 
@@ -17,7 +18,7 @@ use super::line::ChainHead;
 use super::log_checkpoint::{LogCheckpoint, SignedJournal};
 use super::segment::hash_of;
 use crate::error::{AuditError, AuditErrorKind};
-use crate::note::NoteSigner;
+use crate::note::{NoteKey, NoteSigner};
 
 /// The file, and the lock of those that change it, in the directory of the journals.
 const FILE: &str = "checkpoint";
@@ -30,12 +31,19 @@ const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The signed statement of a home, and the state that remembers it.
+/// The signed statement of a home, and the state that remembers it, for a process that signs.
 pub(super) struct CheckpointFile {
-    root: PathBuf,
-    state: HomeState,
+    reader: CheckpointReader,
     signer: NoteSigner,
     patience: Duration,
+}
+
+/// The same for a process that only reads.
+pub(super) struct CheckpointReader {
+    root: PathBuf,
+    state: HomeState,
+    /// None if `host.key` cannot be used.
+    key: Option<NoteKey>,
 }
 
 /// The content of the file.
@@ -48,89 +56,182 @@ enum StoredCheckpoint {
 
 impl CheckpointFile {
     pub(super) fn new(home: &Path, root: &Path, host_key: &[u8; 32], patience: Duration) -> Self {
-        let (state, signer) = (HomeState::new(home), NoteSigner::new(host_key));
-        Self { root: root.to_owned(), state, signer, patience }
-    }
-
-    fn read(&self) -> Result<StoredCheckpoint, AuditError> {
-        let bytes = match private_file::read(&self.root.join(FILE), &POLICY) {
-            Ok(None) => return Ok(StoredCheckpoint::Missing),
-            Ok(Some(bytes)) => bytes,
-            // The host never made it.
-            Err(FileError::Refused(
-                FileFault::SymbolicLink | FileFault::NotRegular | FileFault::TooLarge { .. },
-            )) => return Ok(StoredCheckpoint::Invalid),
-            Err(error) => return Err(AuditError::from_file(FILE, error)),
-        };
-        let note = std::str::from_utf8(&bytes).ok();
-        let read = note.and_then(|note| LogCheckpoint::read(note, &self.signer.key()).ok());
-        Ok(read.map_or(StoredCheckpoint::Invalid, StoredCheckpoint::Valid))
+        let signer = NoteSigner::new(host_key);
+        let (root, state, key) = (root.to_owned(), HomeState::new(home), Some(signer.key()));
+        Self { reader: CheckpointReader { root, state, key }, signer, patience }
     }
 
     /// Signs for a writer that has no entry yet, unless that was done.
     pub(super) fn register(&self, writer: &str, now: Timestamp) -> Result<(), AuditError> {
-        match self.read()? {
+        match self.reader.read()? {
             StoredCheckpoint::Valid(checkpoint) if checkpoint.journals.contains_key(writer) => Ok(()),
             _ => self.sign(writer, ChainHead::EMPTY, now).map(drop),
         }
     }
 
     /// Signs that this writer's journal has this head, and returns the note.
-    ///
-    /// A statement that is missing or was changed is evidence, and stays as it is.
     pub(super) fn sign(&self, writer: &str, head: ChainHead, now: Timestamp) -> Result<String, AuditError> {
-        let lock = FileLock::acquire(&self.root.join(LOCK), self.patience);
-        let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
-        let _lock = lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process signs"))?;
-        let mut journals = match self.read()? {
+        self.change(now, |journals| {
+            let journal = journals.entry(writer.to_owned()).or_default();
+            if journal.head.n <= head.n {
+                journal.head = head;
+            }
+        })
+    }
+
+    /// Signs that journals begin after these entries, and returns the note.
+    pub(super) fn prune(
+        &self,
+        bases: &BTreeMap<String, ChainHead>,
+        now: Timestamp,
+    ) -> Result<String, AuditError> {
+        self.change(now, |journals| {
+            for (writer, base) in bases {
+                let journal = journals.entry(writer.clone()).or_default();
+                journal.base = *base;
+                if journal.head.n < base.n {
+                    journal.head = *base;
+                }
+            }
+        })
+    }
+
+    /// Signs a changed statement. One that is missing or was changed is evidence, and stays as it is.
+    fn change(
+        &self,
+        now: Timestamp,
+        change: impl FnOnce(&mut BTreeMap<String, SignedJournal>),
+    ) -> Result<String, AuditError> {
+        let _lock = self.lock()?;
+        let mut journals = match self.reader.read()? {
             StoredCheckpoint::Valid(checkpoint) => checkpoint.journals,
             StoredCheckpoint::Missing if self.is_new()? => BTreeMap::new(),
-            StoredCheckpoint::Missing => return Err(self.unsignable("was removed")),
-            StoredCheckpoint::Invalid => return Err(self.unsignable("was changed")),
+            StoredCheckpoint::Missing => return Err(unsignable("was removed")),
+            StoredCheckpoint::Invalid => return Err(unsignable("was changed")),
         };
-        let empty = SignedJournal { head: ChainHead::EMPTY, base: ChainHead::EMPTY };
-        let journal = journals.entry(writer.to_owned()).or_insert(empty);
-        if journal.head.n <= head.n {
-            journal.head = head;
-        }
-        let vault = match self.state.read() {
+        change(&mut journals);
+        let checkpoint = self.statement(journals, now);
+        let note = self.write(&checkpoint)?;
+        self.remember(&checkpoint)?;
+        Ok(note)
+    }
+
+    /// Signs for the journals as they are, whatever was signed before: the operator accepts that.
+    pub(super) fn accept(
+        &self,
+        journals: BTreeMap<String, SignedJournal>,
+        now: Timestamp,
+    ) -> Result<String, AuditError> {
+        let _lock = self.lock()?;
+        let checkpoint = self.statement(journals, now);
+        let note = self.write(&checkpoint)?;
+        let (n, hash) = (checkpoint.size(), checkpoint.root());
+        self.reader.state.accept(n, hash).map_err(AuditError::from_state)?;
+        Ok(note)
+    }
+
+    /// Returns the journals of the statement in the file; none if that is missing or was changed.
+    pub(super) fn journals(&self) -> Result<Option<BTreeMap<String, SignedJournal>>, AuditError> {
+        Ok(match self.reader.read()? {
+            StoredCheckpoint::Valid(checkpoint) => Some(checkpoint.journals),
+            StoredCheckpoint::Missing | StoredCheckpoint::Invalid => None,
+        })
+    }
+
+    pub(super) fn signer(&self) -> &NoteSigner {
+        &self.signer
+    }
+
+    pub(super) fn reader(&self) -> &CheckpointReader {
+        &self.reader
+    }
+
+    fn lock(&self) -> Result<FileLock, AuditError> {
+        let lock = FileLock::acquire(&self.reader.root.join(LOCK), self.patience);
+        let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
+        lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process signs"))
+    }
+
+    fn statement(&self, journals: BTreeMap<String, SignedJournal>, at: Timestamp) -> LogCheckpoint {
+        let vault = match self.reader.state.read() {
             Ok(StoredState::Valid(progress)) => progress.vault.map_or(0, |vault| vault.highest),
             _ => 0,
         };
-        let checkpoint = LogCheckpoint { at: now, vault: Some(vault), journals };
+        LogCheckpoint { at, vault: Some(vault), journals, export: None }
+    }
+
+    fn write(&self, checkpoint: &LogCheckpoint) -> Result<String, AuditError> {
         let note = checkpoint.sign(&self.signer);
-        let mut file = StagedFile::begin(&self.root.join(FILE), &POLICY)
+        let mut file = StagedFile::begin(&self.reader.root.join(FILE), &POLICY)
             .map_err(|error| AuditError::from_io(error.into()))?;
         file.write_all(note.as_bytes()).map_err(AuditError::from_io)?;
         file.replace().map_err(|error| AuditError::from_io(error.into()))?;
         failpoint::pass("checkpoint.written");
-        self.remember(&checkpoint)?;
         Ok(note)
     }
 
     /// Has the home remember the statement.
     fn remember(&self, checkpoint: &LogCheckpoint) -> Result<(), AuditError> {
-        let (n, hash) = (checkpoint.size(), checkpoint.root());
-        if let StoredState::Missing = self.state.read().map_err(AuditError::from_state)? {
+        let (n, hash, state) = (checkpoint.size(), checkpoint.root(), &self.reader.state);
+        if let StoredState::Missing = state.read().map_err(AuditError::from_state)? {
             let log = LogProgress { n, hash, highest: n };
-            return self.state.create(Some(log)).map_err(AuditError::from_state);
+            return state.create(Some(log)).map_err(AuditError::from_state);
         }
-        self.state.advance_log(n, hash).map_err(AuditError::from_state)
+        state.advance_log(n, hash).map_err(AuditError::from_state)
     }
 
     /// Returns true if the home remembers no log yet.
     fn is_new(&self) -> Result<bool, AuditError> {
-        match self.state.read().map_err(AuditError::from_state)? {
+        match self.reader.state.read().map_err(AuditError::from_state)? {
             StoredState::Missing => Ok(true),
             StoredState::Valid(progress) => Ok(progress.log.is_none_or(|log| log.n == 0)),
             StoredState::Invalid => Ok(false),
         }
     }
+}
 
-    fn unsignable(&self, what: &str) -> AuditError {
-        let what =
-            format_args!("audit/{FILE} {what}, and is not made again; `cofferdam audit verify` says more");
-        AuditError::new(AuditErrorKind::Tampered, what)
+fn unsignable(what: &str) -> AuditError {
+    let what = format_args!("audit/{FILE} {what}, and is not made again; `cofferdam audit verify` says more");
+    AuditError::new(AuditErrorKind::Tampered, what)
+}
+
+/// Returns the text of the file; none if there is no file, an empty one if a host cannot have written it.
+pub(super) fn text(root: &Path) -> Result<Option<String>, AuditError> {
+    match private_file::read(&root.join(FILE), &POLICY) {
+        Ok(bytes) => Ok(bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default())),
+        // The host never made it.
+        Err(FileError::Refused(
+            FileFault::SymbolicLink | FileFault::NotRegular | FileFault::TooLarge { .. },
+        )) => Ok(Some(String::new())),
+        Err(error) => Err(AuditError::from_file(FILE, error)),
+    }
+}
+
+impl CheckpointReader {
+    pub(super) fn new(home: &Path, root: &Path) -> Self {
+        let key = host_key::read(&home.join("host.key")).ok().map(|key| NoteSigner::new(&key).key());
+        Self { root: root.to_owned(), state: HomeState::new(home), key }
+    }
+
+    /// Returns the signed ends of journals; none if the statement is missing or was changed.
+    pub(super) fn heads(&self) -> Result<BTreeMap<String, ChainHead>, AuditError> {
+        Ok(match self.read()? {
+            StoredCheckpoint::Valid(checkpoint) => {
+                checkpoint.journals.into_iter().map(|(writer, journal)| (writer, journal.head)).collect()
+            }
+            StoredCheckpoint::Missing | StoredCheckpoint::Invalid => BTreeMap::new(),
+        })
+    }
+
+    fn read(&self) -> Result<StoredCheckpoint, AuditError> {
+        let Some(note) = text(&self.root)? else { return Ok(StoredCheckpoint::Missing) };
+        let read = self.key.as_ref().and_then(|key| LogCheckpoint::read(&note, key).ok());
+        Ok(read.map_or(StoredCheckpoint::Invalid, StoredCheckpoint::Valid))
+    }
+
+    /// Checks that the vault can be compared with what the home remembers.
+    pub(super) fn check_vault(&self) -> Result<(), AuditError> {
+        self.state.vault_mark().map(drop).map_err(AuditError::from_state)
     }
 
     /// Returns what is missing of the journals, or beside them, as far as the home remembers.

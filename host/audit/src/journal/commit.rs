@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use cofferdam_core::clock::Clock;
 use tokio::sync::oneshot;
@@ -39,6 +40,7 @@ struct WaitingCommit {
     drafts: Vec<EntryDraft>,
     done: AfterCommit,
     reply: oneshot::Sender<Result<(), AuditError>>,
+    unheard: Option<Arc<UnheardFailure>>,
 }
 
 /// The consequence of a commit, which is drawn before any caller gets the result, also if none waits for it.
@@ -47,6 +49,39 @@ pub(crate) type AfterCommit = Box<dyn FnOnce(&Result<(), AuditError>) + Send>;
 /// The future of a commit, which goes on if it is dropped.
 pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
 
+/// The consequence of a failed commit whose caller has gone without the result.
+pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
+
+/// Waits for the result of a commit.
+struct CommitResult {
+    result: oneshot::Receiver<Result<(), AuditError>>,
+    unheard: Option<Arc<UnheardFailure>>,
+}
+
+impl Future for CommitResult {
+    type Output = Result<(), AuditError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.result).poll(context).map(|result| {
+            let lost = |_| {
+                Err(AuditError::new(AuditErrorKind::Other, "a thread panicked while it wrote the journal"))
+            };
+            result.unwrap_or_else(lost)
+        })
+    }
+}
+
+impl Drop for CommitResult {
+    fn drop(&mut self) {
+        let Some(unheard) = &self.unheard else { return };
+        // From now on the result cannot be sent; it may have been already.
+        self.result.close();
+        if let Ok(Err(_)) = self.result.try_recv() {
+            unheard();
+        }
+    }
+}
+
 impl JournalCommitter {
     pub(crate) fn new(journal: Journal, clock: Arc<dyn Clock>) -> Arc<Self> {
         let durability = journal.settings.durability;
@@ -54,23 +89,24 @@ impl JournalCommitter {
     }
 
     /// Appends these entries, all of them or none, and then calls `done`. The returned future only waits for the
-    /// result.
-    pub(crate) fn commit(self: &Arc<Self>, drafts: Vec<EntryDraft>, done: AfterCommit) -> CommitFuture {
+    /// result. `unheard` is called if that is a failure, and the future was dropped before.
+    pub(crate) fn commit(
+        self: &Arc<Self>,
+        drafts: Vec<EntryDraft>,
+        done: AfterCommit,
+        unheard: Option<Arc<UnheardFailure>>,
+    ) -> CommitFuture {
         let (reply, result) = oneshot::channel();
+        let waits = CommitResult { result, unheard: unheard.clone() };
         let is_idle = {
             let mut queue = lock(&self.queue);
-            queue.waiting.push_back(WaitingCommit { drafts, done, reply });
+            queue.waiting.push_back(WaitingCommit { drafts, done, reply, unheard });
             !std::mem::replace(&mut queue.is_committing, true)
         };
         if is_idle {
             self.start();
         }
-        Box::pin(async {
-            let lost = |_| {
-                Err(AuditError::new(AuditErrorKind::Other, "a thread panicked while it wrote the journal"))
-            };
-            result.await.unwrap_or_else(lost)
-        })
+        Box::pin(waits)
     }
 
     /// Looks at the journal between two commits.
@@ -100,10 +136,11 @@ impl JournalCommitter {
         while let Some(commits) = self.next_commits() {
             let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
             let result = lock(&self.journal).write(&drafts, self.clock.timestamp());
-            for WaitingCommit { done, reply, .. } in commits {
+            for WaitingCommit { done, reply, unheard, .. } in commits {
                 done(&result);
-                // A caller that is gone has no use for the result.
-                let _ = reply.send(result.clone());
+                if let (Err(Err(_)), Some(unheard)) = (reply.send(result.clone()), unheard) {
+                    unheard();
+                }
             }
         }
     }

@@ -7,15 +7,32 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::key_claims::name_of;
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
-use super::log::name_of;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::error::AuditError;
 use crate::hex::unhex;
 
 /// The name of the entry that decides about the key of a call that has ended.
-const KEY_DECIDED: &str = "key_decided";
+pub(super) const KEY_DECIDED: &str = "key_decided";
+
+/// The name of the entry with keys of pruned calls that stay taken.
+pub(super) const KEYS_KEPT: &str = "keys_kept";
+
+/// The facts of that entry.
+#[derive(Serialize, Deserialize)]
+pub(super) struct KeysKept {
+    pub(super) keys: Vec<KeptKey>,
+}
+
+/// A key of a pruned call that stays taken. The fields are in the order of their names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct KeptKey {
+    pub(super) call: String,
+    pub(super) fingerprint: String,
+    pub(super) key_sha256: String,
+}
 
 /// The facts of that entry. The fields are in the order of their names.
 #[derive(Serialize, Deserialize)]
@@ -69,6 +86,7 @@ pub(super) fn apply(
             }
             applied = line.n;
             decided.extend(decision(&line));
+            put_kept(keys, writer, &line)?;
             apply_line(keys, writer, first, &line)?;
         }
     }
@@ -80,6 +98,36 @@ fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
     let log = line.log.as_ref().filter(|log| log.name == KEY_DECIDED)?;
     let decided: KeyDecided = serde_json::from_str(log.payload.get()).ok()?;
     Some((AuditId::parse(&decided.call)?, decided.frees_key))
+}
+
+/// Stores the keys of pruned calls that stay taken.
+fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> Result<(), AuditError> {
+    let Some(log) = line.log.as_ref().filter(|log| log.name == KEYS_KEPT) else { return Ok(()) };
+    let kept = serde_json::from_str::<KeysKept>(log.payload.get()).map(|kept| kept.keys);
+    for KeptKey { call, fingerprint, key_sha256 } in kept.unwrap_or_default() {
+        let (Some(call), Some(key), Some(fingerprint)) =
+            (AuditId::parse(&call), unhex(&key_sha256), unhex(&fingerprint))
+        else {
+            continue;
+        };
+        if keys.get(&key)?.is_some() {
+            continue;
+        }
+        let blocked = StoredKey {
+            call: call.bytes(),
+            fingerprint,
+            at: 0,
+            state: StoredKeyState::Blocked,
+            until: None,
+            writer: writer.to_owned(),
+            is_idempotent: false,
+            step_of: None,
+            has_value: false,
+            outcome: None,
+        };
+        keys.put(&key, &blocked)?;
+    }
+    Ok(())
 }
 
 fn apply_line(

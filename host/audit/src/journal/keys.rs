@@ -224,6 +224,38 @@ impl KeyTable {
         self.row(&self.connection(), key).map(|row| row.map(|(stored, _)| stored))
     }
 
+    /// Returns the keys that this call holds.
+    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
+        let connection = self.connection();
+        let mut select = connection.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
+        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>()?;
+        let rows =
+            keys.into_iter().map(|key| Ok(self.row(&connection, &key)?.map(|(stored, _)| (key, stored))));
+        rows.filter_map(Result::transpose).collect()
+    }
+
+    /// Returns all keys.
+    pub(crate) fn all(&self) -> Result<BTreeMap<[u8; 32], StoredKey>, AuditError> {
+        let connection = self.connection();
+        let mut select = connection.prepare_cached("SELECT key, value FROM keys")?;
+        let mut rows = select.query([])?;
+        let mut keys = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let columns = (|| Ok((row.get(0)?, row.get(1)?)))();
+            let (key, value): ([u8; 32], String) = columns.map_err(unreadable)?;
+            keys.insert(key, read(&value)?);
+        }
+        Ok(keys)
+    }
+
+    /// Creates an empty table in memory.
+    pub(crate) fn in_memory() -> Result<Self, AuditError> {
+        let connection = Connection::open_in_memory()?;
+        connection.execute_batch(SCHEMA)?;
+        let (path, opened, mac_key) = (PathBuf::new(), (0, 0), [0; 32]);
+        Ok(Self { path, connection: Mutex::new(connection), mac_key, opened })
+    }
+
     fn row(
         &self,
         connection: &Connection,

@@ -31,8 +31,8 @@ const FORMAT_VERSION: u8 = 2;
 pub(crate) const NO_HASH: [u8; 32] = [0; 32];
 
 /// The end of a chain of lines: the number of the last one, and its hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChainHead {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChainHead {
     pub(crate) n: u64,
     pub(crate) hash: [u8; 32],
 }
@@ -142,7 +142,7 @@ impl EntryDraft {
 /// The place of a sealed part in the file beside the segment.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SealedPlace {
+pub struct SealedPlace {
     /// The length in bytes.
     pub(crate) bytes: u64,
     /// The position of its first byte.
@@ -189,6 +189,17 @@ pub(crate) struct LogEvent<'l> {
     pub(crate) payload: &'l RawValue,
     #[serde(borrow, rename = "type")]
     pub(crate) name: Cow<'l, str>,
+}
+
+impl LogEvent<'_> {
+    /// Returns the writer in the facts, if they name one.
+    pub(crate) fn writer(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct WriterFact {
+            writer: String,
+        }
+        serde_json::from_str::<WriterFact>(self.payload.get()).ok().map(|fact| fact.writer)
+    }
 }
 
 /// The reason why a line does not continue a journal.

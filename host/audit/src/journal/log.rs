@@ -12,31 +12,28 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
-use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
-use cofferdam_core::private_file::FileLock;
-use sha2::{Digest as _, Sha256};
+use jiff::Timestamp;
 
-use super::checkpoint_file::CheckpointFile;
-use super::commit::{AfterCommit, CommitFuture, JournalCommitter};
-use super::key_facts;
-use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
+use super::Journal;
+use super::checkpoint_file::{CheckpointFile, CheckpointReader};
+use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
+use super::evidence::JournalEvidence;
+use super::key_claims::{ClaimOutcome, digest, end_key};
+use super::keys::{KeyTable, SealedOutcome, StoredKeyState};
 use super::line::EntryDraft;
-use super::segment::read_sealed;
-use super::writer_dir::{self, WriterDir};
-use super::{Journal, JournalSettings, sync};
-use crate::command::{
-    CallStatus, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall, OpenOutcome, ResolveCall,
-};
+use super::maintenance::Maintenance;
+use super::writer_dir::WriterDir;
+use crate::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
-use crate::log::LogFuture;
+use crate::evidence::AuditEvidence;
+use crate::index::IndexReader;
+use crate::log::{AuditLog, AuditReader, LogFuture};
 use crate::settings::LogSettings;
-
-/// The delay before a statement is signed for entries.
-const SIGNING_DELAY: Duration = Duration::from_secs(1);
+use crate::verify::AcknowledgedFinding;
 
 /// The pause before it is looked again whether a call's beginning is written.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);
@@ -44,30 +41,27 @@ const OPENING_PAUSE: Duration = Duration::from_millis(1);
 /// The directory of the journals in a home directory.
 const DIRECTORY: &str = "audit";
 
-/// The key table in it, and the lock that its users share.
-const KEYS: &str = "keys.db";
-const KEYS_LOCK: &str = "keys.lock";
-
 /// The most ends of calls that are kept in memory until they can be written.
 const LATE_ENDS: usize = 4_096;
 
 /// The audit log of a host, in journals of its home directory.
 pub struct JournalLog(Arc<LogWriter>);
 
-struct LogWriter {
-    home: PathBuf,
+pub(super) struct LogWriter {
+    pub(super) home: PathBuf,
     root: PathBuf,
-    settings: LogSettings,
-    clock: Arc<dyn Clock>,
+    pub(super) settings: LogSettings,
+    pub(super) clock: Arc<dyn Clock>,
     state: Mutex<WriterState>,
     /// None until the first key.
-    keys: RwLock<Option<Arc<KeyTable>>>,
+    pub(super) keys: RwLock<Option<Arc<KeyTable>>>,
     /// Held while an interrupted call is resolved: by one thread of the process that has its journal.
-    resolving: Mutex<()>,
+    pub(super) resolving: Mutex<()>,
     /// None until the first entry.
     checkpoints: OnceLock<CheckpointFile>,
-    /// True while a task waits to sign, or signs.
-    is_signing: AtomicBool,
+    pub(super) maintenance: Maintenance,
+    /// The number of commands that run, or are to run, on threads that may wait.
+    pub(super) working: AtomicUsize,
     /// True if there are ends that could not be written.
     has_unwritten: AtomicBool,
     /// The number of keys whose calls have their end in the journal, and not yet in the key table.
@@ -75,15 +69,15 @@ struct LogWriter {
 }
 
 #[derive(Default)]
-struct WriterState {
+pub(super) struct WriterState {
     /// The journal that new calls are added to; none until the first call, and after its files were replaced.
-    own: Option<Arc<HeldJournal>>,
+    pub(super) own: Option<Arc<HeldJournal>>,
     /// Journals of ended processes, in which this process resumes calls.
-    adopted: HashMap<String, Arc<HeldJournal>>,
+    pub(super) adopted: HashMap<String, Arc<HeldJournal>>,
     /// Calls that are about to be opened.
     pending_opens: HashSet<AuditId>,
     /// The calls of this process that have no end.
-    calls: HashMap<AuditId, OpenedCall>,
+    pub(super) calls: HashMap<AuditId, OpenedCall>,
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
     late_events: HashMap<AuditId, Vec<EntryDraft>>,
     /// Ends that could not be written, to be written before the next entries.
@@ -93,14 +87,14 @@ struct WriterState {
 }
 
 /// A journal whose lock this process holds.
-struct HeldJournal {
-    writer: String,
-    committer: Arc<JournalCommitter>,
+pub(super) struct HeldJournal {
+    pub(super) writer: String,
+    pub(super) committer: Arc<JournalCommitter>,
 }
 
 /// A call of this process that has no end.
 #[derive(Clone)]
-struct OpenedCall {
+pub(super) struct OpenedCall {
     journal: Arc<HeldJournal>,
     key: Option<[u8; 32]>,
     /// True if the call resumes another one.
@@ -146,14 +140,63 @@ impl JournalLog {
             keys: RwLock::default(),
             resolving: Mutex::default(),
             checkpoints: OnceLock::new(),
-            is_signing: AtomicBool::new(false),
+            maintenance: Maintenance::default(),
+            working: AtomicUsize::new(0),
             has_unwritten: AtomicBool::new(false),
             ending_keys: AtomicUsize::new(0),
         }))
     }
 
-    /// Opens a call, which may run if the outcome says so.
-    pub fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
+    /// Runs what may wait for the disk or for another process on a thread for that. It runs to its end also if the
+    /// future is dropped.
+    fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<LogWriter>) -> Result<T, AuditError> + Send + 'static,
+    ) -> LogFuture<T> {
+        let own = Arc::clone(&self.0);
+        own.working.fetch_add(1, Ordering::SeqCst);
+        let done = WorkDone(Arc::clone(&own));
+        let work = move || {
+            let _done = done;
+            work(&own)
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let task = runtime.spawn_blocking(work);
+                Box::pin(async {
+                    let lost =
+                        |_| Err(AuditError::new(AuditErrorKind::Other, "a thread of the audit log panicked"));
+                    task.await.unwrap_or_else(lost)
+                })
+            }
+            Err(_) => {
+                let done = work();
+                Box::pin(async { done })
+            }
+        }
+    }
+}
+
+impl Drop for JournalLog {
+    /// Waits until all that was asked for is written.
+    fn drop(&mut self) {
+        while self.0.working.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(OPENING_PAUSE);
+        }
+    }
+}
+
+/// Notes the end of work on a thread that may wait, also of work that was never begun.
+struct WorkDone(Arc<LogWriter>);
+
+impl Drop for WorkDone {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl AuditLog for JournalLog {
+    fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
         if call.key.is_some()
             || call.resumes.is_some()
             || !self.0.is_open()
@@ -175,87 +218,86 @@ impl JournalLog {
         }
     }
 
-    /// Adds events to an open call.
-    pub fn append(&self, audit_id: &AuditId, entry: &Entry) -> LogFuture<()> {
-        self.0.append(audit_id, entry, false)
+    fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()> {
+        self.0.append(audit_id, &entry)
     }
 
-    /// Adds events to an open call without waiting. If they cannot be written now, they are with the call's next entry.
-    pub fn append_later(&self, audit_id: &AuditId, entry: &Entry) {
-        drop(self.0.append(audit_id, entry, true));
-    }
-
-    /// Ends a call. With `begin`, of which nothing was written before, the call is opened first, in the same write.
-    pub fn close(&self, begin: Option<OpenCall>, end: CloseCall) -> LogFuture<()> {
+    fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
         let is_open = self.0.state().calls.get(&end.audit_id).cloned();
         let blocks = match &is_open {
             Some(call) => call.key.is_some() || call.is_opening,
             None => !self.0.is_open() || self.0.state().pending_opens.contains(&end.audit_id),
         };
         if blocks {
-            return self.blocking(move |own| own.close(begin, &end));
+            return self.blocking(move |own| own.close(begin.as_deref(), &end));
         }
-        match self.0.end(begin, &end) {
+        match self.0.end(begin.as_deref(), &end) {
             Ok(end) => end.written,
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
 
-    /// Returns what is missing of the journals, or beside them, as far as the home remembers. It blocks: not for an
-    /// executor's threads.
-    ///
-    /// # Errors
-    /// That cannot be determined.
-    pub fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
-        self.0.checkpoints()?.loss()
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
+        self.blocking(move |own| own.key_state(&claim))
     }
 
-    /// Signs for the journal of this process as it is, and returns the note.
-    pub fn sign(&self) -> LogFuture<String> {
-        self.blocking(|own| own.sign())
-    }
-
-    /// Returns the state of an idempotency key.
-    pub fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
-        self.blocking(move |own| {
-            let keys = own.keys()?;
-            own.settle_claim(&keys, &claim)?;
-            keys.table.change(|keys| own.state_of(keys, &claim))
-        })
-    }
-
-    /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
-    pub fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
+    fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
         let audit_id = audit_id.clone();
         self.blocking(move |own| own.resolve(&audit_id, &decision))
     }
 
-    /// Runs what may wait for the disk or for another process on a thread for that. It runs to its end also if the
-    /// future is dropped.
-    fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Arc<LogWriter>) -> Result<T, AuditError> + Send + 'static,
-    ) -> LogFuture<T> {
+    fn sign(&self) -> LogFuture<String> {
+        self.blocking(|own| own.sign())
+    }
+
+    fn accept(&self, findings: Vec<AcknowledgedFinding>) -> LogFuture<String> {
+        self.blocking(move |own| own.accept(&findings))
+    }
+
+    fn prune(&self, before: Timestamp, dry_run: bool) -> LogFuture<Pruned> {
+        self.blocking(move |own| own.prune(before, dry_run))
+    }
+
+    fn flush(&self) -> LogFuture<()> {
         let own = Arc::clone(&self.0);
         match tokio::runtime::Handle::try_current() {
+            // It waits for the work on other threads, and is not counted as such.
             Ok(runtime) => {
-                let task = runtime.spawn_blocking(move || work(&own));
-                Box::pin(async {
-                    let lost =
-                        |_| Err(AuditError::new(AuditErrorKind::Other, "a thread of the audit log panicked"));
-                    task.await.unwrap_or_else(lost)
-                })
+                let task = runtime.spawn_blocking(move || own.flush());
+                Box::pin(async { task.await.unwrap_or(Ok(())) })
             }
             Err(_) => {
-                let done = work(&own);
+                let done = own.flush();
                 Box::pin(async { done })
             }
         }
     }
+
+    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
+        self.0.reader()
+    }
+
+    fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
+        CheckpointReader::new(&self.0.home, &self.0.root).loss()
+    }
+
+    fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
+        Ok(Box::new(JournalEvidence::new(&self.0)))
+    }
 }
 
 impl LogWriter {
-    fn state(&self) -> MutexGuard<'_, WriterState> {
+    /// Returns the directory of the journals.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns true if a process holds this journal.
+    pub(super) fn is_held(&self, writer: &str) -> bool {
+        WriterDir::is_held(&self.root, writer)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -280,13 +322,21 @@ impl LogWriter {
         self.state().own.is_some()
     }
 
+    /// Returns a reader of what was written so far.
+    fn reader(self: &Arc<Self>) -> Result<Box<dyn AuditReader>, AuditError> {
+        let own = Arc::clone(self);
+        let undecided = Box::new(move |of: Option<&AuditId>| own.undecided_calls(of));
+        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, undecided)?))
+    }
+
     /// Returns the journal of this process, which is taken or begun if there is none.
-    fn own_journal(&self) -> Result<Arc<HeldJournal>, AuditError> {
+    pub(super) fn own_journal(&self) -> Result<Arc<HeldJournal>, AuditError> {
         let mut state = self.state();
         if let Some(journal) = &state.own {
             return Ok(Arc::clone(journal));
         }
-        let journal = Journal::take(&self.root, self.journal_settings())?;
+        let signed = CheckpointReader::new(&self.home, &self.root).heads()?;
+        let journal = Journal::take(&self.root, self.journal_settings(), &signed)?;
         // Before its first entry: a journal that is in no statement could be removed unnoticed.
         match self.checkpoints()?.register(journal.writer(), self.clock.timestamp()) {
             // Calls without a key go on: what is wrong stays as it is, and verification reports it.
@@ -298,7 +348,7 @@ impl LogWriter {
         Ok(Arc::clone(state.own.insert(self.held(journal))))
     }
 
-    fn checkpoints(&self) -> Result<&CheckpointFile, AuditError> {
+    pub(super) fn checkpoints(&self) -> Result<&CheckpointFile, AuditError> {
         if let Some(file) = self.checkpoints.get() {
             return Ok(file);
         }
@@ -307,50 +357,12 @@ impl LogWriter {
         Ok(self.checkpoints.get_or_init(|| file))
     }
 
-    /// Signs for the own journal as it is, and returns the note.
-    fn sign(&self) -> Result<String, AuditError> {
-        let journal = self.own_journal()?;
-        // Of entries that the disk has: after a power cut nothing that is signed for may be missing.
-        let (head, files) = journal.committer.with_journal(|journal| (journal.head(), journal.files()));
-        sync(files.inspect_err(|error| self.failed(&journal, error))?)?;
-        let note = self.checkpoints()?.sign(&journal.writer, head, self.clock.timestamp())?;
-        Ok(note)
-    }
-
-    /// Has a statement signed soon.
-    fn sign_soon(self: &Arc<Self>) {
-        if self.is_signing.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            self.is_signing.store(false, Ordering::Relaxed);
-            return;
-        };
-        let (own, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
-        let due = clock.now() + SIGNING_DELAY;
-        runtime.spawn(async move {
-            clock.sleep_until(due).await;
-            let sign = move || {
-                let Some(own) = own.upgrade() else { return };
-                own.is_signing.store(false, Ordering::Relaxed);
-                if let Err(error) = own.sign() {
-                    tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
-                }
-            };
-            drop(tokio::task::spawn_blocking(sign));
-        });
-    }
-
-    fn journal_settings(&self) -> JournalSettings {
-        JournalSettings { durability: self.settings.durability, ..JournalSettings::default() }
-    }
-
-    fn held(&self, journal: Journal) -> Arc<HeldJournal> {
+    pub(super) fn held(&self, journal: Journal) -> Arc<HeldJournal> {
         let writer = journal.writer().to_owned();
         Arc::new(HeldJournal { writer, committer: JournalCommitter::new(journal, Arc::clone(&self.clock)) })
     }
 
-    fn opened(&self, audit_id: &AuditId) -> Result<OpenedCall, AuditError> {
+    pub(super) fn opened(&self, audit_id: &AuditId) -> Result<OpenedCall, AuditError> {
         let missing = format_args!("{audit_id} has no beginning in it");
         self.state()
             .calls
@@ -360,11 +372,12 @@ impl LogWriter {
     }
 
     /// Writes entries, after those that could not be written before.
-    fn write(
+    pub(super) fn write(
         self: &Arc<Self>,
         journal: &Arc<HeldJournal>,
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
+        unheard: Option<Arc<UnheardFailure>>,
     ) -> CommitFuture {
         if self.has_unwritten.swap(false, Ordering::Relaxed) {
             let late = std::mem::take(&mut self.state().late_ends);
@@ -372,7 +385,7 @@ impl LogWriter {
                 drop(self.write_end(&call, &audit_id, drafts, true));
             }
         }
-        self.commit(journal, drafts, done)
+        self.commit(journal, drafts, done, unheard)
     }
 
     fn commit(
@@ -380,22 +393,35 @@ impl LogWriter {
         journal: &Arc<HeldJournal>,
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
+        unheard: Option<Arc<UnheardFailure>>,
     ) -> CommitFuture {
         let (own, of) = (Arc::clone(self), Arc::clone(journal));
         journal.committer.commit(
             drafts,
             Box::new(move |result| {
                 match result {
-                    Ok(()) => own.sign_soon(),
-                    Err(error) => own.failed(&of, error),
+                    Ok(()) => {
+                        if own.maintenance.warnings.resolve("written") {
+                            tracing::info!(target: "cofferdam::audit", "the audit log is written again");
+                        }
+                        own.maintain_soon();
+                    }
+                    Err(error) => {
+                        // It is tried again, and every call that waits for it says so itself.
+                        if own.maintenance.warnings.is_new("written", error) {
+                            tracing::warn!(target: "cofferdam::audit", %error, "the audit log was not written");
+                        }
+                        own.failed(&of, error);
+                    }
                 }
                 done(result);
             }),
+            unheard,
         )
     }
 
     /// Lets go of a journal whose files are not those that were opened.
-    fn failed(&self, journal: &Arc<HeldJournal>, error: &AuditError) {
+    pub(super) fn failed(&self, journal: &Arc<HeldJournal>, error: &AuditError) {
         if error.kind() != AuditErrorKind::Replaced {
             return;
         }
@@ -408,7 +434,7 @@ impl LogWriter {
         }
     }
 
-    fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry, is_late: bool) -> CommitFuture {
+    fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> CommitFuture {
         let call = match self.opened(audit_id) {
             Ok(call) => call,
             Err(error) => return Box::pin(async { Err(error) }),
@@ -416,24 +442,29 @@ impl LogWriter {
         let mut drafts = self.state().late_events.remove(audit_id).unwrap_or_default();
         let late = drafts.clone();
         drafts.push(EntryDraft::of_call(audit_id, false, entry));
-        let (own, id, again) =
-            (Arc::clone(self), audit_id.clone(), if is_late { drafts.clone() } else { late });
+        let keep = |own: &Arc<Self>, drafts: Vec<EntryDraft>| {
+            let (own, id) = (Arc::clone(own), audit_id.clone());
+            move || own.state().late_events.entry(id.clone()).or_default().extend(drafts.iter().cloned())
+        };
+        // A caller that waits writes its own events again; one that has gone does not.
+        let (keep_late, keep_own) =
+            (keep(self, late), keep(self, drafts.last().cloned().into_iter().collect()));
         let done = move |result: &Result<(), AuditError>| {
-            if result.is_err() && !again.is_empty() {
-                own.state().late_events.entry(id).or_default().extend(again);
+            if result.is_err() {
+                keep_late();
             }
         };
-        self.write(&call.journal, drafts, Box::new(done))
+        self.write(&call.journal, drafts, Box::new(done), Some(Arc::new(keep_own)))
     }
 
     /// Writes the beginning of a call, and `more` with it.
-    fn begin(
+    pub(super) fn begin(
         self: &Arc<Self>,
         journal: Arc<HeldJournal>,
         call: &OpenCall,
         more: Vec<EntryDraft>,
     ) -> CommitFuture {
-        let mut drafts = vec![opening(call)];
+        let mut drafts = vec![opening(call, !self.is_full(&call.actor))];
         drafts.extend(more);
         let (own, audit_id) = (Arc::clone(self), call.audit_id.clone());
         // Known before it is written: nothing takes it for a call of an ended process.
@@ -448,7 +479,7 @@ impl LogWriter {
                 call.is_opening = false;
             }
         };
-        self.write(&journal, drafts, Box::new(done))
+        self.write(&journal, drafts, Box::new(done), None)
     }
 
     /// Opens a call that has a key or resumes another one, or that is the first one of this process.
@@ -483,71 +514,8 @@ impl LogWriter {
         }
     }
 
-    /// Opens a call that resumes an interrupted one, in the journal of that.
-    fn open_resuming(
-        self: &Arc<Self>,
-        call: &OpenCall,
-        before: &AuditId,
-        actor: &Arc<str>,
-    ) -> Result<OpenOutcome, AuditError> {
-        let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((journal, resolved)) = self.adopt(before, |seq| {
-            let facts = Resolution {
-                actor: actor.to_string().into(),
-                by: Some(call.audit_id.to_string().into()),
-                ..Resolution::default()
-            };
-            EventLine { at: call.at, seq, event: RecordedEvent::Resumed(facts) }
-        })?
-        else {
-            return Ok(OpenOutcome::AlreadyResolved);
-        };
-        wait(self.begin(Arc::clone(&journal), call, vec![resolved])).map(|()| OpenOutcome::Started)
-    }
-
-    /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call.
-    fn adopt(
-        &self,
-        audit_id: &AuditId,
-        resolution: impl FnOnce(u32) -> EventLine<'static>,
-    ) -> Result<Option<(Arc<HeldJournal>, EntryDraft)>, AuditError> {
-        let Some(journal) = self.journal_of(audit_id)? else { return Ok(None) };
-        let seq = journal.committer.with_journal(|journal| journal.last_event(audit_id))?.unwrap_or(0);
-        let line = resolution(seq.saturating_add(1)).to_text();
-        Ok(Some((journal, EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])))))
-    }
-
-    /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
-    fn journal_of(&self, audit_id: &AuditId) -> Result<Option<Arc<HeldJournal>>, AuditError> {
-        let has =
-            |journal: &mut Journal| Ok::<_, AuditError>(journal.unended()?.first_entry(audit_id).is_some());
-        let held: Vec<_> = {
-            let state = self.state();
-            // A call of this process runs, or is being ended.
-            if state.calls.contains_key(audit_id) {
-                return Ok(None);
-            }
-            state.own.iter().chain(state.adopted.values()).cloned().collect()
-        };
-        for journal in held {
-            if journal.committer.with_journal(has)? {
-                return Ok(Some(journal));
-            }
-        }
-        for name in writer_dir::names(&self.root)? {
-            let Some(dir) = WriterDir::try_take(&self.root, &name)? else { continue };
-            let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { continue };
-            if has(&mut journal)? {
-                let journal = self.held(journal);
-                self.state().adopted.insert(name, Arc::clone(&journal));
-                return Ok(Some(journal));
-            }
-        }
-        Ok(None)
-    }
-
     /// Writes the end of a call.
-    fn end(self: &Arc<Self>, begin: Option<OpenCall>, end: &CloseCall) -> Result<EndWrite, AuditError> {
+    fn end(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<EndWrite, AuditError> {
         let (known, late) = {
             let mut state = self.state();
             if state.ended_late.remove(&end.audit_id) {
@@ -561,7 +529,9 @@ impl LogWriter {
         }
         let (call, mut drafts) = match (known, begin) {
             (Some(call), _) => (call, self.state().late_events.remove(&end.audit_id).unwrap_or_default()),
-            (None, Some(begin)) => (opened(&self.own_journal()?, &begin), vec![opening(&begin)]),
+            (None, Some(begin)) => {
+                (opened(&self.own_journal()?, begin), vec![opening(begin, !self.is_full(&begin.actor))])
+            }
             (None, None) => return self.opened(&end.audit_id).map(|_| EndWrite::done()),
         };
         let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
@@ -612,11 +582,11 @@ impl LogWriter {
                 }
             }
         };
-        self.commit(&journal, drafts, Box::new(done))
+        self.commit(&journal, drafts, Box::new(done), None)
     }
 
     /// Ends a call that has a key, or the first one of this process.
-    fn close(self: &Arc<Self>, begin: Option<OpenCall>, end: &CloseCall) -> Result<(), AuditError> {
+    fn close(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<(), AuditError> {
         self.wait_until_open(&end.audit_id);
         let key = self.state().calls.get(&end.audit_id).and_then(|call| call.key);
         let Some(key) = key else { return self.end(begin, end).and_then(|write| wait(write.written)) };
@@ -639,268 +609,6 @@ impl LogWriter {
         }
         Ok(())
     }
-
-    /// Returns the key table, brought up to date from the journals.
-    fn keys(&self) -> Result<HeldKeys, AuditError> {
-        let lock = self.root.join(KEYS_LOCK);
-        let patience = self.settings.busy_timeout;
-        let shared = FileLock::acquire_shared(&lock, patience)
-            .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
-        let shared =
-            shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))?;
-        let opened = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(table) = opened.filter(|table| table.is_in_place()) {
-            return Ok(HeldKeys { table, _shared: shared });
-        }
-        drop(shared);
-        // The journals may lack calls under keys: nothing runs under one until the operator accepts that.
-        if let Some(loss) = self.checkpoints()?.loss()? {
-            return Err(AuditError::new(AuditErrorKind::Lost, loss));
-        }
-        let alone =
-            FileLock::acquire(&lock, patience).map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
-        let alone =
-            alone.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is in use"))?;
-        let table = Arc::new(self.open_keys()?);
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
-        alone.share().map_err(AuditError::from_io)?;
-        Ok(HeldKeys { table, _shared: alone })
-    }
-
-    fn open_keys(&self) -> Result<KeyTable, AuditError> {
-        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
-        let path = self.root.join(KEYS);
-        let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
-            Err(error) if matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt) => {
-                tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
-                KeyTable::move_away(&path)?;
-                KeyTable::open(&path, &key, self.settings.busy_timeout)?
-            }
-            table => table?,
-        };
-        self.read_journal_keys(&table, &writer_dir::names(&self.root)?)?;
-        Ok(table)
-    }
-
-    /// Brings the key table up to date with the journals of these writers.
-    fn read_journal_keys(&self, table: &KeyTable, writers: &[String]) -> Result<(), AuditError> {
-        table.change(|keys| {
-            let mut decided = Vec::new();
-            for writer in writers {
-                let n = key_facts::apply(keys, &self.root, writer, &mut decided)?;
-                keys.note_read(writer, n);
-            }
-            // The call that is decided about may be in any journal.
-            for (call, frees_key) in decided {
-                key_facts::resolve(keys, &call, frees_key)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Brings the key table up to date with a journal of this process, on a thread that may wait.
-    fn read_own_keys(self: &Arc<Self>, journal: &HeldJournal) {
-        let (own, writer) = (Arc::clone(self), journal.writer.clone());
-        let read = move || {
-            if let Err(error) = own.keys().and_then(|keys| own.read_journal_keys(&keys.table, &[writer])) {
-                tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
-            }
-        };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(read)),
-            Err(_) => read(),
-        }
-    }
-
-    /// Brings a claim up to date whose process may have ended.
-    fn settle_claim(&self, keys: &HeldKeys, claim: &KeyClaim) -> Result<(), AuditError> {
-        let (table, key) = (&keys.table, digest(&claim.key));
-        let Some(stored) = table.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
-            return Ok(());
-        };
-        if self.is_running(&stored) {
-            return Ok(());
-        }
-        // None if another process took the journal just now, to resume the call.
-        let Some(dir) = WriterDir::try_take(&self.root, &stored.writer)? else { return Ok(()) };
-        self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-        // A damaged journal tells nothing: the key stays taken.
-        let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { return Ok(()) };
-        if journal.unended()?.first_entry(&AuditId::from_bytes(stored.call)).is_some() {
-            return Ok(());
-        }
-        // Its process ended before the call was in the journal: nothing of it ran.
-        table.change(|keys| match keys.get(&key)? {
-            Some(now) if now == stored => keys.remove(&key),
-            _ => Ok(()),
-        })
-    }
-
-    /// Returns true if the process of the key's call lives, so that the call runs or is about to.
-    fn is_running(&self, stored: &StoredKey) -> bool {
-        let state = self.state();
-        if state.calls.contains_key(&AuditId::from_bytes(stored.call)) {
-            return true;
-        }
-        let is_own = |journal: &Arc<HeldJournal>| journal.writer == stored.writer;
-        match state.own.iter().any(is_own) || state.adopted.contains_key(&stored.writer) {
-            // A call of this process that is being opened, in a commit that is under way.
-            true => true,
-            false => WriterDir::is_held(&self.root, &stored.writer),
-        }
-    }
-
-    fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
-        let state = self.state_of_key(keys, claim)?;
-        let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
-            return Ok(state);
-        };
-        let now = claim.at.as_microsecond();
-        for step in steps {
-            if let Some(stored) = keys.get(&digest(step))?
-                && !stored.has_expired(now)
-                && stored.step_of.as_deref() != Some(name_of(action))
-            {
-                return Ok(KeyState::Different { audit_id: AuditId::from_bytes(stored.call) });
-            }
-        }
-        Ok(state)
-    }
-
-    fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
-        let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
-        let stays = claim.of == KeyScope::Step
-            && stored.step_of.is_some()
-            && (stored.has_value || !stored.is_idempotent);
-        if !stays && stored.has_expired(claim.at.as_microsecond()) {
-            return Ok(KeyState::Free);
-        }
-        let audit_id = AuditId::from_bytes(stored.call);
-        if stored.fingerprint != claim.fingerprint {
-            return Ok(KeyState::Different { audit_id });
-        }
-        Ok(match stored.state {
-            StoredKeyState::Retained => {
-                let dir = self.root.join(&stored.writer);
-                let read = |at: SealedOutcome| read_sealed(&dir, at.segment, at.offset, at.bytes);
-                let outcome = stored.outcome.map(read).transpose()?.flatten();
-                KeyState::Done { audit_id, idempotent: stored.is_idempotent, outcome }
-            }
-            StoredKeyState::Claimed if self.is_running(&stored) => KeyState::Running { audit_id },
-            // An interrupted call may be repeated if it is idempotent.
-            StoredKeyState::Claimed if stored.is_idempotent => KeyState::Free,
-            _ => KeyState::Unknown { audit_id },
-        })
-    }
-
-    /// Claims a key for a call that is about to be opened.
-    fn claim(&self, keys: &HeldKeys, call: &OpenCall, claim: &KeyClaim) -> Result<ClaimOutcome, AuditError> {
-        let (journal, key) = (self.own_journal()?, digest(&claim.key));
-        keys.table.change(|keys| {
-            match self.state_of(keys, claim)? {
-                KeyState::Free => {}
-                state => return Ok(ClaimOutcome::InUse(state)),
-            }
-            let before = keys.get(&key)?;
-            if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
-                (&claim.of, before.as_ref().map(|before| before.state))
-            {
-                // The action's own outcome has expired, and with it those of its steps.
-                for step in steps {
-                    if keys
-                        .get(&digest(step))?
-                        .is_some_and(|stored| stored.has_expired(claim.at.as_microsecond()))
-                    {
-                        keys.remove(&digest(step))?;
-                    }
-                }
-            }
-            let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
-            // An interrupted call is resumed in its own journal.
-            let interrupted = before.as_ref().filter(|before| before.state == StoredKeyState::Claimed);
-            let stored = StoredKey {
-                call: call.audit_id.bytes(),
-                fingerprint: claim.fingerprint,
-                at: call.at.as_microsecond(),
-                state: StoredKeyState::Claimed,
-                until: None,
-                writer: interrupted.map_or(&journal.writer, |before| &before.writer).clone(),
-                is_idempotent: call.idempotent,
-                step_of: action.map(|action| name_of(action).to_owned()),
-                has_value: false,
-                outcome: None,
-            };
-            keys.put(&key, &stored)?;
-            Ok(ClaimOutcome::Claimed { before })
-        })
-    }
-
-    /// Gives up a claim of a call that was not opened. `before` is what was stored of the key.
-    fn release_claim(
-        &self,
-        keys: &HeldKeys,
-        claim: &KeyClaim,
-        audit_id: &AuditId,
-        before: Option<&StoredKey>,
-    ) {
-        let key = digest(&claim.key);
-        let released = keys.table.change(|keys| match (keys.get(&key)?, before) {
-            (Some(stored), Some(before)) if stored.call == audit_id.bytes() => keys.put(&key, before),
-            (Some(stored), None) if stored.call == audit_id.bytes() => keys.remove(&key),
-            _ => Ok(()),
-        });
-        if let Err(error) = released {
-            tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
-        }
-    }
-
-    /// Resolves an interrupted call, or the key of a call of which it is unknown what it did.
-    fn resolve(self: &Arc<Self>, audit_id: &AuditId, decision: &ResolveCall) -> Result<bool, AuditError> {
-        let keys = self.keys()?;
-        let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let resolved = self.adopt(audit_id, |seq| {
-            let event = match decision.status {
-                CallStatus::Resumed => RecordedEvent::Resumed(decision.facts.clone()),
-                _ => RecordedEvent::Skipped(decision.facts.clone()),
-            };
-            EventLine { at: decision.at, seq, event }
-        })?;
-        let resolve_keys =
-            || keys.table.change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key));
-        if let Some((journal, draft)) = resolved {
-            let written = wait(journal.committer.commit(vec![draft], Box::new(|_| ())));
-            self.state().leave(&journal);
-            written?;
-            return resolve_keys().map(|_| true);
-        }
-        if decision.status != CallStatus::Skipped || self.is_claimed(&keys, audit_id)? {
-            return Ok(false);
-        }
-        let is_changed = resolve_keys()?;
-        if is_changed {
-            let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
-            wait(self.write(&self.own_journal()?, vec![decided], Box::new(|_| ())))?;
-        }
-        Ok(is_changed)
-    }
-
-    /// Returns true if the call holds a key and has no end.
-    fn is_claimed(&self, keys: &HeldKeys, audit_id: &AuditId) -> Result<bool, AuditError> {
-        keys.table.change(|keys| {
-            for key in keys.keys_of(&audit_id.bytes())? {
-                if keys.get(&key)?.is_some_and(|stored| stored.state == StoredKeyState::Claimed) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        })
-    }
-}
-
-/// The key table while this process uses it: meanwhile no other process makes it again.
-struct HeldKeys {
-    table: Arc<KeyTable>,
-    _shared: FileLock,
 }
 
 /// The write of a call's end.
@@ -925,43 +633,9 @@ impl EndWrite {
     }
 }
 
-/// Changes the key of a call that has ended.
-fn end_key(
-    table: &KeyTable,
-    key: &[u8; 32],
-    end: &CloseCall,
-    outcome: Option<SealedOutcome>,
-) -> Result<(), AuditError> {
-    table.change(|keys| {
-        let Some(stored) = keys.get(key)?.filter(|stored| stored.call == end.audit_id.bytes()) else {
-            return Ok(());
-        };
-        let has_value = end.verdict.status == CallStatus::Value;
-        match end.key {
-            KeyDisposition::Release => keys.remove(key),
-            KeyDisposition::Undetermined => {
-                keys.put(key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
-            }
-            KeyDisposition::Retain(until) => {
-                let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
-                keys.put(key, &StoredKey { state, until, has_value, outcome, ..stored })
-            }
-        }
-    })
-}
-
-/// The result of claiming a key.
-enum ClaimOutcome {
-    /// The key is the call's; `before` is what was stored of it.
-    Claimed {
-        before: Option<StoredKey>,
-    },
-    InUse(KeyState),
-}
-
 impl WriterState {
     /// Gives an adopted journal back, once no call of this process is in it.
-    fn leave(&mut self, journal: &Arc<HeldJournal>) {
+    pub(super) fn leave(&mut self, journal: &Arc<HeldJournal>) {
         let is_adopted = self.adopted.contains_key(&journal.writer);
         if is_adopted && !self.calls.values().any(|call| Arc::ptr_eq(&call.journal, journal)) {
             self.adopted.remove(&journal.writer);
@@ -1008,29 +682,17 @@ fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
     OpenedCall { journal: Arc::clone(journal), key, resumes: call.resumes.is_some(), is_opening: false }
 }
 
-fn opening(call: &OpenCall) -> EntryDraft {
-    let opening = EntryDraft::of_call(&call.audit_id, false, &call.entry).with_sealed(call.request.clone());
+fn opening(call: &OpenCall, seals: bool) -> EntryDraft {
+    let request = call.request.clone().filter(|_| seals);
+    let opening = EntryDraft::of_call(&call.audit_id, false, &call.entry).with_sealed(request);
     match &call.resumes {
         Some((before, _)) => opening.resuming(before.clone()),
         None => opening,
     }
 }
 
-fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key.as_bytes()).into()
-}
-
-/// Returns the name of an action, without its version.
-pub(super) fn name_of(action: &str) -> &str {
-    action.split('@').next().unwrap_or_default()
-}
-
-#[cfg(test)]
-#[path = "log_tests.rs"]
-mod tests;
-
 /// Waits for a commit on a thread that may wait.
-fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
+pub(super) fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.block_on(commit),
         // Without a runtime, another thread may still be writing it.
@@ -1042,3 +704,7 @@ fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
         },
     }
 }
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

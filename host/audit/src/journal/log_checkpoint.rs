@@ -14,7 +14,8 @@
 //! ```
 //!
 //! `vault` is the number of changes of the home's vault; it is absent in statements that leave the home. Entries that a
-//! journal has beyond those in the statement were written since.
+//! journal has beyond those in the statement were written since. The statement at the end of an export has a last line
+//! `exported` or `exported part`: it ends there.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,13 +29,14 @@ use uuid::Uuid;
 use super::line::ChainHead;
 use crate::hex::{hex, unhex};
 use crate::note::{NoteFlaw, NoteKey, NoteSigner};
+use crate::verify::{AcknowledgedFinding, FindingKind};
 
 /// The origin line of statements about journals.
 const ORIGIN: &str = "cofferdam audit log";
 
 /// The journal of a writer according to a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SignedJournal {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SignedJournal {
     /// The last entry.
     pub(crate) head: ChainHead,
     /// The last entry that was removed, since it was older than the operator keeps.
@@ -43,11 +45,31 @@ pub(crate) struct SignedJournal {
 
 /// A statement about all journals of a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogCheckpoint {
+pub struct LogCheckpoint {
     pub(crate) at: Timestamp,
     pub(crate) vault: Option<u64>,
     /// By the name of the writer.
     pub(crate) journals: BTreeMap<String, SignedJournal>,
+    /// The export that ends with the statement.
+    pub(crate) export: Option<ExportScope>,
+}
+
+/// The part of an audit log that an export has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExportScope {
+    /// All entries that there are.
+    Whole,
+    /// The entries of some time.
+    Part,
+}
+
+impl ExportScope {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Whole => "exported",
+            Self::Part => "exported part",
+        }
+    }
 }
 
 impl LogCheckpoint {
@@ -89,7 +111,8 @@ impl LogCheckpoint {
     fn text(&self) -> String {
         let (size, root, at) = (self.size(), STANDARD.encode(self.root()), self.at);
         let vault = self.vault.map(|vault| format!("vault {vault}\n")).unwrap_or_default();
-        format!("{ORIGIN}\n{size}\n{root}\ntime {at:.6}\n{vault}{}", self.writer_lines())
+        let export = self.export.map(|scope| format!("{}\n", scope.line())).unwrap_or_default();
+        format!("{ORIGIN}\n{size}\n{root}\ntime {at:.6}\n{vault}{}{export}", self.writer_lines())
     }
 }
 
@@ -101,8 +124,17 @@ fn parse(text: &str) -> Option<LogCheckpoint> {
         Some(line) => Some(line.strip_prefix("vault ")?.parse().ok()?),
         None => None,
     };
-    let journals = lines.map(journal).collect::<Option<_>>()?;
-    Some(LogCheckpoint { at, vault, journals })
+    let mut journals = BTreeMap::new();
+    while let Some(line) = lines.next_if(|line| line.starts_with("writer ")) {
+        let (name, journal) = journal(line)?;
+        journals.insert(name, journal);
+    }
+    let scopes = [ExportScope::Whole, ExportScope::Part];
+    let export = match lines.next() {
+        Some(line) => Some(scopes.into_iter().find(|scope| scope.line() == line)?),
+        None => None,
+    };
+    lines.next().is_none().then_some(LogCheckpoint { at, vault, journals, export })
 }
 
 fn journal(line: &str) -> Option<(String, SignedJournal)> {
@@ -113,20 +145,62 @@ fn journal(line: &str) -> Option<(String, SignedJournal)> {
     words.next().is_none().then_some((name, journal))
 }
 
+/// The origin line of statements with accepted findings.
+const ACCEPTED_ORIGIN: &str = "cofferdam audit log, accepted findings";
+
+/// Signs that the operator knows of these findings: the entries of a journal since its last checkpoint can be written
+/// by anything that can write the file.
+///
+/// ```text
+/// cofferdam audit log, accepted findings
+/// time 2026-11-24T12:00:00.000000Z
+/// finding <writer, or -> <entry> <kind> <SHA-256 of what it is found in>
+/// ```
+pub(crate) fn sign_accepted(findings: &[AcknowledgedFinding], at: Timestamp, signer: &NoteSigner) -> String {
+    let mut text = format!("{ACCEPTED_ORIGIN}\ntime {at:.6}\n");
+    for AcknowledgedFinding { writer, n, flaw, of } in findings {
+        let writer = writer.as_deref().unwrap_or(NO_WRITER);
+        let _ = writeln!(text, "finding {writer} {n} {} {}", flaw.name(), hex(of));
+    }
+    signer.sign(&text)
+}
+
+/// The name in the place of a writer's.
+const NO_WRITER: &str = "-";
+
+/// Reads the accepted findings in a note that `key` signed.
+///
+/// # Errors
+/// It is none, or not this key's.
+pub(crate) fn read_accepted(note: &str, key: &NoteKey) -> Result<Vec<AcknowledgedFinding>, NoteFlaw> {
+    let mut lines = key.text_of(note)?.lines();
+    let is_one = lines.next() == Some(ACCEPTED_ORIGIN) && lines.next().is_some();
+    let findings = lines.map(accepted_finding).collect::<Option<_>>();
+    findings.filter(|_| is_one).ok_or(NoteFlaw::Malformed)
+}
+
+fn accepted_finding(line: &str) -> Option<AcknowledgedFinding> {
+    let mut words = line.strip_prefix("finding ")?.split(' ');
+    let writer = words.next().filter(|writer| *writer != NO_WRITER).map(str::to_owned);
+    let (n, flaw, of) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+    Some(AcknowledgedFinding { writer, n, flaw: FindingKind::from_name(flaw)?, of: unhex(of)? })
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
 
     #[test]
     fn statements_about_journals_round_trip() {
         let signer = NoteSigner::new(&[7; 32]);
         let journal = |n| SignedJournal { head: ChainHead { n, hash: [3; 32] }, base: ChainHead::EMPTY };
-        for (vault, writers) in [(None, 0), (Some(0), 1), (Some(u64::MAX), 3)] {
+        for (vault, writers) in [(None, 0_u8), (Some(0), 1), (Some(u64::MAX), 2)] {
             let journals =
-                (0..writers).map(|n| (Uuid::from_u128(n.into()).to_string(), journal(n))).collect();
+                (0..writers).map(|n| (Uuid::from_u128(n.into()).to_string(), journal(n.into()))).collect();
             let at = Timestamp::from_microsecond(1_700_000_000_000_001).unwrap();
-            let checkpoint = LogCheckpoint { at, vault, journals };
+            let export = [None, Some(ExportScope::Whole), Some(ExportScope::Part)][usize::from(writers)];
+            let checkpoint = LogCheckpoint { at, vault, journals, export };
             let note = checkpoint.sign(&signer);
             assert_eq!(LogCheckpoint::read(&note, &signer.key()), Ok(checkpoint), "{note}");
             let other = NoteSigner::new(&[8; 32]).key();
@@ -137,7 +211,8 @@ mod tests {
     #[test]
     fn statements_have_one_spelling() {
         let signer = NoteSigner::new(&[7; 32]);
-        let checkpoint = LogCheckpoint { at: Timestamp::UNIX_EPOCH, vault: None, journals: BTreeMap::new() };
+        let checkpoint =
+            LogCheckpoint { at: Timestamp::UNIX_EPOCH, vault: None, journals: BTreeMap::new(), export: None };
         let text = checkpoint.text();
         let name = Uuid::nil();
         let zeros = hex(&[0; 32]);
@@ -147,6 +222,7 @@ mod tests {
             format!("{text}writer {name} 1 {zeros} 0 {zeros}\n"),
             format!("{text}writer ../x 0 {zeros} 0 {zeros}\n"),
             format!("{text}\n"),
+            format!("{text}exported\nexported\n"),
         ] {
             let read = LogCheckpoint::read(&signer.sign(&text), &signer.key());
             assert_eq!(read, Err(NoteFlaw::Malformed), "{text}");

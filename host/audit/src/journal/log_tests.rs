@@ -15,8 +15,9 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::*;
-use crate::CallOutcome;
-use crate::command::CallTarget;
+use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
+use crate::journal::key_claims::digest;
+use crate::journal::writer_dir;
 use crate::seal::Sealed;
 
 fn log(home: &Path) -> JournalLog {
@@ -166,7 +167,7 @@ fn a_call_without_a_key_makes_no_key_table() {
         let call = call(None, true);
         assert!(matches!(open(&log, &call), OpenOutcome::Started));
         assert!(matches!(open(&log, &call), OpenOutcome::Started), "it is open already");
-        log.append_later(&call.audit_id, &Entry::new(Vec::new()));
+        drop(log.append(&call.audit_id, Entry::new(Vec::new())));
         close(&log, value(&call));
     }
     drop(log);
@@ -537,13 +538,13 @@ fn the_end_of_a_call_waits_for_its_beginning() {
         for _ in 0..20 {
             let call = call(None, false);
             drop(log.open(call.clone()));
-            log.close(Some(call.clone()), value(&call)).await.unwrap();
+            log.close(Some(Box::new(call.clone())), value(&call)).await.unwrap();
         }
         for n in 0..20 {
             let call = call(Some(&n.to_string()), false);
             drop(log.open(call.clone()));
             let begin = OpenCall { key: None, ..call.clone() };
-            log.close(Some(begin), end(&call, CallStatus::Cancelled, KeyDisposition::Release)).await.unwrap();
+            log.close(Some(Box::new(begin)), end(&call, CallStatus::Cancelled, KeyDisposition::Release)).await.unwrap();
             assert!(matches!(log.key_state(claim(&n.to_string())).await.unwrap(), KeyState::Free));
         }
     });

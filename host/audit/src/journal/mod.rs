@@ -1,18 +1,25 @@
 //! The journal of one writer: append-only segments of chained lines.
 
+mod accept;
 mod checkpoint_file;
 mod commit;
+mod evidence;
+mod key_claims;
 mod key_facts;
 mod keys;
 mod line;
 mod log;
 mod log_checkpoint;
+mod maintenance;
+mod prune;
+mod resolution;
 mod segment;
 #[cfg(test)]
 mod tests;
 mod unended;
 mod writer_dir;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -22,10 +29,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use keys::SealedOutcome;
-pub(crate) use line::{ChainHead, EntryDraft, JournalLine, SealedPlace};
+pub use line::{ChainHead, SealedPlace};
+pub(crate) use line::{EntryDraft, JournalLine, LogEvent};
 pub use log::JournalLog;
+use log::LogWriter;
+pub(crate) use log_checkpoint::{ExportScope, read_accepted};
+pub use log_checkpoint::{LogCheckpoint, SignedJournal};
 use segment::{Segment, SegmentEnd, SegmentReader, segments};
-pub(crate) use unended::UnendedCalls;
+pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
 pub(crate) use writer_dir::WriterDir;
 
 use crate::error::{AuditError, AuditErrorKind};
@@ -78,13 +89,18 @@ impl Journal {
     /// Takes a journal below `root` that no process holds, or begins one.
     ///
     /// A journal with calls that have no end is not taken: as long as a process held it, these could not be resumed by
-    /// another one. Nor is one whose end does not hold together.
-    pub(crate) fn take(root: &Path, settings: JournalSettings) -> Result<Self, AuditError> {
+    /// another one. Nor is one whose end does not hold together, or that is not the one that was signed: continuing it
+    /// would hide what is missing.
+    pub(crate) fn take(
+        root: &Path,
+        settings: JournalSettings,
+        signed: &BTreeMap<String, ChainHead>,
+    ) -> Result<Self, AuditError> {
         for name in writer_dir::names(root)? {
             let Some(dir) = WriterDir::try_take(root, &name)? else { continue };
             match Self::open(dir, settings)? {
                 Some(mut journal) => {
-                    if journal.unended()?.is_empty() {
+                    if journal.is_signed(signed.get(&name))? && journal.unended()?.is_empty() {
                         return Ok(journal);
                     }
                 }
@@ -117,6 +133,18 @@ impl Journal {
         let SegmentEnd { head, cut_bytes, unended } = end;
         let (lines, sealed) = (Vec::new(), Vec::new());
         Ok(Some(Self { dir, settings, head, segment, unended, untold: Some(cut_bytes), lines, sealed }))
+    }
+
+    /// Returns true if the journal has the entry that was signed.
+    fn is_signed(&self, signed: Option<&ChainHead>) -> Result<bool, AuditError> {
+        match signed {
+            Some(signed) if signed.n == 0 || *signed == self.head => Ok(true),
+            Some(signed) if signed.n < self.head.n => {
+                Ok(segment::hash_of(self.dir.path(), signed.n)? == Some(signed.hash))
+            }
+            Some(_) => Ok(false),
+            None => Ok(self.head.n == 0),
+        }
     }
 
     /// Returns the name of the writer.
@@ -154,6 +182,9 @@ impl Journal {
     /// # Errors
     /// Nothing was written.
     pub(crate) fn write(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+        if drafts.is_empty() {
+            return Ok(());
+        }
         self.rotate()?;
         let segment = match &mut self.segment {
             Some(segment) => segment,
@@ -237,7 +268,7 @@ impl Journal {
     pub(crate) fn unended(&mut self) -> Result<&UnendedCalls, AuditError> {
         let unended = match self.unended.take() {
             Some(unended) => unended,
-            None => read_unended(self.dir.path(), self.head)?,
+            None => read_unended_to(self.dir.path(), self.head)?,
         };
         Ok(self.unended.insert(unended))
     }
@@ -267,8 +298,21 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
     Ok(last)
 }
 
-/// Reads the newest segment of a journal up to `head`.
-fn read_unended(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditError> {
+/// Reads the calls without an end from the newest segment of a journal. Lines that do not hold are left out, and so is a
+/// last line without an end.
+pub(crate) fn read_unended(dir: &Path, newest: u64) -> Result<UnendedCalls, AuditError> {
+    let mut unended = UnendedCalls::default();
+    let Some(mut reader) = SegmentReader::open(dir, newest, ChainHead::EMPTY)? else { return Ok(unended) };
+    while let Some(read) = reader.next()? {
+        if let (true, Ok(line)) = (read.is_whole, line::JournalLine::read(read.bytes)) {
+            unended.read(&line);
+        }
+    }
+    Ok(unended)
+}
+
+/// Reads the newest segment of a journal up to `head`, of which every line must hold.
+fn read_unended_to(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditError> {
     let damaged = |what: &str| AuditError::new(AuditErrorKind::Tampered, format_args!("a journal {what}"));
     let first =
         segments(dir)?.into_iter().rfind(|first| *first <= head.n).ok_or_else(|| damaged("is missing"))?;

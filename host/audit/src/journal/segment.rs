@@ -28,8 +28,8 @@ const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
 const TAIL_BYTES: u64 = 16 * 1024;
 
 /// The ending of the names of segments; before it stands the number of the first entry.
-const LINES: &str = "jsonl";
-const SEALED: &str = "sealed";
+pub(super) const LINES: &str = "jsonl";
+pub(super) const SEALED: &str = "sealed";
 
 /// A file that only grows.
 #[derive(Debug)]
@@ -325,18 +325,24 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     Ok(None)
 }
 
-/// Reads a sealed part; none if it was removed since.
+/// Opens the file of the sealed parts of a segment; none if there is no such file.
+pub(super) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
+    open_to_read(&path_of(dir, first, SEALED))
+}
+
+/// Reads a sealed part; none if it was dropped since.
 pub(super) fn read_sealed(
     dir: &Path,
     first: u64,
     offset: u64,
     bytes: u64,
 ) -> Result<Option<Sealed>, AuditError> {
-    let Some(mut file) = open_to_read(&path_of(dir, first, SEALED))? else { return Ok(None) };
+    let Some(mut file) = open_sealed(dir, first)? else { return Ok(None) };
     let mut sealed = Vec::new();
     let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(bytes).read_to_end(&mut sealed));
     read.map_err(AuditError::from_io)?;
-    Ok((sealed.len() as u64 == bytes).then(|| Sealed::from_bytes(sealed)))
+    let is_there = sealed.len() as u64 == bytes && sealed.iter().any(|byte| *byte != 0);
+    Ok(is_there.then(|| Sealed::from_bytes(sealed)))
 }
 
 fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
@@ -345,7 +351,7 @@ fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
     Ok(file.map(private_file::PrivateFile::into_file))
 }
 
-fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
+pub(super) fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
     dir.join(format!("{first:012}.{ending}"))
 }
 
@@ -366,6 +372,13 @@ pub(super) struct SegmentReader {
     reader: BufReader<File>,
     head: ChainHead,
     line: Vec<u8>,
+}
+
+/// The text of a line, without its line break.
+pub(super) struct LineText<'r> {
+    pub(super) bytes: &'r [u8],
+    /// False if the file ends before the line does.
+    pub(super) is_whole: bool,
 }
 
 /// A line that was read.
@@ -391,8 +404,8 @@ impl SegmentReader {
         self.head
     }
 
-    /// Returns the next line; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<ReadLine<'_>>, AuditError> {
+    /// Returns the text of the next line; none at the end.
+    pub(super) fn next_text(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
         self.line.clear();
         let mut limited = (&mut self.reader).take(LINE_BYTES);
         let read = limited.read_until(b'\n', &mut self.line).map_err(AuditError::from_io)?;
@@ -400,6 +413,12 @@ impl SegmentReader {
             return Ok(None);
         }
         let is_whole = self.line.pop_if(|byte| *byte == b'\n').is_some();
+        Ok(Some(LineText { bytes: &self.line, is_whole }))
+    }
+
+    /// Returns the next line; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<ReadLine<'_>>, AuditError> {
+        let Some(LineText { is_whole, .. }) = self.next_text()? else { return Ok(None) };
         let before = self.head;
         self.head = before.after(&self.line);
         let line = JournalLine::following(before, &self.line);

@@ -20,6 +20,25 @@ use crate::entry::Entry;
 use crate::hex::hex;
 use crate::seal::Sealed;
 
+/// Takes a free journal, whatever was signed of it: the end that it has.
+fn take(root: &Path, settings: JournalSettings) -> Result<Journal, AuditError> {
+    let end = |name: String| {
+        let dir = root.join(&name);
+        let (mut head, mut firsts) = (ChainHead::EMPTY, segments(&dir).unwrap());
+        if let Some(first) = firsts.pop() {
+            let mut reader = SegmentReader::open(&dir, first, ChainHead::EMPTY).unwrap().unwrap();
+            while let Some(read) = reader.next().unwrap() {
+                if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
+                    head = ChainHead { n: line.n - 1, ..ChainHead::EMPTY }.after(read.bytes);
+                }
+            }
+        }
+        (name, head)
+    };
+    let signed = writer_dir::names(root).unwrap().into_iter().map(end).collect();
+    Journal::take(root, settings, &signed)
+}
+
 fn small() -> JournalSettings {
     JournalSettings { segment_bytes: 2_000, ..JournalSettings::default() }
 }
@@ -30,7 +49,8 @@ fn event(seq: u32, event: RecordedEvent<'_>) -> cofferdam_core::event::recorded:
 
 fn begins(id: &AuditId) -> EntryDraft {
     let received = event(1, RecordedEvent::Received(Received { op: "greet".into(), ..Received::default() }));
-    EntryDraft::of_call(id, false, &Entry::new(vec![received])).with_sealed(Some(Sealed::from_bytes(b"request".to_vec())))
+    EntryDraft::of_call(id, false, &Entry::new(vec![received]))
+        .with_sealed(Some(Sealed::from_bytes(b"request".to_vec())))
 }
 
 fn ends(id: &AuditId) -> EntryDraft {
@@ -99,7 +119,7 @@ fn a_journal_is_continued_by_the_next_process() {
     let root = tempfile::tempdir().unwrap();
     let mut ids = Vec::new();
     for round in 0..6 {
-        let mut journal = Journal::take(root.path(), small()).unwrap();
+        let mut journal = take(root.path(), small()).unwrap();
         assert_eq!(journal.head().n > 0, round > 0);
         ids.extend(write_calls(&mut journal, 5));
         // Every other process is killed.
@@ -114,21 +134,21 @@ fn a_journal_is_continued_by_the_next_process() {
 #[test]
 fn two_processes_write_to_two_journals() {
     let root = tempfile::tempdir().unwrap();
-    let one = Journal::take(root.path(), small()).unwrap();
-    let other = Journal::take(root.path(), small()).unwrap();
+    let one = take(root.path(), small()).unwrap();
+    let other = take(root.path(), small()).unwrap();
     assert_ne!(one.dir.name(), other.dir.name());
     assert!(WriterDir::is_held(root.path(), one.dir.name()));
     let name = one.dir.name().to_owned();
     drop(one);
     assert!(!WriterDir::is_held(root.path(), &name));
-    assert_eq!(Journal::take(root.path(), small()).unwrap().dir.name(), name);
+    assert_eq!(take(root.path(), small()).unwrap().dir.name(), name);
 }
 
 #[test]
 fn calls_without_an_end_are_known_from_the_newest_segment() {
     let root = tempfile::tempdir().unwrap();
     let [open, resumed, again] = [(); 3].map(|()| AuditId::mint());
-    let mut journal = Journal::take(root.path(), small()).unwrap();
+    let mut journal = take(root.path(), small()).unwrap();
     write(&mut journal, &begins(&open));
     write(&mut journal, &begins(&resumed));
     write(&mut journal, &begins(&again).resuming(resumed.clone()));
@@ -142,19 +162,19 @@ fn calls_without_an_end_are_known_from_the_newest_segment() {
     let name = journal.writer().to_owned();
     journal.release(Timestamp::UNIX_EPOCH).unwrap();
     // A process that only adds calls leaves it to one that resumes them.
-    assert_ne!(Journal::take(root.path(), small()).unwrap().writer(), name);
+    assert_ne!(take(root.path(), small()).unwrap().writer(), name);
     let dir = WriterDir::try_take(root.path(), &name).unwrap().unwrap();
     let mut journal = Journal::open(dir, small()).unwrap().unwrap();
     assert_eq!(firsts(&mut journal), known);
     [&open, &again].into_iter().for_each(|id| write(&mut journal, &ends(id)));
     journal.release(Timestamp::UNIX_EPOCH).unwrap();
-    assert_eq!(Journal::take(root.path(), small()).unwrap().writer(), name);
+    assert_eq!(take(root.path(), small()).unwrap().writer(), name);
 }
 
 #[test]
 fn a_torn_last_line_is_cut_off_and_noted() {
     let root = tempfile::tempdir().unwrap();
-    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    let mut journal = take(root.path(), JournalSettings::default()).unwrap();
     let id = AuditId::mint();
     write_calls(&mut journal, 2);
     write(&mut journal, &ends(&id));
@@ -163,7 +183,7 @@ fn a_torn_last_line_is_cut_off_and_noted() {
     let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
     for length in last..whole.len() {
         fs::write(newest(root.path()), &whole[..length]).unwrap();
-        let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        let mut journal = take(root.path(), JournalSettings::default()).unwrap();
         write(&mut journal, &ends(&id));
         drop(journal);
         assert_eq!(&calls_in(root.path())[4..], std::slice::from_ref(&id));
@@ -175,7 +195,7 @@ fn a_torn_last_line_is_cut_off_and_noted() {
 #[test]
 fn a_segment_without_a_line_is_begun_again() {
     let root = tempfile::tempdir().unwrap();
-    let mut journal = Journal::take(root.path(), small()).unwrap();
+    let mut journal = take(root.path(), small()).unwrap();
     let mut ids = twice(&write_calls(&mut journal, 8));
     let next = format!("{:012}.jsonl", journal.head().n + 1);
     drop(journal);
@@ -185,10 +205,10 @@ fn a_segment_without_a_line_is_begun_again() {
         let file =
             options.write(true).create_new(true).mode(0o600).open(only_writer(root.path()).join(&next));
         file.unwrap().write_all(&first_line[..length]).unwrap();
-        let journal = Journal::take(root.path(), small()).unwrap();
+        let journal = take(root.path(), small()).unwrap();
         assert_eq!((journal.untold, calls_in(root.path()).len()), (Some(length as u64), ids.len()));
     }
-    let mut journal = Journal::take(root.path(), small()).unwrap();
+    let mut journal = take(root.path(), small()).unwrap();
     ids.extend(twice(&write_calls(&mut journal, 8)));
     assert_eq!(calls_in(root.path()), ids);
 }
@@ -196,7 +216,7 @@ fn a_segment_without_a_line_is_begun_again() {
 #[test]
 fn a_damaged_journal_is_left_and_another_begun() {
     let root = tempfile::tempdir().unwrap();
-    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    let mut journal = take(root.path(), JournalSettings::default()).unwrap();
     write_calls(&mut journal, 2);
     drop(journal);
     let path = newest(root.path());
@@ -207,7 +227,7 @@ fn a_damaged_journal_is_left_and_another_begun() {
     damaged[at] ^= 1;
     for bytes in [damaged, vec![0; 4_096], b"{}\n".to_vec(), b"{}".to_vec()] {
         fs::write(&path, &bytes).unwrap();
-        let other = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        let other = take(root.path(), JournalSettings::default()).unwrap();
         let is_empty = bytes.is_empty();
         assert_ne!(other.dir.path(), path.parent().unwrap(), "{is_empty}");
         assert_eq!(fs::read(&path).unwrap(), bytes, "it is evidence");
@@ -219,7 +239,7 @@ fn a_damaged_journal_is_left_and_another_begun() {
 fn a_failed_write_leaves_nothing_behind() {
     let root = tempfile::tempdir().unwrap();
     let ids = [(); 3].map(|()| AuditId::mint());
-    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    let mut journal = take(root.path(), JournalSettings::default()).unwrap();
     write(&mut journal, &begins(&ids[0]));
     // The open file can neither be written nor cut: the entry goes to a new segment.
     journal.break_segment();
@@ -232,7 +252,7 @@ fn a_failed_write_leaves_nothing_behind() {
 #[test]
 fn a_replaced_or_foreign_file_gets_no_entry() {
     let root = tempfile::tempdir().unwrap();
-    let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+    let mut journal = take(root.path(), JournalSettings::default()).unwrap();
     write(&mut journal, &begins(&AuditId::mint()));
     let path = newest(root.path());
     let copy = fs::read(&path).unwrap();
@@ -242,7 +262,7 @@ fn a_replaced_or_foreign_file_gets_no_entry() {
     };
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"x").unwrap();
     refused(&mut journal);
-    let mut journal = Journal::take(&root.path().join("other"), JournalSettings::default()).unwrap();
+    let mut journal = take(&root.path().join("other"), JournalSettings::default()).unwrap();
     write(&mut journal, &begins(&AuditId::mint()));
     let path = newest(&root.path().join("other"));
     fs::remove_file(&path).unwrap();
@@ -254,7 +274,7 @@ fn a_replaced_or_foreign_file_gets_no_entry() {
 fn a_journal_without_its_lock_or_sealed_file_is_not_signed_for() {
     for name in ["lock", "000000000001.sealed"] {
         let root = tempfile::tempdir().unwrap();
-        let mut journal = Journal::take(root.path(), JournalSettings::default()).unwrap();
+        let mut journal = take(root.path(), JournalSettings::default()).unwrap();
         write(&mut journal, &begins(&AuditId::mint()));
         assert!(journal.files().is_ok());
         let path = newest(root.path()).with_file_name(name);
@@ -268,7 +288,7 @@ fn a_journal_without_its_lock_or_sealed_file_is_not_signed_for() {
 #[test]
 fn entries_of_many_threads_are_written_once() {
     let root = tempfile::tempdir().unwrap();
-    let journal = Journal::take(root.path(), small()).unwrap();
+    let journal = take(root.path(), small()).unwrap();
     let committer = JournalCommitter::new(journal, Arc::new(SystemClock));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let calls = runtime.block_on(async {
@@ -278,8 +298,8 @@ fn entries_of_many_threads_are_written_once() {
             callers.spawn(async move {
                 for _ in 0..50 {
                     let id = AuditId::mint();
-                    committer.commit(vec![begins(&id)], Box::new(|_| ())).await.unwrap();
-                    drop(committer.commit(vec![ends(&id)], Box::new(|_| ())));
+                    committer.commit(vec![begins(&id)], Box::new(|_| ()), None).await.unwrap();
+                    drop(committer.commit(vec![ends(&id)], Box::new(|_| ()), None));
                 }
             });
         }

@@ -11,7 +11,7 @@ use super::line::{EntryDraft, JournalLine};
 use crate::entry::LoggedEvent;
 
 /// The name of the first entry of a segment.
-const SEGMENT_BEGUN: &str = "segment_begun";
+pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 
 /// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
 const WRITER_RELEASED: &str = "writer_released";

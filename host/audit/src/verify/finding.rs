@@ -5,15 +5,15 @@ use serde::Serialize;
 
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// The problem.
+        /// The kind of a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
-        pub enum Flaw {
+        pub enum FindingKind {
             $($(#[doc = $doc])+ $variant,)+
         }
 
-        impl Flaw {
-            /// Every flaw.
+        impl FindingKind {
+            /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// The stable word.
@@ -46,11 +46,7 @@ flaws! {
     Signature = "signature";
     /// The beginning is missing, and no signed statement says that it was pruned.
     Beginning = "beginning";
-    /// The list of calls says something else than the chain.
-    Calls = "calls";
-    /// The statistics are not those of the calls.
-    Counts = "counts";
-    /// The list of idempotency keys says something else than the calls.
+    /// The table of idempotency keys has a key in another state than the journals.
     Keys = "keys";
     /// The sealed part of a call differs from the chain.
     Sealed = "sealed";
@@ -60,7 +56,7 @@ flaws! {
     Line = "line";
 }
 
-impl Flaw {
+impl FindingKind {
     /// Returns true if an entry itself or its position is wrong, rather than a statement about it.
     pub(super) const fn is_of_the_chain(self) -> bool {
         matches!(
@@ -80,35 +76,34 @@ impl Flaw {
     /// Returns whether it goes away only if the text that it was found in is restored. Others go away as the
     /// log goes on from an accepted loss.
     pub(super) const fn can_be_put_back(self) -> bool {
-        matches!(
-            self,
-            Self::Edited | Self::Unreadable | Self::Calls | Self::Counts | Self::Keys | Self::Sealed
-        )
+        matches!(self, Self::Edited | Self::Unreadable | Self::Keys | Self::Sealed)
     }
 
-    /// The flaw of this word.
+    /// Returns the kind with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|flaw| flaw.name() == name)
     }
 }
 
-impl Serialize for Flaw {
+impl Serialize for FindingKind {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-/// Something that is wrong with a record.
+/// Something that is wrong with an audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The number of the entry where it shows.
+    /// The writer of the journal that it is in; none if it is in no journal.
+    pub writer: Option<String>,
+    /// The number of the entry where it shows; 0 for none.
     pub n: u64,
     /// The call whose entry it is, where that is known.
     pub audit_id: Option<AuditId>,
     /// The number of the event within that call.
     pub seq: Option<u32>,
     /// The problem.
-    pub flaw: Flaw,
+    pub flaw: FindingKind,
     /// The same in a sentence.
     pub what: String,
     /// True if the operator has accepted it, in a signed statement in the audit log.
@@ -120,17 +115,20 @@ pub struct Finding {
 
 /// A finding that the operator knows of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Accepted {
-    /// The number of the entry where it shows.
+pub struct AcknowledgedFinding {
+    /// The writer of the journal that it is in; none if it is in no journal.
+    pub writer: Option<String>,
+    /// The number of the entry where it shows; 0 for none.
     pub n: u64,
     /// The problem.
-    pub flaw: Flaw,
-    /// The SHA-256 of what it is found in. Older statements have none: by those, whatever shows there is accepted.
-    pub of: Option<[u8; 32]>,
+    pub flaw: FindingKind,
+    /// The SHA-256 of what it is found in.
+    pub of: [u8; 32],
 }
 
-impl From<&Finding> for Accepted {
+impl From<&Finding> for AcknowledgedFinding {
     fn from(finding: &Finding) -> Self {
-        Self { n: finding.n, flaw: finding.flaw, of: Some(finding.of) }
+        let Finding { writer, n, flaw, of, .. } = finding;
+        Self { writer: writer.clone(), n: *n, flaw: *flaw, of: *of }
     }
 }

@@ -244,20 +244,22 @@ impl CallRecorder {
         if failpoint::skips("skip.open") {
             return Ok(OpenOutcome::Started);
         }
-        let mut lines = std::mem::take(&mut self.lines);
-        let entry = Entry::new(&self.audit_id, &lines);
+        let entry = self.take_entry();
+        // What is left for the next commit, if this one fails: all but the last event, which does not happen.
+        let earlier = |entry: &Entry| match entry.events() {
+            [earlier @ .., _] => earlier.to_vec(),
+            [] => Vec::new(),
+        };
         if matches!(self.beginning, Beginning::Written) {
             let append = || self.context.log().append(&self.audit_id, entry.clone());
             if let Err(error) = self.retried(Persistence::WhileWritable, append).await {
-                // The earlier events are written with the next commit.
-                lines.pop();
-                self.lines = lines;
+                self.lines = earlier(&entry);
                 return Err(unavailable(error));
             }
             failpoint::pass("append.durable");
             return Ok(OpenOutcome::Started);
         }
-        let mut open = self.open_call(entry);
+        let mut open = self.open_call(entry.clone());
         open.key = self.claim_now();
         // A call that is refused before its first attempt resumes nothing. So this is set only here.
         open.resumes = self.resumes.clone();
@@ -266,8 +268,7 @@ impl CallRecorder {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                lines.pop();
-                open.entry = Entry::new(&self.audit_id, &lines);
+                open.entry = Entry::new(earlier(&entry));
                 self.beginning = match error.kind() {
                     AuditErrorKind::Replaced => Beginning::Lost,
                     _ => Beginning::Requested(Box::new(open)),
@@ -282,8 +283,7 @@ impl CallRecorder {
         match &opened {
             OpenOutcome::Started => self.beginning = Beginning::Written,
             OpenOutcome::KeyInUse(_) | OpenOutcome::AlreadyResolved => {
-                lines.pop();
-                self.lines = lines;
+                self.lines = earlier(&entry);
                 self.beginning = Beginning::Unwritten;
             }
         }
@@ -441,7 +441,7 @@ impl CallRecorder {
             Beginning::Unwritten => {
                 let last = self.lines.pop();
                 let begun = self.take_entry();
-                (Some(Box::new(self.open_call(begun))), Entry::new(&self.audit_id, last.as_slice()))
+                (Some(Box::new(self.open_call(begun))), Entry::new(last.into_iter().collect()))
             }
         };
         let close = CloseCall {
@@ -474,7 +474,7 @@ impl CallRecorder {
     }
 
     fn take_entry(&mut self) -> Entry {
-        Entry::new(&self.audit_id, &std::mem::take(&mut self.lines))
+        Entry::new(std::mem::take(&mut self.lines))
     }
 
     async fn retried<T>(

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cofferdam_audit::{
-    Accepted, Anchor, AuditError, AuditErrorKind, AuditLog, AuditReader, Expected, FINDINGS, Finding, Flaw,
-    NoteKey, NoteSigner, Outcome, Pruned, Sealer, hex,
+    AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
+    FindingKind, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -29,14 +29,10 @@ pub struct Audit {
 pub struct VerificationReport {
     /// True if the audit log is intact, except for findings that the operator accepted.
     pub holds: bool,
-    /// The number of the first verified entry. Entries before it were pruned, or are not in the export.
-    pub from: u64,
-    /// The number of the last verified entry.
-    pub to: u64,
+    /// The verified journals, one for each writer.
+    pub journals: Vec<JournalReport>,
     /// True if the audit log has more than this: an export may be a part.
     pub part: bool,
-    /// The hash of the last verified entry, in hexadecimal.
-    pub head: String,
     /// The number of verified entries.
     pub entries: u64,
     /// The number of calls in them.
@@ -57,13 +53,28 @@ pub struct VerificationReport {
     pub put_back: Vec<PutBack>,
 }
 
+/// The verified part of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JournalReport {
+    /// The name of its writer.
+    pub writer: String,
+    /// The number of the first verified entry. Entries before it were pruned, or are not in the export.
+    pub from: u64,
+    /// The number of the last verified entry.
+    pub to: u64,
+    /// The SHA-256 of the last verified entry, in hexadecimal.
+    pub head: String,
+}
+
 /// An accepted finding that is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PutBack {
+    /// The writer of the journal that it was found in; none if it was in no journal.
+    pub writer: Option<String>,
     /// The number of the entry that it was found in.
     pub n: u64,
     /// The kind of the finding.
-    pub flaw: Flaw,
+    pub flaw: FindingKind,
 }
 
 impl Host {
@@ -119,9 +130,9 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: that cannot be determined.
     pub fn is_new(&self) -> Result<bool, HostError> {
-        let anchor = Anchor::of(&self.home).read().map_err(unreadable)?;
         let is_lost = self.log.loss().map_err(unreadable)?.is_some();
-        Ok(!is_lost && anchor.is_none() && self.existing()?.is_none())
+        let checkpoint = self.log.evidence().and_then(|evidence| evidence.checkpoint()).map_err(unreadable)?;
+        Ok(!is_lost && checkpoint.is_none() && self.existing()?.is_none())
     }
 
     /// Returns the public key of the checkpoints, which an operator can pin elsewhere.
@@ -166,50 +177,32 @@ impl Audit {
         findings: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<VerificationReport, HostError> {
-        // Read before the snapshot is taken: running hosts sign further entries.
-        let state = HomeState::new(&self.home);
-        let log = match state.read().map_err(no_state)? {
-            StoredState::Valid(progress) => progress.log.filter(|log| log.n > 0).map(|log| (log.n, log.hash)),
-            StoredState::Missing | StoredState::Invalid => None,
+        let is_remembered = match HomeState::new(&self.home).read().map_err(no_state)? {
+            StoredState::Valid(progress) => progress.log.is_some_and(|log| log.n > 0),
+            StoredState::Missing | StoredState::Invalid => false,
         };
-        let anchor = || Anchor::of(&self.home).read().map_err(unreadable);
-        let mut file = anchor()?;
-        let mut evidence = self.log.evidence();
-        if file.is_none() && evidence.is_ok() {
-            // The log may have been created between the two reads. The checkpoint is always written before the
-            // first entry, so read it again.
-            file = anchor()?;
-            evidence = self.log.evidence();
-        }
         let loss = self.log.loss().map_err(unreadable)?;
+        let mut evidence = self.log.evidence().map_err(unreadable)?;
+        let is_log_expected = is_remembered || !pinned.is_empty() || loss.is_some();
         // Nothing is there, so no key is missing either.
-        let is_expected = file.is_some() || !pinned.is_empty() || log.is_some() || loss.is_some();
-        if let (Err(error), false) = (&evidence, is_expected)
-            && error.kind() == AuditErrorKind::Absent
+        if !is_log_expected
+            && evidence.checkpoint().map_err(unreadable)?.is_none()
+            && evidence.writers().map_err(unreadable)?.is_empty()
         {
-            return Err(unreadable(error.clone()));
+            return Err(unreadable(AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet")));
         }
-        let host_key = self.host_key()?;
-        let (key, sealer) = (NoteSigner::new(&host_key).key(), Sealer::new(&host_key));
-        let expected = Expected { file: file.as_deref(), pinned, log, findings };
-        let mut outcome = match evidence {
-            Ok(mut evidence) => cofferdam_audit::whole(&mut *evidence, &key, &sealer, &expected, progress)
-                .map_err(unreadable)?,
-            // A deleted log counts as a log that was truncated to nothing.
-            Err(error) if error.kind() == AuditErrorKind::Absent && is_expected => {
-                cofferdam_audit::nothing(&key, &expected)
-            }
-            Err(error) => return Err(unreadable(error)),
-        };
+        let key = NoteSigner::new(&self.host_key()?).key();
+        let expected = ExpectedState { pinned, is_log_expected, findings };
+        let mut outcome = verify_log(&mut *evidence, &key, &expected, progress).map_err(unreadable)?;
         // A truncated log shows in the chain, unless its findings were accepted and `home.state` does not know of
         // that.
         let is_known =
             loss.is_some_and(StateLoss::is_of_the_log) && outcome.findings.iter().any(|it| !it.accepted);
         if let Some(loss) = loss.filter(|_| !is_known) {
-            let (n, what) = (outcome.n, loss.to_string());
+            let (what, flaw) = (loss.to_string(), FindingKind::HomeState);
             let of = *Digest::sha256(what.as_bytes()).as_bytes();
-            let flaw = Flaw::HomeState;
-            outcome.findings.push(Finding { n, audit_id: None, seq: None, flaw, what, accepted: false, of });
+            let (writer, audit_id, seq, n, accepted) = (None, None, None, 0, false);
+            outcome.findings.push(Finding { writer, n, audit_id, seq, flaw, what, accepted, of });
         }
         Ok(verification_report(outcome, &key))
     }
@@ -219,8 +212,8 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
-        let flaws = findings.iter().map(Accepted::from).collect();
-        self.log.accept(flaws).await.map(drop).map_err(unwritable)
+        let findings = findings.iter().map(AcknowledgedFinding::from).collect();
+        self.log.accept(findings).await.map(drop).map_err(unwritable)
     }
 
     /// Removes the calls that were received before `before`, from the oldest on, up to the first that has no end or
@@ -244,7 +237,7 @@ impl Audit {
                 let message = "The audit log cannot be verified: host.key is missing, and it signed the log.";
                 HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(
                     "Put it back from a backup. Without it nothing is called, written or pruned: where it is lost, move \
-                     audit.db, those beside it, audit.checkpoint and home.state away as evidence, and a new key is made.",
+                     the directory audit and home.state away as evidence, and a new key is made.",
                 )
             }
             error => unreadable(AuditError::from_key(error)),
@@ -257,10 +250,8 @@ impl VerificationReport {
     pub fn empty() -> Self {
         Self {
             holds: true,
-            from: 1,
-            to: 0,
+            journals: Vec::new(),
             part: false,
-            head: hex(&[0; 32]),
             entries: 0,
             calls: 0,
             checkpoints: 0,
@@ -275,23 +266,23 @@ impl VerificationReport {
 }
 
 /// Converts a verification outcome to a report with this key.
-pub(super) fn verification_report(outcome: Outcome, key: &NoteKey) -> VerificationReport {
-    let findings = outcome.findings;
+pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> VerificationReport {
+    let (findings, stats) = (outcome.findings, outcome.stats);
+    let journal = |VerifiedJournal { writer, from, to, hash }| JournalReport { writer, from, to, head: hex(&hash) };
+    let put_back = |AcknowledgedFinding { writer, n, flaw, .. }| PutBack { writer, n, flaw };
     VerificationReport {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
-        from: outcome.from,
-        to: outcome.n,
+        journals: outcome.journals.into_iter().map(journal).collect(),
         part: false,
-        head: hex(&outcome.hash),
-        entries: outcome.tally.entries,
-        calls: outcome.tally.calls,
-        checkpoints: outcome.tally.checkpoints,
-        since: outcome.tally.since.map(|at| format!("{at:.6}")),
-        until: outcome.tally.until.map(|at| format!("{at:.6}")),
+        entries: stats.entries,
+        calls: stats.calls,
+        checkpoints: stats.checkpoints,
+        since: stats.since.map(|at| format!("{at:.6}")),
+        until: stats.until.map(|at| format!("{at:.6}")),
         key: key.to_string(),
         findings,
         more_findings: outcome.more,
-        put_back: outcome.put_back.into_iter().map(|(n, flaw)| PutBack { n, flaw }).collect(),
+        put_back: outcome.put_back.into_iter().map(put_back).collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_audit::{AuditLog, Durability, LogSettings, SealedQuota, SqliteLog};
+use cofferdam_audit::{AuditLog, Durability, JournalLog, LogSettings, SealedQuota};
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::{Listener, fanout};
@@ -353,19 +353,13 @@ impl HostBuilder {
         let log: Arc<dyn AuditLog> = match self.log {
             Some(log) => log,
             None => {
-                let message = "The audit log cannot be created.";
-                let log = SqliteLog::new(
-                    &home,
-                    LogSettings {
-                        durability: self.durability,
-                        retention: self.retention,
-                        sealed: self.sealed,
-                        ..LogSettings::default()
-                    },
-                );
-                Arc::new(log.map_err(|error| {
-                    HostError::new(HostErrorKind::AuditUnavailable, message).with_source(error)
-                })?)
+                let settings = LogSettings {
+                    durability: self.durability,
+                    retention: self.retention,
+                    sealed: self.sealed,
+                    ..LogSettings::default()
+                };
+                Arc::new(JournalLog::new(&home, settings, Arc::clone(&self.clock)))
             }
         };
         let context = AuditContext::new(Arc::clone(&log), home.join("host.key"), self.record);

@@ -15,8 +15,8 @@ use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-Each line is an entry, with its hash and the hash of the one before it; signed checkpoints are between them and \
-at the end. `cofferdam audit verify --export` verifies it on any machine, without the audit log. What is sealed \
+The lines of the journals are exported as they are: each is an entry, with the hash of the one before it; a signed \
+statement is at the end. `cofferdam audit verify --export` verifies it on any machine, without the audit log. What is sealed \
 (whole requests and outcomes) is not exported. An audit log that does not verify is not exported.
 
 Examples:
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     drop(counted);
     session.ui.result(&exported, |page| {
         page.styled_field("exported", TextStyle::Good, &files::shown(path));
-        page.field("entries", &format!("{} (number {} to {})", exported.entries, exported.from, exported.to));
+        page.field("entries", &exported.entries.to_string());
     })?;
     Ok(())
 }

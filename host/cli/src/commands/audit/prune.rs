@@ -10,8 +10,9 @@ use crate::runtime::block_on;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-What goes are whole calls, from the oldest on, up to the first that is younger, has no end, or holds an \
-idempotency key that is not free yet; that one is named. A signed statement takes their place, so that \
+What goes are whole segments of the journals, some 8 MiB each, from the oldest on, up to the first with a call that \
+is younger, has no end, or holds an idempotency key that is not free yet; that one is named. A signed statement takes \
+their place, so that \
 `cofferdam audit verify` tells a pruned audit log from a truncated one. Export first what you want to keep. \
 `retention` in config.toml has a host do the same by itself.
 
@@ -45,7 +46,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             &format!("{} calls, {} entries", pruned.calls, pruned.entries),
         );
         if let Some(until) = pruned.until {
-            page.field("up to", &format!("{} (entry {})", format_timestamp(until), pruned.through));
+            page.field("up to", &format_timestamp(until));
         }
         if let Some(stopped) = &pruned.stopped {
             page.styled_field("stopped by", TextStyle::Doubtful, stopped.audit_id.as_str());

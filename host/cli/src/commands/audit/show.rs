@@ -70,15 +70,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
 
 /// The events of an entry.
 fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
-    let events = entry.events().map(|events| events.into_iter().map(EventDetails::from).collect());
-    events.map_err(|error| {
-        HostError::new(
-            HostErrorKind::AuditTampered,
-            format!("Entry {} of the audit log is damaged.", entry.n),
-        )
-        .with_hint("`cofferdam audit verify` says where it was changed first.")
-        .with_source(error)
-    })
+    let events = map_read_error(entry.events())?;
+    Ok(events.into_iter().map(EventDetails::from).collect())
 }
 
 /// The failure or the error that the call ended with, with everything that the audit log has about it.

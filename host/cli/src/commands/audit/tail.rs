@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter};
+use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter, LogPosition};
 use cofferdam_core::failure::AuditId;
-use serde::Deserialize;
 
 use super::line::{self, CallLine};
 use super::{NOTHING, existing, map_read_error, time_format};
@@ -25,8 +24,8 @@ Examples:
 /// The interval between two reads of the audit log.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Most entries that are read at once.
-const ENTRIES: usize = 500;
+/// Most calls that are read at once.
+const CALLS: usize = 500;
 
 /// Shows the last calls, the newest last; and with -f those that end from now on.
 #[derive(Debug, clap::Args)]
@@ -47,7 +46,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let mut reader = existing(&host)?;
     let mut place = TailPosition::default();
     if let Some(reader) = &mut reader {
-        place.n = map_read_error(reader.length())?;
+        place.position = map_read_error(reader.end())?;
         if args.lines > 0 {
             let filter = Filter { limit: args.lines, ..Filter::default() };
             for row in map_read_error(reader.list(&filter))?.iter().rev() {
@@ -74,9 +73,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
 /// The last position that was read in the audit log.
 #[derive(Default)]
 struct TailPosition {
-    /// The last entry.
-    n: u64,
-    /// Calls that were shown with their end, though that may be after it.
+    position: LogPosition,
+    /// Calls that were shown with their end, though that may be after the position.
     shown: HashSet<AuditId>,
 }
 
@@ -100,31 +98,19 @@ async fn follow(
     }
 }
 
-/// Shows the calls that end in the next entries; whether there were any.
+/// Shows the calls that have ended since; returns whether there were any.
 fn show_ended_calls(
     session: &Session<'_>,
     reader: &mut dyn AuditReader,
     place: &mut TailPosition,
 ) -> Result<bool, CommandError> {
-    #[derive(Deserialize)]
-    struct EntryCallId {
-        audit_id: String,
-    }
-    let entries = map_read_error(reader.entries(place.n.saturating_add(1), ENTRIES))?;
-    let Some(last) = entries.last() else { return Ok(false) };
-    place.n = last.n;
-    for entry in entries {
-        let of = serde_json::from_str::<EntryCallId>(&entry.body).ok();
-        let Some(id) = of.and_then(|of| AuditId::parse(&of.audit_id)) else { continue };
-        let ended = map_read_error(reader.call(&id))?;
-        let ended = ended.filter(|row| row.status != CallStatus::Running && row.last == entry.n);
-        if let Some(row) = ended
-            && !place.shown.remove(&id)
-        {
-            show(session, &row)?;
+    let ended = map_read_error(reader.ended_after(&mut place.position, CALLS))?;
+    for row in &ended {
+        if !place.shown.remove(&row.audit_id) {
+            show(session, row)?;
         }
     }
-    Ok(true)
+    Ok(!ended.is_empty())
 }
 
 fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {

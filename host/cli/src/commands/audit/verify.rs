@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_audit::{Finding, NoteKey};
 use cofferdam_core::error::HostErrorKind;
-use cofferdam_runtime::host::{Audit, PutBack, VerificationReport, verify_export};
+use cofferdam_runtime::host::{Audit, JournalReport, PutBack, VerificationReport, verify_export};
 
 use super::NOTHING;
 use crate::exit_codes::kind_exit_code;
@@ -18,7 +18,7 @@ use crate::runtime::block_on;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-The audit log is a chain: each entry has the hash of the one before it, and the host signs its end. So an \
+The audit log has a chain for each writer: each entry has the hash of the one before it, and the host signs the ends. So an \
 entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can \
 read host.key can sign again: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
 
@@ -42,8 +42,8 @@ const NOTE_BYTES: u64 = 64 * 1024;
 
 /// Checks that nothing in the audit log was edited, removed, inserted or reordered.
 ///
-/// Looks at every entry, every signed statement, what is sealed, and the lists that are derived from the entries. The
-/// exit code is 0 where all of it holds together, and 86 where it does not.
+/// Looks at every entry, every signed statement, what is sealed, and the idempotency keys that are derived from the
+/// entries. The exit code is 0 where all of it holds together, and 86 where it does not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -155,7 +155,7 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     };
     let entries = match proof.entries {
         0 => "none".to_owned(),
-        some => format!("{some} (number {} to {})", proof.from, proof.to),
+        some => some.to_string(),
     };
     page.field("entries", &entries);
     if proof.part {
@@ -172,13 +172,16 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     };
     page.field("checkpoints", &checkpoints);
     page.field("signed by", &proof.key);
-    page.field("head", &proof.head);
+    for JournalReport { writer, from, to, head } in &proof.journals {
+        page.field("journal", &format!("{writer}: entries {from} to {to}, head {head}"));
+    }
     for finding in proof.findings.iter().take(most) {
         let call = finding.audit_id.as_ref().map(|id| match finding.seq {
             Some(seq) => format!(" ({}, event {seq})", id.as_str()),
             None => format!(" ({})", id.as_str()),
         });
-        let text = format!("{}{}", finding.what, call.unwrap_or_default());
+        let journal = finding.writer.as_ref().map(|writer| format!("journal {writer}: ")).unwrap_or_default();
+        let text = format!("{journal}{}{}", finding.what, call.unwrap_or_default());
         match finding.accepted {
             true => page.styled_field("accepted", TextStyle::Doubtful, &text),
             false => page.styled_field(finding.flaw.name(), TextStyle::Bad, &text),
@@ -188,8 +191,9 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     if more > 0 {
         page.line(&format!("and {more} more: `--findings N` lists up to N"));
     }
-    for PutBack { n, flaw } in proof.put_back.iter().take(most) {
-        let what = format!("entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
+    for PutBack { writer, n, flaw } in proof.put_back.iter().take(most) {
+        let journal = writer.as_ref().map(|writer| format!("journal {writer}, ")).unwrap_or_default();
+        let what = format!("{journal}entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
         page.styled_field("put back", TextStyle::Doubtful, &what);
     }
 }

@@ -1,0 +1,314 @@
+//! Claims of idempotency keys: of the calls of this process, and of processes that have ended.
+
+use std::sync::{Arc, PoisonError};
+
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::host_key;
+use cofferdam_core::private_file::FileLock;
+use sha2::{Digest as _, Sha256};
+
+use super::Journal;
+use super::key_facts;
+use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
+use super::log::{HeldJournal, LogWriter};
+use super::segment::read_sealed;
+use super::writer_dir::{self, WriterDir};
+use crate::command::{CallStatus, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
+use crate::error::{AuditError, AuditErrorKind};
+
+/// The key table in the directory of the journals, and the lock that its users share.
+const KEYS: &str = "keys.db";
+const KEYS_LOCK: &str = "keys.lock";
+
+impl LogWriter {
+    /// Returns the state of an idempotency key.
+    pub(super) fn key_state(&self, claim: &KeyClaim) -> Result<KeyState, AuditError> {
+        let keys = self.keys()?;
+        self.settle_claim(&keys, claim)?;
+        keys.table.change(|keys| self.state_of(keys, claim))
+    }
+
+    /// Returns true if there is a key table.
+    pub(super) fn has_key_table(&self) -> bool {
+        self.root().join(KEYS).exists()
+    }
+
+    /// Returns the calls of which it is unknown what they did under their key, and that are not resolved.
+    pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        // Without a table, no call had a key, or the journals tell.
+        let keys = self.keys()?.table.all()?;
+        let is_undecided = |stored: &&StoredKey| stored.state == StoredKeyState::Undetermined;
+        let calls = keys.values().filter(is_undecided).map(|stored| AuditId::from_bytes(stored.call));
+        let mut calls: Vec<_> = calls.filter(|call| of.is_none_or(|of| of == call)).collect();
+        calls.sort_unstable_by_key(AuditId::bytes);
+        Ok(calls)
+    }
+
+    /// Returns the key table, brought up to date from the journals.
+    pub(super) fn keys(&self) -> Result<HeldKeys, AuditError> {
+        let lock = self.root().join(KEYS_LOCK);
+        let patience = self.settings.busy_timeout;
+        let shared = FileLock::acquire_shared(&lock, patience)
+            .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
+        let shared =
+            shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))?;
+        let opened = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(table) = opened.filter(|table| table.is_in_place()) {
+            return Ok(HeldKeys { table, _shared: shared });
+        }
+        drop(shared);
+        // The journals may lack calls under keys: nothing runs under one until the operator accepts that.
+        if let Some(loss) = self.checkpoints()?.reader().loss()? {
+            return Err(AuditError::new(AuditErrorKind::Lost, loss));
+        }
+        let alone =
+            FileLock::acquire(&lock, patience).map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
+        let alone =
+            alone.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is in use"))?;
+        let table = Arc::new(self.open_keys()?);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
+        alone.share().map_err(AuditError::from_io)?;
+        Ok(HeldKeys { table, _shared: alone })
+    }
+
+    fn open_keys(&self) -> Result<KeyTable, AuditError> {
+        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        let path = self.root().join(KEYS);
+        let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
+            Err(error) if matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt) => {
+                tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
+                KeyTable::move_away(&path)?;
+                KeyTable::open(&path, &key, self.settings.busy_timeout)?
+            }
+            table => table?,
+        };
+        self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
+        Ok(table)
+    }
+
+    /// Brings the key table up to date with the journals of these writers.
+    pub(super) fn read_journal_keys(&self, table: &KeyTable, writers: &[String]) -> Result<(), AuditError> {
+        table.change(|keys| {
+            let mut decided = Vec::new();
+            for writer in writers {
+                let n = key_facts::apply(keys, self.root(), writer, &mut decided)?;
+                keys.note_read(writer, n);
+            }
+            // The call that is decided about may be in any journal.
+            for (call, frees_key) in decided {
+                key_facts::resolve(keys, &call, frees_key)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Brings the key table up to date with a journal of this process, on a thread that may wait.
+    pub(super) fn read_own_keys(self: &Arc<Self>, journal: &HeldJournal) {
+        let (own, writer) = (Arc::clone(self), journal.writer.clone());
+        let read = move || {
+            if let Err(error) = own.keys().and_then(|keys| own.read_journal_keys(&keys.table, &[writer])) {
+                tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(read)),
+            Err(_) => read(),
+        }
+    }
+
+    /// Brings a claim up to date whose process may have ended.
+    pub(super) fn settle_claim(&self, keys: &HeldKeys, claim: &KeyClaim) -> Result<(), AuditError> {
+        let (table, key) = (&keys.table, digest(&claim.key));
+        let Some(stored) = table.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
+            return Ok(());
+        };
+        if self.is_running(&stored) {
+            return Ok(());
+        }
+        // None if another process took the journal just now, to resume the call.
+        let Some(dir) = WriterDir::try_take(self.root(), &stored.writer)? else { return Ok(()) };
+        self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
+        // A damaged journal tells nothing: the key stays taken.
+        let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { return Ok(()) };
+        if journal.unended()?.first_entry(&AuditId::from_bytes(stored.call)).is_some() {
+            return Ok(());
+        }
+        // Its process ended before the call was in the journal: nothing of it ran.
+        table.change(|keys| match keys.get(&key)? {
+            Some(now) if now == stored => keys.remove(&key),
+            _ => Ok(()),
+        })
+    }
+
+    /// Returns true if the process of the key's call lives, so that the call runs or is about to.
+    fn is_running(&self, stored: &StoredKey) -> bool {
+        let state = self.state();
+        if state.calls.contains_key(&AuditId::from_bytes(stored.call)) {
+            return true;
+        }
+        let is_own = |journal: &Arc<HeldJournal>| journal.writer == stored.writer;
+        match state.own.iter().any(is_own) || state.adopted.contains_key(&stored.writer) {
+            // A call of this process that is being opened, in a commit that is under way.
+            true => true,
+            false => WriterDir::is_held(self.root(), &stored.writer),
+        }
+    }
+
+    fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
+        let state = self.state_of_key(keys, claim)?;
+        let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
+            return Ok(state);
+        };
+        let now = claim.at.as_microsecond();
+        for step in steps {
+            if let Some(stored) = keys.get(&digest(step))?
+                && !stored.has_expired(now)
+                && stored.step_of.as_deref() != Some(name_of(action))
+            {
+                return Ok(KeyState::Different { audit_id: AuditId::from_bytes(stored.call) });
+            }
+        }
+        Ok(state)
+    }
+
+    fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
+        let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
+        let stays = claim.of == KeyScope::Step
+            && stored.step_of.is_some()
+            && (stored.has_value || !stored.is_idempotent);
+        if !stays && stored.has_expired(claim.at.as_microsecond()) {
+            return Ok(KeyState::Free);
+        }
+        let audit_id = AuditId::from_bytes(stored.call);
+        if stored.fingerprint != claim.fingerprint {
+            return Ok(KeyState::Different { audit_id });
+        }
+        Ok(match stored.state {
+            StoredKeyState::Retained => {
+                let dir = self.root().join(&stored.writer);
+                let read = |at: SealedOutcome| read_sealed(&dir, at.segment, at.offset, at.bytes);
+                let outcome = stored.outcome.map(read).transpose()?.flatten();
+                KeyState::Done { audit_id, idempotent: stored.is_idempotent, outcome }
+            }
+            StoredKeyState::Claimed if self.is_running(&stored) => KeyState::Running { audit_id },
+            // An interrupted call may be repeated if it is idempotent.
+            StoredKeyState::Claimed if stored.is_idempotent => KeyState::Free,
+            _ => KeyState::Unknown { audit_id },
+        })
+    }
+
+    /// Claims a key for a call that is about to be opened.
+    pub(super) fn claim(
+        &self,
+        keys: &HeldKeys,
+        call: &OpenCall,
+        claim: &KeyClaim,
+    ) -> Result<ClaimOutcome, AuditError> {
+        let (journal, key) = (self.own_journal()?, digest(&claim.key));
+        keys.table.change(|keys| {
+            match self.state_of(keys, claim)? {
+                KeyState::Free => {}
+                state => return Ok(ClaimOutcome::InUse(state)),
+            }
+            let before = keys.get(&key)?;
+            if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
+                (&claim.of, before.as_ref().map(|before| before.state))
+            {
+                // The action's own outcome has expired, and with it those of its steps.
+                for step in steps {
+                    if keys
+                        .get(&digest(step))?
+                        .is_some_and(|stored| stored.has_expired(claim.at.as_microsecond()))
+                    {
+                        keys.remove(&digest(step))?;
+                    }
+                }
+            }
+            let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
+            // An interrupted call is resumed in its own journal.
+            let interrupted = before.as_ref().filter(|before| before.state == StoredKeyState::Claimed);
+            let stored = StoredKey {
+                call: call.audit_id.bytes(),
+                fingerprint: claim.fingerprint,
+                at: call.at.as_microsecond(),
+                state: StoredKeyState::Claimed,
+                until: None,
+                writer: interrupted.map_or(&journal.writer, |before| &before.writer).clone(),
+                is_idempotent: call.idempotent,
+                step_of: action.map(|action| name_of(action).to_owned()),
+                has_value: false,
+                outcome: None,
+            };
+            keys.put(&key, &stored)?;
+            Ok(ClaimOutcome::Claimed { before })
+        })
+    }
+
+    /// Gives up a claim of a call that was not opened. `before` is what was stored of the key.
+    pub(super) fn release_claim(
+        &self,
+        keys: &HeldKeys,
+        claim: &KeyClaim,
+        audit_id: &AuditId,
+        before: Option<&StoredKey>,
+    ) {
+        let key = digest(&claim.key);
+        let released = keys.table.change(|keys| match (keys.get(&key)?, before) {
+            (Some(stored), Some(before)) if stored.call == audit_id.bytes() => keys.put(&key, before),
+            (Some(stored), None) if stored.call == audit_id.bytes() => keys.remove(&key),
+            _ => Ok(()),
+        });
+        if let Err(error) = released {
+            tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
+        }
+    }
+}
+
+/// The key table while this process uses it: meanwhile no other process makes it again.
+pub(super) struct HeldKeys {
+    pub(super) table: Arc<KeyTable>,
+    _shared: FileLock,
+}
+
+/// Changes the key of a call that has ended.
+pub(super) fn end_key(
+    table: &KeyTable,
+    key: &[u8; 32],
+    end: &CloseCall,
+    outcome: Option<SealedOutcome>,
+) -> Result<(), AuditError> {
+    table.change(|keys| {
+        let Some(stored) = keys.get(key)?.filter(|stored| stored.call == end.audit_id.bytes()) else {
+            return Ok(());
+        };
+        let has_value = end.verdict.status == CallStatus::Value;
+        match end.key {
+            KeyDisposition::Release => keys.remove(key),
+            KeyDisposition::Undetermined => {
+                keys.put(key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
+            }
+            KeyDisposition::Retain(until) => {
+                let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
+                keys.put(key, &StoredKey { state, until, has_value, outcome, ..stored })
+            }
+        }
+    })
+}
+
+/// The result of claiming a key.
+pub(super) enum ClaimOutcome {
+    /// The key is the call's; `before` is what was stored of it.
+    Claimed {
+        before: Option<StoredKey>,
+    },
+    InUse(KeyState),
+}
+
+pub(super) fn digest(key: &str) -> [u8; 32] {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+/// Returns the name of an action, without its version.
+pub(super) fn name_of(action: &str) -> &str {
+    action.split('@').next().unwrap_or_default()
+}

@@ -1,0 +1,357 @@
+//! Pruning: the oldest segments of journals are removed, and a signed statement says where each journal begins now.
+//!
+//! A segment goes once all calls that begin in it have ended, are old enough, and hold no idempotency key, and once all
+//! segments before it have gone. The newest segment stays. What the journals say decides, and their chains are verified
+//! on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the files are
+//! removed, so that a crash leaves files that nothing reads, which the next pruning removes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::private_file::{self, FileLock};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept};
+use super::keys::{KeyTable, StoredKeyState};
+use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::log::{LogWriter, wait};
+use super::log_checkpoint::SignedJournal;
+use super::segment::{LINES, SEALED, SegmentReader, path_of, segments};
+use super::{UnendedCalls, read_unended, writer_dir};
+use crate::command::{PruneBlocker, PruneStop, Pruned};
+use crate::error::{AuditError, AuditErrorKind};
+use crate::hex::hex;
+use crate::index::LogIndex;
+use crate::verify::LOSS_ACCEPTED;
+
+/// The lock of the process that prunes.
+const LOCK: &str = "prune.lock";
+
+/// The name of the entry about what was pruned.
+const PRUNED: &str = "pruned";
+
+/// The facts of that entry. The fields are in the order of their names.
+#[derive(Serialize)]
+struct PrunedFacts {
+    before: String,
+    calls: u64,
+    entries: u64,
+    /// By writer, the last entry that was removed.
+    journals: BTreeMap<String, u64>,
+}
+
+/// The segments of a journal that can go.
+#[derive(Default)]
+struct JournalCut {
+    segments: Vec<u64>,
+    /// The end of the last of them.
+    base: ChainHead,
+    calls: u64,
+    entries: u64,
+    until: Option<Timestamp>,
+    stopped: Option<PruneStop>,
+    /// Keys of calls in them that stay taken.
+    keys: Vec<KeptKey>,
+    /// Keys of calls in them whose outcomes stand no longer.
+    expired: Vec<[u8; 32]>,
+    /// Entries about the log in them that stay true.
+    facts: Vec<KeptFact>,
+}
+
+/// An entry about the log that outlives its segment.
+#[derive(Clone)]
+struct KeptFact {
+    name: String,
+    payload: Box<serde_json::value::RawValue>,
+}
+
+/// One segment, as pruning looks at it.
+#[derive(Default)]
+struct SegmentFacts {
+    end: ChainHead,
+    entries: u64,
+    calls: u64,
+    until: Option<Timestamp>,
+    /// The first call that must stay.
+    blocker: Option<Blocker>,
+    keys: Vec<KeptKey>,
+    expired: Vec<[u8; 32]>,
+    facts: Vec<KeptFact>,
+}
+
+/// The reason why a segment stays.
+enum Blocker {
+    /// A call that is not old enough.
+    Young,
+    Call(AuditId, PruneBlocker),
+}
+
+/// The state that decides about the calls of a journal.
+struct PruneContext<'c> {
+    before: Timestamp,
+    now: Timestamp,
+    keys: &'c KeyTable,
+    unended: UnendedCalls,
+    /// True if a process holds the journal.
+    is_held: bool,
+}
+
+impl LogWriter {
+    /// Removes the calls that were received before `before`, as far as none of them is needed.
+    pub(super) fn prune(self: &Arc<Self>, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
+        if !self.root().try_exists().map_err(AuditError::from_io)? {
+            return Ok(Pruned::default());
+        }
+        let lock = FileLock::try_acquire(&self.root().join(LOCK));
+        let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
+        let _lock =
+            lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "it is being pruned already"))?;
+        if let Some(loss) = self.checkpoints()?.reader().loss()? {
+            return Err(AuditError::new(AuditErrorKind::Lost, loss));
+        }
+        let signed = self.checkpoints()?.journals()?;
+        let signed = signed.ok_or_else(|| {
+            AuditError::new(AuditErrorKind::Tampered, "audit/checkpoint is missing or was changed")
+        })?;
+        let keys = self.keys()?;
+        let mut cuts = BTreeMap::new();
+        for writer in writer_dir::names(self.root())? {
+            let Some(journal) = signed.get(&writer) else { continue };
+            let context = PruneContext {
+                before,
+                now: self.clock.timestamp(),
+                keys: &keys.table,
+                is_held: self.is_held(&writer),
+                unended: UnendedCalls::default(),
+            };
+            let cut = self.cut(&writer, journal, context)?;
+            if !dry_run {
+                self.remove_leftovers(&writer, journal.base)?;
+            }
+            cuts.insert(writer, cut);
+        }
+        drop(keys);
+        let mut pruned = Pruned::default();
+        for cut in cuts.values_mut() {
+            pruned.entries = pruned.entries.saturating_add(cut.entries);
+            pruned.calls = pruned.calls.saturating_add(cut.calls);
+            pruned.until = pruned.until.max(cut.until);
+            pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
+        }
+        cuts.retain(|_, cut| !cut.segments.is_empty());
+        if !dry_run && !cuts.is_empty() {
+            self.carry_out(&cuts, before, &pruned)?;
+        }
+        Ok(pruned)
+    }
+
+    /// Returns the segments of a journal that can go.
+    fn cut(
+        &self,
+        writer: &str,
+        journal: &SignedJournal,
+        mut context: PruneContext<'_>,
+    ) -> Result<JournalCut, AuditError> {
+        let dir = self.root().join(writer);
+        let firsts = segments(&dir)?;
+        let old: Vec<_> = firsts.iter().copied().filter(|first| *first > journal.base.n).collect();
+        let mut cut = JournalCut { base: journal.base, ..JournalCut::default() };
+        let Some((newest, old)) = old.split_last() else { return Ok(cut) };
+        if old.is_empty() {
+            return Ok(cut);
+        }
+        context.unended = read_unended(&dir, *newest)?;
+        for first in old {
+            let facts = segment_facts(&dir, *first, cut.base, journal, &context)?;
+            match facts.blocker {
+                Some(Blocker::Young) => break,
+                Some(Blocker::Call(audit_id, why)) => {
+                    cut.stopped = Some(PruneStop::new(audit_id, why));
+                    break;
+                }
+                None => {}
+            }
+            cut.segments.push(*first);
+            cut.base = facts.end;
+            cut.entries = cut.entries.saturating_add(facts.entries);
+            cut.calls = cut.calls.saturating_add(facts.calls);
+            cut.until = cut.until.max(facts.until);
+            cut.keys.extend(facts.keys);
+            cut.expired.extend(facts.expired);
+            cut.facts.extend(facts.facts);
+        }
+        Ok(cut)
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        cuts: &BTreeMap<String, JournalCut>,
+        before: Timestamp,
+        pruned: &Pruned,
+    ) -> Result<(), AuditError> {
+        let (now, own) = (self.clock.timestamp(), self.own_journal()?);
+        let facts = cuts.values().flat_map(|cut| &cut.facts);
+        let mut entries: Vec<_> =
+            facts.map(|fact| EntryDraft::of_log(&fact.name, now, &fact.payload)).collect();
+        let keys: Vec<_> = cuts.values().flat_map(|cut| cut.keys.iter().cloned()).collect();
+        if !keys.is_empty() {
+            entries.push(EntryDraft::of_log(KEYS_KEPT, now, &KeysKept { keys }));
+        }
+        let facts = PrunedFacts {
+            before: format!("{before:.6}"),
+            calls: pruned.calls,
+            entries: pruned.entries,
+            journals: cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base.n)).collect(),
+        };
+        entries.push(EntryDraft::of_log(PRUNED, now, &facts));
+        wait(self.write(&own, entries, Box::new(|_| ()), None))?;
+        // Every signed statement is about a larger log than the one before it.
+        self.sign()?;
+        let bases = cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base)).collect();
+        self.checkpoints()?.prune(&bases, now)?;
+        failpoint::pass("prune.signed");
+        for (writer, cut) in cuts {
+            self.remove_leftovers(writer, cut.base)?;
+        }
+        let expired = cuts.values().flat_map(|cut| &cut.expired);
+        self.keys()?.table.change(|keys| {
+            for key in expired {
+                if keys.get(key)?.is_some_and(|stored| stored.has_expired(now.as_microsecond())) {
+                    keys.remove(key)?;
+                }
+            }
+            Ok(())
+        })?;
+        let mut index = LogIndex::open(self.root(), self.settings.busy_timeout)?;
+        for (writer, cut) in cuts {
+            index.forget(writer, cut.base.n.saturating_add(1))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the segments of a journal that end with `base` or before it.
+    fn remove_leftovers(&self, writer: &str, base: ChainHead) -> Result<(), AuditError> {
+        let dir = self.root().join(writer);
+        let old: Vec<_> = segments(&dir)?.into_iter().filter(|first| *first <= base.n).collect();
+        for first in &old {
+            for ending in [SEALED, LINES] {
+                match fs::remove_file(path_of(&dir, *first, ending)) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(AuditError::from_io(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if !old.is_empty() {
+            private_file::sync_dir(&dir).map_err(AuditError::from_io)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a segment that follows `before`, and verifies its chain.
+fn segment_facts(
+    dir: &std::path::Path,
+    first: u64,
+    before: ChainHead,
+    journal: &SignedJournal,
+    context: &PruneContext<'_>,
+) -> Result<SegmentFacts, AuditError> {
+    let damaged = |n: u64| {
+        let what = format_args!("entry {n} is not as it was written, and nothing is removed");
+        AuditError::new(AuditErrorKind::Tampered, what)
+    };
+    let mut facts = SegmentFacts::default();
+    let reader = SegmentReader::open(dir, first, before)?;
+    let mut reader = reader.ok_or_else(|| damaged(first))?;
+    loop {
+        let n = reader.head().n.saturating_add(1);
+        let Some(read) = reader.next()? else { break };
+        let line = read.line.map_err(|_| damaged(n))?;
+        facts.entries = facts.entries.saturating_add(1);
+        line_facts(&line, context, &mut facts)?;
+        let head = reader.head();
+        if head.n == journal.head.n && head.hash != journal.head.hash {
+            return Err(damaged(n));
+        }
+        if facts.blocker.is_some() {
+            break;
+        }
+    }
+    facts.end = reader.head();
+    Ok(facts)
+}
+
+fn line_facts(
+    line: &JournalLine<'_>,
+    context: &PruneContext<'_>,
+    facts: &mut SegmentFacts,
+) -> Result<(), AuditError> {
+    if let Some(log) = &line.log {
+        if log.name == KEYS_KEPT {
+            let kept = serde_json::from_str::<KeysKept>(log.payload.get());
+            facts.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
+        } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
+            facts.facts.push(KeptFact { name: log.name.to_string(), payload: log.payload.to_owned() });
+        }
+        return Ok(());
+    }
+    let Some(id) = line.audit_id.as_deref().and_then(AuditId::parse) else { return Ok(()) };
+    let begun = line.events().unwrap_or_default().into_iter().next();
+    let begun = begun.filter(|event| matches!(event.event(), RecordedEvent::Received(_)));
+    let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
+        return Ok(());
+    };
+    facts.blocker = match context.blocker(&id, at, &mut facts.keys, &mut facts.expired)? {
+        None => {
+            facts.calls = facts.calls.saturating_add(1);
+            facts.until = facts.until.max(Some(at));
+            return Ok(());
+        }
+        blocker => blocker,
+    };
+    Ok(())
+}
+
+impl PruneContext<'_> {
+    /// Returns the reason why a call stays. A key that stays taken without the call is added to `kept`, one that does not
+    /// to `expired`.
+    fn blocker(
+        &self,
+        id: &AuditId,
+        at: Timestamp,
+        kept: &mut Vec<KeptKey>,
+        expired: &mut Vec<[u8; 32]>,
+    ) -> Result<Option<Blocker>, AuditError> {
+        if at >= self.before {
+            return Ok(Some(Blocker::Young));
+        }
+        let call = |why| Ok(Some(Blocker::Call(id.clone(), why)));
+        if self.unended.first_entry(id).is_some() {
+            return call(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete });
+        }
+        for (key, stored) in self.keys.rows_of(&id.bytes())? {
+            match stored.state {
+                StoredKeyState::Retained if !stored.has_expired(self.now.as_microsecond()) => {
+                    return call(PruneBlocker::KeyStands);
+                }
+                StoredKeyState::Retained => expired.push(key),
+                StoredKeyState::Blocked => kept.push(KeptKey {
+                    call: id.to_string(),
+                    fingerprint: hex(&stored.fingerprint),
+                    key_sha256: hex(&key),
+                }),
+                StoredKeyState::Claimed | StoredKeyState::Undetermined => {
+                    return call(PruneBlocker::KeyUndecided);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
