@@ -8,11 +8,12 @@ use std::time::Duration;
 use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
+use super::key_claims::is_damaged;
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::segment::{SegmentReader, segments};
+use super::segment::{SegmentReader, prev_of, segments};
 use super::writer_dir;
 use crate::error::AuditError;
 use crate::evidence::DerivedFinding;
@@ -56,20 +57,31 @@ impl LogWriter {
     ) -> Result<Option<SignedJournal>, AuditError> {
         let dir = self.root().join(writer);
         let firsts = segments(&dir)?;
-        let (Some(first), Some(newest)) = (firsts.first(), firsts.last()) else { return Ok(None) };
+        let Some(first) = firsts.first() else { return Ok(None) };
         let base = match signed {
             Some(signed) if signed.base.n < *first => signed.base,
-            _ => base_before(&dir, *first)?,
+            _ => {
+                let hash = prev_of(&dir, *first)?.unwrap_or_default();
+                ChainHead { n: first.saturating_sub(1), hash }
+            }
         };
-        let mut head = base;
-        if let Some(mut reader) = SegmentReader::open(&dir, *newest, ChainHead::EMPTY)? {
+        let mut head = None;
+        // The newest segment may have no line that can be read.
+        for segment in firsts.iter().rev() {
+            let Some(mut reader) = SegmentReader::open_regular(&dir, *segment, ChainHead::EMPTY)? else {
+                continue;
+            };
             while let Some(read) = reader.next_text()? {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
-                    head = ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY }.after(read.bytes);
+                    let before = ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY };
+                    head = Some(before.after(read.bytes));
                 }
             }
+            if head.is_some() {
+                break;
+            }
         }
-        Ok(Some(SignedJournal { head, base }))
+        Ok(Some(SignedJournal { head: head.unwrap_or(base), base }))
     }
 
     /// Compares the key table with the journals. A damaged table is made again.
@@ -78,11 +90,20 @@ impl LogWriter {
         if !self.has_key_table() {
             return Ok(Vec::new());
         }
-        let Ok(keys) = self.keys() else { return Ok(Vec::new()) };
+        let Ok(mut keys) = self.keys() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for _ in 0..TRIES {
             // In this order: what is read later is never behind.
-            let stored = keys.table.all()?;
+            let stored = match keys.table.all() {
+                Err(error) if is_damaged(&error) => {
+                    self.forget_damaged_keys(&error);
+                    // Its lock would hold up the one under which the table is made again.
+                    drop(keys);
+                    keys = self.keys()?;
+                    keys.table.all()?
+                }
+                stored => stored?,
+            };
             found = self.key_differences(&stored)?;
             if found.is_empty() {
                 break;
@@ -127,14 +148,4 @@ fn is_same(own: &StoredKey, expected: &StoredKey) -> bool {
     let facts =
         |of: &StoredKey| (of.call, of.fingerprint, of.state, of.until, of.is_idempotent, of.has_value);
     facts(own) == facts(expected)
-}
-
-/// Returns the entry before the first one of this segment.
-fn base_before(dir: &std::path::Path, first: u64) -> Result<ChainHead, AuditError> {
-    let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else {
-        return Ok(ChainHead::EMPTY);
-    };
-    let Some(read) = reader.next_text()? else { return Ok(ChainHead::EMPTY) };
-    let hash = JournalLine::read(read.bytes).and_then(|line| line.prev()).unwrap_or_default();
-    Ok(ChainHead { n: first.saturating_sub(1), hash })
 }

@@ -71,11 +71,18 @@ impl LogWriter {
         Ok(HeldKeys { table, _shared: alone })
     }
 
+    /// Has a key table that was found damaged made again when it is used next.
+    pub(super) fn forget_damaged_keys(&self, error: &AuditError) {
+        if is_damaged(error) {
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
     fn open_keys(&self) -> Result<KeyTable, AuditError> {
         let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
         let path = self.root().join(KEYS);
         let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
-            Err(error) if matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt) => {
+            Err(error) if is_damaged(&error) => {
                 tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
                 KeyTable::move_away(&path)?;
                 KeyTable::open(&path, &key, self.settings.busy_timeout)?
@@ -126,11 +133,13 @@ impl LogWriter {
             return Ok(());
         }
         // None if another process took the journal just now, to resume the call.
-        let Some(dir) = WriterDir::try_take(self.root(), &stored.writer)? else { return Ok(()) };
+        let Some(dir) = WriterDir::try_take_regular(self.root(), &stored.writer)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-        // A damaged journal tells nothing: the key stays taken.
-        let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { return Ok(()) };
-        if journal.unended()?.first_entry(&AuditId::from_bytes(stored.call)).is_some() {
+        // A journal that is damaged or older than it was tells nothing: the key stays taken.
+        let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };
+        let Some(journal) = Journal::open(dir, self.journal_settings, Some(signed))? else { return Ok(()) };
+        let has_call = journal.unended().first_entry(&AuditId::from_bytes(stored.call)).is_some();
+        if has_call || !journal.is_intact() {
             return Ok(());
         }
         // Its process ended before the call was in the journal: nothing of it ran.
@@ -262,6 +271,11 @@ impl LogWriter {
             tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
         }
     }
+}
+
+/// Returns true if the key table is damaged, according to this error.
+pub(super) fn is_damaged(error: &AuditError) -> bool {
+    matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt)
 }
 
 /// The key table while this process uses it: meanwhile no other process makes it again.

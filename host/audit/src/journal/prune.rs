@@ -21,7 +21,7 @@ use super::keys::{KeyTable, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::SignedJournal;
-use super::segment::{LINES, SEALED, SegmentReader, path_of, segments};
+use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::{UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
@@ -239,7 +239,7 @@ impl LogWriter {
         let dir = self.root().join(writer);
         let old: Vec<_> = segments(&dir)?.into_iter().filter(|first| *first <= base.n).collect();
         for first in &old {
-            for ending in [SEALED, LINES] {
+            for ending in [SEALED, TORN, LINES] {
                 match fs::remove_file(path_of(&dir, *first, ending)) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                         return Err(AuditError::from_io(error));

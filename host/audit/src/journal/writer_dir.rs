@@ -36,6 +36,17 @@ impl WriterDir {
         Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock }))
     }
 
+    /// Takes this directory; none also if something else than a file is in the place of its lock.
+    pub(crate) fn try_take_regular(root: &Path, name: &str) -> Result<Option<Self>, AuditError> {
+        match Self::try_take(root, name) {
+            Err(error) if error.kind() == AuditErrorKind::Corrupt => {
+                tracing::warn!(target: "cofferdam::audit", writer = name, %error, "a journal cannot be locked, and is not continued");
+                Ok(None)
+            }
+            taken => taken,
+        }
+    }
+
     /// Returns whether a process holds this directory.
     pub(crate) fn is_held(root: &Path, name: &str) -> bool {
         FileLock::is_held(&root.join(name).join(LOCK))
@@ -69,9 +80,11 @@ pub(crate) fn names(root: &Path) -> Result<Vec<String>, AuditError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(AuditError::from_io)?.file_name();
-        // Names of other things than writers are not theirs.
-        names.extend(name.to_str().filter(|name| Uuid::try_parse(name).is_ok()).map(str::to_owned));
+        let entry = entry.map_err(AuditError::from_io)?;
+        let name = entry.file_name();
+        let name = name.to_str().filter(|name| Uuid::try_parse(name).is_ok());
+        // Other things than directories of writers are not theirs.
+        names.extend(name.filter(|_| entry.path().is_dir()).map(str::to_owned));
     }
     names.sort_unstable();
     Ok(names)
