@@ -13,7 +13,7 @@ use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::segment::{SegmentReader, prev_of, segments};
+use super::segment::{SegmentReader, hash_of, prev_of, segments};
 use super::writer_dir;
 use crate::error::AuditError;
 use crate::evidence::DerivedFinding;
@@ -77,9 +77,11 @@ impl LogWriter {
                     head = Some(before.after(read.bytes));
                 }
             }
-            if head.is_some() {
-                break;
-            }
+            // A segment with another name than its own may not be where the entry is looked for.
+            head = match head {
+                Some(found) if hash_of(&dir, found.n)? == Some(found.hash) => break,
+                _ => None,
+            };
         }
         Ok(Some(SignedJournal { head: head.unwrap_or(base), base }))
     }

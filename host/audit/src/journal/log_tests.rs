@@ -17,6 +17,8 @@ use crate::journal::writer_dir;
 mod power;
 #[path = "log_tests/support.rs"]
 mod support;
+#[path = "log_tests/verified.rs"]
+mod verified;
 
 use support::*;
 
