@@ -13,8 +13,14 @@ use super::*;
 use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
 
+#[path = "log_tests/exported.rs"]
+mod exported;
+#[path = "log_tests/lost.rs"]
+mod lost;
 #[path = "log_tests/power.rs"]
 mod power;
+#[path = "log_tests/pruned.rs"]
+mod pruned;
 #[path = "log_tests/support.rs"]
 mod support;
 #[path = "log_tests/verified.rs"]
