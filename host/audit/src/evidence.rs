@@ -84,3 +84,11 @@ pub struct DerivedFinding {
     /// The problem.
     pub what: String,
 }
+
+impl DerivedFinding {
+    /// Returns what the finding is about, so that another call is another finding.
+    pub(crate) fn thing(&self) -> String {
+        let audit_id = self.audit_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("{} {audit_id}", self.what)
+    }
+}

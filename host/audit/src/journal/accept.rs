@@ -40,13 +40,29 @@ impl LogWriter {
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
         let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &facts);
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        self.accept_journals()?;
+        // Keys of calls that are gone stay taken.
+        let derived = self.check_derived()?;
+        if derived.is_empty() {
+            return checkpoint_file::text(self.root()).map(Option::unwrap_or_default);
+        }
+        let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
+        let accepted = sign_accepted(&findings, now, checkpoints.signer());
+        let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &LossAccepted { accepted, checkpoint: None });
+        wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        self.sign()
+    }
+
+    /// Signs for all journals as they are.
+    fn accept_journals(&self) -> Result<(), AuditError> {
+        let (checkpoints, now) = (self.checkpoints()?, self.clock.timestamp());
         let signed = checkpoints.journals()?.unwrap_or_default();
         let mut journals = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
             let journal = self.journal_as_it_is(&writer, signed.get(&writer))?;
             journals.extend(journal.map(|journal| (writer, journal)));
         }
-        checkpoints.accept(journals, now)
+        checkpoints.accept(journals, now).map(drop)
     }
 
     /// Returns where a journal begins and ends, according to its files; none if it has no entry.

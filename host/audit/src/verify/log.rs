@@ -107,7 +107,7 @@ fn verify_once(
         }
     }
     for derived in evidence.derived()? {
-        let thing = derived.what.clone();
+        let thing = derived.thing();
         verifier.find_in(derived.audit_id, 0, None, FindingKind::Keys, derived.what, thing.as_bytes());
     }
     Ok((verifier.end(), checkpoint))

@@ -5,10 +5,6 @@ use crate::export::{CheckedExport, ExportError, ExportRange, export, verify_expo
 use crate::note::{NoteKey, NoteSigner};
 use crate::verify::FindingKind;
 
-fn day(number: i64) -> Timestamp {
-    Timestamp::from_second(1_700_000_000 + number * 86_400).unwrap()
-}
-
 fn exported(home: &Path, range: ExportRange) -> Vec<u8> {
     let mut out = Vec::new();
     let evidence = log(home).evidence().unwrap();
@@ -32,36 +28,37 @@ fn is_found(bytes: &[u8], key: &NoteKey, pinned: &[String]) -> bool {
     checked_with(bytes, Some(key), pinned).map_or(true, |checked| !checked.outcome.findings.is_empty())
 }
 
-/// A home with two journals, of two days each.
-fn home() -> (tempfile::TempDir, NoteKey) {
+/// A home with two journals, and a time in the middle of its calls.
+fn home() -> (tempfile::TempDir, NoteKey, Timestamp) {
     let home = tempfile::tempdir().unwrap();
     let held = log(home.path());
-    open(&held, &call_at(None, false, day(0)));
-    for number in 0..2 {
-        fill_at(home.path(), 2, day(number));
-    }
-    let more = call_at(None, false, day(1));
+    open(&held, &call_at(None, false, Timestamp::now()));
+    fill_at(home.path(), 2, Timestamp::now());
+    std::thread::sleep(Duration::from_millis(2));
+    let middle = Timestamp::now();
+    fill_at(home.path(), 2, Timestamp::now());
+    let more = call_at(None, false, Timestamp::now());
     open(&held, &more);
     close(&held, value(&more));
     sign(&held);
     drop(held);
     assert_eq!(journals(home.path()).len(), 2);
     let key = signer(home.path()).key();
-    (home, key)
+    (home, key, middle)
 }
 
-fn part() -> ExportRange {
-    ExportRange { since: Some(day(1)), until: None }
+fn since(middle: Timestamp) -> ExportRange {
+    ExportRange { since: Some(middle), until: None }
 }
 
 #[test]
 fn whole_and_partial_exports_verify() {
-    let (home, key) = home();
+    let (home, key, middle) = home();
     let ranges = [
         ExportRange::default(),
-        part(),
-        ExportRange { since: None, until: Some(day(1)) },
-        ExportRange { since: Some(day(0)), until: Some(day(1)) },
+        since(middle),
+        ExportRange { since: None, until: Some(middle) },
+        ExportRange { since: Some(Timestamp::UNIX_EPOCH), until: Some(middle) },
     ];
     for range in ranges {
         let bytes = exported(home.path(), range);
@@ -79,8 +76,8 @@ fn whole_and_partial_exports_verify() {
 #[test]
 fn a_pruned_log_is_exported_from_its_beginning() {
     let home = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| drop(fill_at(home.path(), 12, day(number))));
-    assert!(wait_for(small_log(home.path()).prune(day(1), false)).unwrap().calls > 5);
+    fill(home.path(), 24);
+    assert!(wait_for(small_log(home.path()).prune(Timestamp::now(), false)).unwrap().calls > 5);
     let bytes = exported(home.path(), ExportRange::default());
     assert_eq!(checked_with(&bytes, None, &[]).unwrap().outcome.findings, []);
 }
@@ -88,9 +85,9 @@ fn a_pruned_log_is_exported_from_its_beginning() {
 /// Every byte of a whole export, and one in seven of one of a part.
 #[test]
 fn each_changed_byte_of_an_export_is_found() {
-    let (home, key) = home();
+    let (home, key, middle) = home();
     let mut rng = fastrand::Rng::with_seed(5);
-    for (range, step) in [(ExportRange::default(), 1), (part(), 7)] {
+    for (range, step) in [(ExportRange::default(), 1), (since(middle), 7)] {
         let bytes = exported(home.path(), range);
         for at in (0..bytes.len()).step_by(step) {
             let mut changed = bytes.clone();
@@ -102,8 +99,8 @@ fn each_changed_byte_of_an_export_is_found() {
 
 #[test]
 fn each_removed_doubled_or_moved_line_of_an_export_is_found() {
-    let (home, key) = home();
-    for range in [ExportRange::default(), part()] {
+    let (home, key, middle) = home();
+    for range in [ExportRange::default(), since(middle)] {
         let bytes = exported(home.path(), range);
         let lines: Vec<_> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
         for at in 0..lines.len() {
@@ -137,11 +134,11 @@ fn each_removed_doubled_or_moved_line_of_an_export_is_found() {
 /// A journal cannot be left out, nor the statement of another export be used.
 #[test]
 fn parts_of_other_exports_are_found() {
-    let (home, key) = home();
+    let (home, key, middle) = home();
     let before = exported(home.path(), ExportRange::default());
-    fill_at(home.path(), 1, day(2));
+    fill(home.path(), 1);
     let after = exported(home.path(), ExportRange::default());
-    let of_part = exported(home.path(), part());
+    let of_part = exported(home.path(), since(middle));
     let lines =
         |bytes: &[u8]| bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
     for (body, end) in [(&before, &after), (&after, &before), (&after, &of_part), (&of_part, &after)] {
@@ -162,7 +159,7 @@ fn parts_of_other_exports_are_found() {
 
 #[test]
 fn a_foreign_key_is_found() {
-    let (home, key) = home();
+    let (home, key, _) = home();
     let bytes = exported(home.path(), ExportRange::default());
     let foreign = NoteSigner::new(&[9; 32]);
     let checked = checked_with(&bytes, Some(&foreign.key()), &[]).unwrap();
@@ -177,10 +174,10 @@ fn a_foreign_key_is_found() {
 
 #[test]
 fn pinned_checkpoints_are_compared() {
-    let (home, key) = home();
+    let (home, key, middle) = home();
     let older = wait_for(log(home.path()).sign()).unwrap();
     let early = exported(home.path(), ExportRange::default());
-    fill_at(home.path(), 2, day(2));
+    fill(home.path(), 2);
     let newer = wait_for(log(home.path()).sign()).unwrap();
     let bytes = exported(home.path(), ExportRange::default());
     assert_eq!(
@@ -188,13 +185,16 @@ fn pinned_checkpoints_are_compared() {
         []
     );
     assert!(is_found(&early, &key, &[newer.clone()]), "it ends before what was signed");
-    assert!(!is_found(&exported(home.path(), part()), &key, &[newer.clone()]), "a part may end before");
+    assert!(
+        !is_found(&exported(home.path(), since(middle)), &key, &[newer.clone()]),
+        "a part may end before"
+    );
     assert!(is_found(&bytes, &key, &[older.replace("writer", "Writer")]));
     // Another log under the same key.
     let other = tempfile::tempdir().unwrap();
     let host_key = fs::read(home.path().join("host.key")).unwrap();
     write_private(&other.path().join("host.key"), &host_key);
-    fill_at(other.path(), 2, day(0));
+    fill(other.path(), 2);
     let foreign = exported(other.path(), ExportRange::default());
     assert!(!is_found(&foreign, &key, &[]));
     assert!(is_found(&foreign, &key, &[newer]));
@@ -202,7 +202,7 @@ fn pinned_checkpoints_are_compared() {
 
 #[test]
 fn a_damaged_log_is_exported_only_on_request() {
-    let (home, key) = home();
+    let (home, key, _) = home();
     let path = segment_files(home.path()).remove(0);
     let text = fs::read_to_string(&path).unwrap().replacen("\"op\":\"b\"", "\"op\":\"c\"", 1);
     fs::write(&path, text).unwrap();
