@@ -109,7 +109,7 @@ impl LogWriter {
             return Ok(Vec::new());
         }
         let Ok(mut keys) = self.keys() else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
+        let mut found: Option<Vec<DerivedFinding>> = None;
         for _ in 0..TRIES {
             // In this order: what is read later is never behind.
             let stored = match keys.table.all() {
@@ -122,13 +122,14 @@ impl LogWriter {
                 }
                 stored => stored?,
             };
-            found = self.key_differences(&stored)?;
-            if found.is_empty() {
+            let mut now = self.key_differences(&stored)?;
+            now.retain(|finding| found.as_ref().is_none_or(|before| before.contains(finding)));
+            if found.insert(now).is_empty() {
                 break;
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(found)
+        Ok(found.unwrap_or_default())
     }
 
     fn key_differences(

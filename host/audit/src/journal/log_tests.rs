@@ -13,6 +13,8 @@ use super::*;
 use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
 
+#[path = "log_tests/disk.rs"]
+mod disk;
 #[path = "log_tests/exported.rs"]
 mod exported;
 #[path = "log_tests/lost.rs"]
@@ -21,6 +23,8 @@ mod lost;
 mod power;
 #[path = "log_tests/pruned.rs"]
 mod pruned;
+#[path = "log_tests/replaced.rs"]
+mod replaced;
 #[path = "log_tests/support.rs"]
 mod support;
 #[path = "log_tests/verified.rs"]

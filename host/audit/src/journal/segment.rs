@@ -244,7 +244,12 @@ impl Segment {
         }
         // Before it is acknowledged: an entry in a file that was replaced would be lost, and one after an entry of another
         // process would not be in the chain. The other files are checked when a statement is signed.
-        self.lines.check()?;
+        if let Err(error) = self.lines.check() {
+            // The file may be put back, with this entry.
+            let is_own = self.lines.file.metadata().is_ok_and(|own| own.len() == self.lines.length);
+            let is_undone = is_own && self.cut(before);
+            return Err(AppendError { error, is_undone });
+        }
         if is_durable && let Err(error) = self.sync() {
             // After a failed sync it is unknown what is on the disk: this segment gets no further entry.
             return Err(AppendError { is_undone: false, ..self.lines.undo(before.lines, error) });

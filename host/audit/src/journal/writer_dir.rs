@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_core::private_file::FileLock;
 use uuid::Uuid;
 
+use super::segment::segments;
 use crate::error::{AuditError, AuditErrorKind};
 
 /// The lock file of a writer.
@@ -38,6 +39,10 @@ impl WriterDir {
 
     /// Takes this directory; none also if something else than a file is in the place of its lock.
     pub(crate) fn try_take_regular(root: &Path, name: &str) -> Result<Option<Self>, AuditError> {
+        if Self::lacks_lock(root, name) {
+            tracing::warn!(target: "cofferdam::audit", writer = name, "the lock of a journal is missing: a process may hold the one that was removed. Put an empty file back while no host runs");
+            return Ok(None);
+        }
         match Self::try_take(root, name) {
             Err(error) if error.kind() == AuditErrorKind::Corrupt => {
                 tracing::warn!(target: "cofferdam::audit", writer = name, %error, "a journal cannot be locked, and is not continued");
@@ -49,7 +54,14 @@ impl WriterDir {
 
     /// Returns whether a process holds this directory.
     pub(crate) fn is_held(root: &Path, name: &str) -> bool {
-        FileLock::is_held(&root.join(name).join(LOCK))
+        FileLock::is_held(&root.join(name).join(LOCK)) || Self::lacks_lock(root, name)
+    }
+
+    /// Returns true if the lock of a journal was removed, which no host does. The process that holds it may live.
+    fn lacks_lock(root: &Path, name: &str) -> bool {
+        let path = root.join(name);
+        let is_missing = matches!(path.join(LOCK).try_exists(), Ok(false));
+        is_missing && segments(&path).is_ok_and(|segments| !segments.is_empty())
     }
 
     pub(crate) fn path(&self) -> &Path {
