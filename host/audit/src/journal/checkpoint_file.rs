@@ -252,13 +252,17 @@ impl CheckpointReader {
 
     /// Reads what the home remembers.
     fn stored(&self) -> Result<HomeMemory, AuditError> {
-        let is_vault_counted = match self.state.has_counted_vault() {
+        // In this order: the state is written after the vault.
+        let counted = self.state.has_counted_vault();
+        let state = self.state.read().map_err(AuditError::from_state)?;
+        let is_vault_counted = match counted {
             Ok(is_counted) => Some(is_counted),
             // It may have counters: nothing says that the home is a new one.
             Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => None,
-            Err(error) => return Err(AuditError::from_state(error)),
+            Err(error) if state == StoredState::Missing => return Err(AuditError::from_state(error)),
+            Err(_) => None,
         };
-        Ok(HomeMemory { is_vault_counted, state: self.state.read().map_err(AuditError::from_state)? })
+        Ok(HomeMemory { is_vault_counted, state })
     }
 
     fn loss_now(&self) -> Result<Option<StateLoss>, AuditError> {

@@ -1,5 +1,11 @@
 //! Calls and keys in journals: by one process, by several, and after processes that were killed.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
