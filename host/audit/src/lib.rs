@@ -4,13 +4,15 @@
 //! reported. Each process writes a journal, a chain of entries, each with the hash of the one before it, so that every
 //! edit is detected.
 
+#[cfg(test)]
+extern crate self as cofferdam_audit;
+
 mod command;
 mod entry;
 mod error;
 mod evidence;
 mod hex;
 mod histogram;
-#[cfg(any())]
 mod index;
 mod journal;
 mod log;
