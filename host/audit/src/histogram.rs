@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// Counts all that `other` counts no more. The longest stays what it was, unless nothing is left.
-    pub(super) fn remove(&mut self, other: &Self) {
+    pub(crate) fn remove(&mut self, other: &Self) {
         for (bucket, count) in &other.counts {
             if let Ok(at) = self.counts.binary_search_by_key(bucket, |(own, _)| *own)
                 && let Some((_, own)) = self.counts.get_mut(at)
@@ -72,7 +72,7 @@ impl Histogram {
 
     /// Returns true if this can be `other` after the removal of longer durations: the same counts, and a
     /// longest duration that is at least that of `other`.
-    pub(super) fn is_rest_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_rest_like(&self, other: &Self) -> bool {
         self.counts == other.counts && self.longest >= other.longest
     }
 
@@ -125,13 +125,13 @@ impl Histogram {
     /// It in bytes: the longest, then for each step how far it is from the one before, and its count; each number in
     /// groups of 7 bits, the lowest first.
     #[must_use]
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 + self.counts.len() * 3);
-        put(&mut bytes, self.longest);
+        put_varint(&mut bytes, self.longest);
         let mut before = 0;
         for (bucket, count) in &self.counts {
-            put(&mut bytes, u64::from(bucket - before));
-            put(&mut bytes, *count);
+            put_varint(&mut bytes, u64::from(bucket - before));
+            put_varint(&mut bytes, *count);
             before = *bucket;
         }
         bytes
@@ -139,8 +139,8 @@ impl Histogram {
 
     /// Reads what [`Self::to_bytes`] wrote; of bytes that are cut short, what there is.
     #[must_use]
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let mut numbers = Numbers(bytes.iter());
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut numbers = Varints::new(bytes);
         let mut histogram = Self { counts: Vec::new(), longest: numbers.next().unwrap_or(0) };
         let mut before = 0u16;
         while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
@@ -151,7 +151,8 @@ impl Histogram {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// Appends a number in groups of 7 bits, the lowest first.
+pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -159,9 +160,16 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-struct Numbers<'b>(std::slice::Iter<'b, u8>);
+/// Reads the numbers that [`put_varint`] wrote; none after the last whole one.
+pub(crate) struct Varints<'b>(std::slice::Iter<'b, u8>);
 
-impl Iterator for Numbers<'_> {
+impl<'b> Varints<'b> {
+    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes.iter())
+    }
+}
+
+impl Iterator for Varints<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {

@@ -1,14 +1,10 @@
-//! Statistics of many calls: counted once into rows of an hour and of a day, so that no query counts a million
-//! calls again.
-//!
-//! The counted calls are all calls with ids below one (`rolled.upto`) that have an end. The writer advances
-//! that id by thousands of calls at a time while no caller waits; a call from before it that ends later is
-//! counted as it ends. Calls after it are counted by each query. All of this can be rebuilt from `calls`.
+//! Statistics of many calls: counted into rows of an hour and of a day, in the transaction that adds the calls, so that
+//! no query counts a million calls again.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::find;
 use crate::command::CallStatus;
@@ -20,22 +16,14 @@ use crate::stats::{Stats, StatsGroup};
 const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 
-/// Calls that ended since the last time, after which the writer counts; most that it counts at once.
-pub(super) const CALLS: usize = 4096;
-
-/// The age at which a call is counted ahead of its end, in milliseconds: most calls have ended by then.
-const AGE_MS: i64 = 5_000;
-
-type Id = [u8; 16];
-
-/// A call that has an end.
+/// A call that has an end, as it is counted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) id: Id,
+pub(super) struct CallCount {
     /// When it was received, in microseconds.
     pub(super) at: i64,
-    pub(super) route: i64,
-    pub(super) verdict: i64,
+    pub(super) target: i64,
+    pub(super) outcome: i64,
+    pub(super) actor: i64,
     /// The duration in microseconds.
     pub(super) duration: Option<i64>,
 }
@@ -49,7 +37,7 @@ struct Count {
 
 impl Count {
     fn record(&mut self, duration: Option<i64>) {
-        self.calls += 1;
+        self.calls = self.calls.saturating_add(1);
         if let Some(duration) = duration.and_then(|duration| u64::try_from(duration).ok()) {
             self.durations.record(duration);
         }
@@ -61,156 +49,89 @@ impl Count {
     }
 }
 
-const SELECT_COUNT: &str =
-    "SELECT calls, durations FROM rollup WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
+const SELECT_COUNT: &str = "SELECT calls, durations FROM rollup \
+                            WHERE span = ?1 AND start = ?2 AND target = ?3 AND outcome = ?4 AND actor = ?5";
 const SELECT_SPAN: &str =
-    "SELECT route, verdict, calls, durations FROM rollup WHERE span = ?1 AND start >= ?2 AND start < ?3";
-const SELECT_NEXT: &str =
-    "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
-const SELECT_REST: &str = "SELECT id, at, route, verdict, duration FROM calls WHERE id >= ?1";
-const SELECT_OPEN: &str = "SELECT at, route, owner FROM calls INDEXED BY calls_open WHERE verdict = 0";
+    "SELECT target, outcome, calls, durations FROM rollup WHERE span = ?1 AND start >= ?2 AND start < ?3";
+const SELECT_OPEN: &str = "SELECT at, target, writer FROM calls INDEXED BY calls_open WHERE outcome = 0";
 
-/// Every query of calls and counts here.
+/// The queries of calls and counts here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 5] = [SELECT_COUNT, SELECT_SPAN, SELECT_NEXT, SELECT_REST, SELECT_OPEN];
+pub(super) const QUERIES: [&str; 3] = [SELECT_COUNT, SELECT_SPAN, SELECT_OPEN];
 
-/// The id below which all is counted that has an end.
-fn upto(connection: &Connection) -> rusqlite::Result<Id> {
-    let mut select = connection.prepare_cached("SELECT upto FROM rolled WHERE one = 0")?;
-    select.query_row([], |row| row.get(0))
-}
+/// The row that counts a call: its span, the beginning of that, the target, the outcome and the actor.
+type RowKey = (i64, i64, i64, i64, i64);
 
-/// A call ended, within this transaction, whose `seen` is kept for its other calls.
-pub(super) fn ended(connection: &Connection, seen: &mut Option<Id>, call: Ended) -> rusqlite::Result<()> {
-    let upto = match *seen {
-        Some(upto) => upto,
-        None => *seen.insert(upto(connection)?),
-    };
-    if call.id >= upto { Ok(()) } else { add(connection, [call]) }
-}
+/// The calls that a transaction adds, or removes.
+#[derive(Debug, Default)]
+pub(super) struct RollupChanges(HashMap<RowKey, Count>);
 
-/// Counts further calls, at most so many: a transaction of its own.
-pub(super) fn advance(connection: &Connection, now: Timestamp, most: usize) -> rusqlite::Result<()> {
-    let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let until = find::first_id(now.as_millisecond() - AGE_MS);
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let calls = {
-        let mut select = transaction.prepare_cached(SELECT_NEXT)?;
-        let rows = select.query_map(params![upto(&transaction)?, until, most], call)?;
-        rows.collect::<rusqlite::Result<Vec<_>>>()?
-    };
-    let Some(last) = calls.last() else { return Ok(()) };
-    let next = u128::from_be_bytes(last.id).saturating_add(1).to_be_bytes();
-    transaction.execute("UPDATE rolled SET upto = ?1 WHERE one = 0", [next])?;
-    add(&transaction, calls)?;
-    transaction.commit()
-}
-
-/// Returns true if so many calls are not counted yet.
-pub(super) fn is_behind(connection: &Connection, by: usize) -> rusqlite::Result<bool> {
-    let select = "SELECT 1 FROM calls WHERE id >= ?1 ORDER BY id LIMIT 1 OFFSET ?2";
-    let by = i64::try_from(by).unwrap_or(i64::MAX);
-    Ok(connection.query_row(select, params![upto(connection)?, by], |_| Ok(())).optional()?.is_some())
-}
-
-pub(super) fn call(row: &Row<'_>) -> rusqlite::Result<Ended> {
-    Ok(Ended {
-        id: row.get(0)?,
-        at: row.get(1)?,
-        route: row.get(2)?,
-        verdict: row.get(3)?,
-        duration: row.get(4)?,
-    })
-}
-
-/// Returns the keys of the rows that count a call: the row of its hour, and the row of its day.
-fn rows_of(call: Ended) -> [(i64, i64, i64, i64); 2] {
-    [HOUR, DAY].map(|span| (span, begin(call.at, span), call.route, call.verdict))
-}
-
-fn add(connection: &Connection, calls: impl IntoIterator<Item = Ended>) -> rusqlite::Result<()> {
-    let mut counts = HashMap::<_, Count>::new();
-    for call in calls.into_iter().filter(|call| call.verdict != 0) {
-        for row in rows_of(call) {
-            counts.entry(row).or_default().record(call.duration);
+impl RollupChanges {
+    /// Counts a call.
+    pub(super) fn add(&mut self, call: CallCount) {
+        for span in [HOUR, DAY] {
+            let key = (span, begin(call.at, span), call.target, call.outcome, call.actor);
+            self.0.entry(key).or_default().record(call.duration);
         }
     }
-    let insert = "INSERT OR REPLACE INTO rollup (span, start, route, verdict, calls, durations) \
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let (mut select, mut insert) =
-        (connection.prepare_cached(SELECT_COUNT)?, connection.prepare_cached(insert)?);
-    for ((span, start, route, verdict), mut count) in counts {
-        let row = params![span, start, route, verdict];
-        let before = select.query_row(row, |row| Ok((row.get(0)?, histogram(row, 1)?))).optional()?;
-        if let Some((calls, durations)) = before {
-            count.merge(calls, &durations);
-        }
-        insert.execute(params![span, start, route, verdict, count.calls, count.durations.to_bytes()])?;
-    }
-    Ok(())
-}
 
-/// These calls are removed within this transaction, by what prunes the audit log: they are counted no more.
-pub(super) fn removed(
-    connection: &Connection,
-    calls: impl IntoIterator<Item = Ended>,
-) -> rusqlite::Result<()> {
-    let upto = upto(connection)?;
-    let mut counts = HashMap::<_, Count>::new();
-    for call in calls.into_iter().filter(|call| call.verdict != 0 && call.id < upto) {
-        for row in rows_of(call) {
-            counts.entry(row).or_default().record(call.duration);
-        }
-    }
-    let delete = "DELETE FROM rollup WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
-    let update = "UPDATE rollup SET calls = ?5, durations = ?6 WHERE span = ?1 AND start = ?2 AND route = ?3 AND verdict = ?4";
-    for ((span, start, route, verdict), count) in counts {
-        let row = params![span, start, route, verdict];
+    /// Adds the calls to the stored counts.
+    pub(super) fn write(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut select = connection.prepare_cached(SELECT_COUNT)?;
-        let before =
-            select.query_row(row, |row| Ok((row.get::<_, u64>(0)?, histogram(row, 1)?))).optional()?;
-        let Some((calls, mut durations)) = before else { continue };
-        durations.remove(&count.durations);
-        match calls.saturating_sub(count.calls) {
-            0 => connection.prepare_cached(delete)?.execute(row)?,
-            calls => connection.prepare_cached(update)?.execute(params![
-                span,
-                start,
-                route,
-                verdict,
-                calls,
-                durations.to_bytes()
-            ])?,
-        };
+        for (key, mut count) in self.0 {
+            if let Some((calls, durations)) = select.query_row(key, stored).optional()? {
+                count.merge(calls, &durations);
+            }
+            put(connection, key, count.calls, &count.durations)?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Returns true if the stored counts equal a new count over all calls.
-pub(super) fn recount(connection: &Connection) -> rusqlite::Result<bool> {
-    let mut counts = HashMap::<_, Count>::new();
-    let mut select =
-        connection.prepare("SELECT id, at, route, verdict, duration FROM calls WHERE id < ?1")?;
-    let mut rows = select.query([upto(connection)?])?;
-    while let Some(row) = rows.next()? {
-        let call = call(row)?;
-        if call.verdict != 0 {
-            for row in rows_of(call) {
-                counts.entry(row).or_default().record(call.duration);
+    /// Takes the calls off the stored counts.
+    pub(super) fn write_removed(self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut select = connection.prepare_cached(SELECT_COUNT)?;
+        for (key, count) in self.0 {
+            let Some((calls, mut durations)) = select.query_row(key, stored).optional()? else { continue };
+            durations.remove(&count.durations);
+            match calls.saturating_sub(count.calls) {
+                0 => {
+                    let delete = "DELETE FROM rollup \
+                                  WHERE span = ?1 AND start = ?2 AND target = ?3 AND outcome = ?4 AND actor = ?5";
+                    connection.prepare_cached(delete)?.execute(key)?;
+                }
+                calls => put(connection, key, calls, &durations)?,
             }
         }
+        Ok(())
     }
-    let mut select =
-        connection.prepare("SELECT span, start, route, verdict, calls, durations FROM rollup")?;
-    let mut rows = select.query([])?;
-    while let Some(row) = rows.next()? {
-        let key = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        let count = counts.remove(&key).unwrap_or_default();
-        if count.calls != row.get::<_, u64>(4)? || !histogram(row, 5)?.is_rest_like(&count.durations) {
-            return Ok(false);
+
+    /// Returns true if the stored counts are those of these calls.
+    #[cfg(test)]
+    pub(super) fn are_stored(mut self, connection: &Connection) -> rusqlite::Result<bool> {
+        let select = "SELECT calls, durations, span, start, target, outcome, actor FROM rollup";
+        let mut select = connection.prepare(select)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let key = (row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?);
+            let (count, (calls, durations)) = (self.0.remove(&key).unwrap_or_default(), stored(row)?);
+            if count.calls != calls || !durations.is_rest_like(&count.durations) {
+                return Ok(false);
+            }
         }
+        Ok(self.0.is_empty())
     }
-    Ok(counts.is_empty())
+}
+
+fn put(connection: &Connection, key: RowKey, calls: u64, durations: &Histogram) -> rusqlite::Result<()> {
+    let (span, start, target, outcome, actor) = key;
+    let insert = "INSERT OR REPLACE INTO rollup (span, start, target, outcome, actor, calls, durations) \
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let row = params![span, start, target, outcome, actor, calls, durations.to_bytes()];
+    connection.prepare_cached(insert)?.execute(row).map(drop)
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<(u64, Histogram)> {
+    Ok((row.get(0)?, histogram(row, 1)?))
 }
 
 fn histogram(row: &Row<'_>, at: usize) -> rusqlite::Result<Histogram> {
@@ -237,13 +158,13 @@ fn spans(since: i64, until: i64) -> Vec<(i64, i64, i64)> {
 pub(super) fn stats(
     connection: &Connection,
     filter: &Filter,
-    lives: impl Fn(i64) -> rusqlite::Result<bool>,
+    is_held: impl Fn(i64) -> bool,
 ) -> rusqlite::Result<Stats> {
-    let routes = find::routes(connection, filter)?;
-    let verdicts = find::verdicts(connection, filter)?;
-    let lets_through = |route: i64, verdict: i64| {
-        routes.as_ref().is_none_or(|routes| routes.contains(&route))
-            && verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&verdict))
+    let targets = find::targets(connection, filter)?;
+    let outcomes = find::outcomes(connection, filter)?;
+    let lets_through = |target: i64, outcome: i64| {
+        targets.as_ref().is_none_or(|targets| targets.contains(&target))
+            && outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
     };
     let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
@@ -260,42 +181,27 @@ pub(super) fn stats(
         }
     }
     let in_time = |at: i64| (from..to).contains(&at.div_euclid(1_000_000));
-    let mut select = connection.prepare_cached(SELECT_REST)?;
-    let mut rows = select.query([upto(connection)?])?;
-    while let Some(row) = rows.next()? {
-        let call = call(row)?;
-        if call.verdict != 0 && in_time(call.at) && lets_through(call.route, call.verdict) {
-            counts.entry((call.route, call.verdict)).or_default().record(call.duration);
-        }
-    }
     let time = |second: Option<i64>| second.and_then(|second| Timestamp::from_second(second).ok());
     let mut stats = Stats { since: time(since), until: time(until), ..Stats::default() };
-    let mut alive = HashMap::new();
     let mut select = connection.prepare_cached(SELECT_OPEN)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        if !in_time(row.get(0)?) || !lets_through(row.get(1)?, 0) {
-            continue;
+        if in_time(row.get(0)?) && lets_through(row.get(1)?, 0) {
+            *if is_held(row.get(2)?) { &mut stats.running } else { &mut stats.incomplete } += 1;
         }
-        let owner = row.get(2)?;
-        let is_alive = match alive.get(&owner) {
-            Some(known) => *known,
-            None => *alive.entry(owner).or_insert(lives(owner)?),
-        };
-        *if is_alive { &mut stats.running } else { &mut stats.incomplete } += 1;
     }
     stats.groups = groups(connection, counts)?;
     Ok(stats)
 }
 
-/// The counts by what people know: connector, status, class.
+/// Adds the counts up by connector, status and class.
 fn groups(connection: &Connection, counts: HashMap<(i64, i64), Count>) -> rusqlite::Result<Vec<StatsGroup>> {
-    let mut connector = connection.prepare_cached("SELECT connector FROM routes WHERE id = ?1")?;
-    let mut verdict = connection.prepare_cached("SELECT status, class FROM verdicts WHERE id = ?1")?;
+    let mut connector = connection.prepare_cached("SELECT connector FROM targets WHERE id = ?1")?;
+    let mut outcome = connection.prepare_cached("SELECT status, class FROM outcomes WHERE id = ?1")?;
     let mut groups = HashMap::<_, Count>::new();
-    for ((route, of), count) in counts {
-        let connector: Option<String> = connector.query_row([route], |row| row.get(0)).optional()?;
-        let ending = verdict.query_row([of], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    for ((target, of), count) in counts {
+        let connector: Option<String> = connector.query_row([target], |row| row.get(0)).optional()?;
+        let ending = outcome.query_row([of], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let (status, class): (usize, String) = ending.unwrap_or_default();
         groups
             .entry((connector.unwrap_or_default(), status, class))

@@ -242,6 +242,11 @@ impl<'l> JournalLine<'l> {
         unhex(&self.prev).ok_or(LineFault::Form)
     }
 
+    /// Returns the JSON text of the call's events; none for an entry about the log itself.
+    pub(crate) fn events_text(&self) -> Option<&'l str> {
+        self.events.map(RawValue::get)
+    }
+
     /// Returns the events of the call; none for an entry about the log itself.
     pub(crate) fn events(&self) -> Result<Vec<LoggedEvent>, LineFault> {
         match self.events {

@@ -105,12 +105,6 @@ impl LogWriter {
             None => LogIndex::open(self.root(), self.settings.busy_timeout)?,
         };
         index.update()?;
-        let quota = index.enforce_quota(self.settings.sealed)?;
-        if quota.dropped > 0 {
-            let dropped = quota.dropped;
-            tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
-        }
-        *self.maintenance.full_clients.write().unwrap_or_else(PoisonError::into_inner) = quota.full_clients;
         *opened = Some(index);
         Ok(())
     }

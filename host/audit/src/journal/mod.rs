@@ -28,6 +28,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub(crate) use key_facts::decision;
 use keys::SealedOutcome;
 pub use line::{ChainHead, SealedPlace};
 pub(crate) use line::{EntryDraft, JournalLine, LogEvent};
@@ -35,9 +36,10 @@ pub use log::JournalLog;
 use log::LogWriter;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal};
-use segment::{Segment, SegmentEnd, SegmentReader, segments};
+pub(crate) use segment::{LINE_BYTES, open_lines, open_sealed, read_sealed, sealed_path, segments};
+use segment::{Segment, SegmentEnd, SegmentReader};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
-pub(crate) use writer_dir::WriterDir;
+pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
 use crate::error::{AuditError, AuditErrorKind};
 use crate::settings::Durability;
@@ -338,6 +340,23 @@ fn read_unended_to(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditErr
         true => Ok(unended),
         false => Err(damaged("does not have the line that it ended with")),
     }
+}
+
+/// Returns the calls without an end according to the newest segment, whether a process holds the journal or not. Lines
+/// that cannot be understood are skipped: verification reports them.
+pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
+    let mut unended = UnendedCalls::default();
+    let Some(first) = segments(dir)?.pop() else { return Ok(unended) };
+    let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
+    let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(unended) };
+    while let Some(read) = reader.next()? {
+        if let Ok(line) = JournalLine::read(read.bytes)
+            && read.is_whole
+        {
+            unended.read(&line);
+        }
+    }
+    Ok(unended)
 }
 
 #[cfg(test)]

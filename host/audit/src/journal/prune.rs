@@ -26,7 +26,6 @@ use super::{UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::hex;
-use crate::index::LogIndex;
 use crate::verify::LOSS_ACCEPTED;
 
 /// The lock of the process that prunes.
@@ -227,10 +226,6 @@ impl LogWriter {
             }
             Ok(())
         })?;
-        let mut index = LogIndex::open(self.root(), self.settings.busy_timeout)?;
-        for (writer, cut) in cuts {
-            index.forget(writer, cut.base.n.saturating_add(1))?;
-        }
         Ok(())
     }
 

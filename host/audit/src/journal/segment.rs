@@ -19,7 +19,7 @@ use crate::seal::Sealed;
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
 /// The most bytes of a line. Each text of an event has a limit.
-const LINE_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The first bytes of each segment.
 const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
@@ -325,13 +325,8 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     Ok(None)
 }
 
-/// Opens the file of the sealed parts of a segment; none if there is no such file.
-pub(super) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
-    open_to_read(&path_of(dir, first, SEALED))
-}
-
 /// Reads a sealed part; none if it was dropped since.
-pub(super) fn read_sealed(
+pub(crate) fn read_sealed(
     dir: &Path,
     first: u64,
     offset: u64,
@@ -345,6 +340,21 @@ pub(super) fn read_sealed(
     Ok(is_there.then(|| Sealed::from_bytes(sealed)))
 }
 
+/// Opens the lines of a segment to read them; none if there is no such segment.
+pub(crate) fn open_lines(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
+    open_to_read(&path_of(dir, first, LINES))
+}
+
+/// Returns the path of the sealed parts of a segment.
+pub(crate) fn sealed_path(dir: &Path, first: u64) -> PathBuf {
+    path_of(dir, first, SEALED)
+}
+
+/// Opens the sealed parts of a segment to read them; none if there are none.
+pub(crate) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
+    open_to_read(&sealed_path(dir, first))
+}
+
 fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
     let file =
         private_file::open(path, &POLICY).map_err(|error| AuditError::from_file(&name_of(path), error))?;
@@ -356,7 +366,7 @@ pub(super) fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
 }
 
 /// Returns the numbers of the first entries of the segments in this directory, in order.
-pub(super) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
+pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
     let mut firsts = Vec::new();
     for file in fs::read_dir(dir).map_err(AuditError::from_io)? {
         let name = file.map_err(AuditError::from_io)?.file_name();

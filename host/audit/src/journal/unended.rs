@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,9 @@ pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 
 /// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
 const WRITER_RELEASED: &str = "writer_released";
+
+/// The names of the events with which a call ends.
+const ENDS: [&str; 3] = ["final", "resumed", "skipped"];
 
 /// The calls of a journal that have no end: by id, the number of the first entry. Each segment begins with them, so
 /// that no earlier one has to be read.
@@ -53,6 +55,11 @@ impl UnendedCalls {
     /// Returns the number of the call's first entry, if the call has no end.
     pub(crate) fn first_entry(&self, audit_id: &AuditId) -> Option<u64> {
         self.0.get(&audit_id.bytes()).copied()
+    }
+
+    /// Returns the ids of the calls.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
+        self.0.keys().copied()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -99,5 +106,5 @@ impl UnendedCalls {
 
 /// Returns true if a call ends with this event.
 fn is_end(event: &LoggedEvent) -> bool {
-    matches!(event.event(), RecordedEvent::Final(_) | RecordedEvent::Resumed(_) | RecordedEvent::Skipped(_))
+    ENDS.contains(&event.name.as_str())
 }
