@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam_audit::{
-    CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyDisposition, LogSettings, OpenCall,
+    AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyDisposition,
+    LogSettings, OpenCall,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::event::recorded::{

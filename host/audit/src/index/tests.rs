@@ -10,7 +10,10 @@ use cofferdam_core::clock::SystemClock;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{IndexReader, LogIndex, traffic};
-use crate::{AuditErrorKind, AuditReader as _, CallRow, CallStatus, Filter, JournalLog, LogSettings, Stats};
+use crate::{
+    AuditErrorKind, AuditLog as _, AuditReader as _, CallRow, CallStatus, Filter, JournalLog, LogSettings,
+    Stats,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
-use crate::journal::key_claims::digest;
+
 use crate::journal::writer_dir;
 use crate::seal::Sealed;
 
@@ -544,7 +544,9 @@ fn the_end_of_a_call_waits_for_its_beginning() {
             let call = call(Some(&n.to_string()), false);
             drop(log.open(call.clone()));
             let begin = OpenCall { key: None, ..call.clone() };
-            log.close(Some(Box::new(begin)), end(&call, CallStatus::Cancelled, KeyDisposition::Release)).await.unwrap();
+            log.close(Some(Box::new(begin)), end(&call, CallStatus::Cancelled, KeyDisposition::Release))
+                .await
+                .unwrap();
             assert!(matches!(log.key_state(claim(&n.to_string())).await.unwrap(), KeyState::Free));
         }
     });
