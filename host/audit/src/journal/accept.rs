@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
@@ -12,7 +13,7 @@ use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::segment::{SegmentReader, segments};
+use super::segment::{SegmentReader, hash_before, segments};
 use super::writer_dir;
 use crate::error::AuditError;
 use crate::evidence::DerivedFinding;
@@ -39,6 +40,7 @@ impl LogWriter {
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
         let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &facts);
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        failpoint::pass("accept.committed");
         let signed = checkpoints.journals()?.unwrap_or_default();
         let mut journals = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
@@ -131,10 +133,6 @@ fn is_same(own: &StoredKey, expected: &StoredKey) -> bool {
 
 /// Returns the entry before the first one of this segment.
 fn base_before(dir: &std::path::Path, first: u64) -> Result<ChainHead, AuditError> {
-    let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else {
-        return Ok(ChainHead::EMPTY);
-    };
-    let Some(read) = reader.next_text()? else { return Ok(ChainHead::EMPTY) };
-    let hash = JournalLine::read(read.bytes).and_then(|line| line.prev()).unwrap_or_default();
+    let hash = hash_before(dir, first)?.unwrap_or_default();
     Ok(ChainHead { n: first.saturating_sub(1), hash })
 }

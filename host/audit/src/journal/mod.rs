@@ -22,6 +22,7 @@ mod writer_dir;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -47,6 +48,9 @@ use crate::settings::Durability;
 /// The length at which a segment is followed by the next one. A process reads at most one segment to know the calls
 /// that have no end.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The age at which a segment is followed by the next one, so that old calls can be removed.
+const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of a journal.
 #[derive(Debug, Clone, Copy)]
@@ -187,13 +191,27 @@ impl Journal {
         if drafts.is_empty() {
             return Ok(());
         }
-        self.rotate()?;
+        self.rotate(now)?;
+        self.append(drafts, now)
+    }
+
+    /// Ends the segment and begins the next one, so that the old one can be removed.
+    pub(crate) fn begin_segment(&mut self, now: Timestamp) -> Result<(), AuditError> {
+        self.unended()?;
+        self.segment = None;
+        self.append(&[], now)
+    }
+
+    fn append(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
         let segment = match &mut self.segment {
             Some(segment) => segment,
             none => none.insert(Segment::create(self.dir.path(), self.head.n.saturating_add(1))?),
         };
         let begun = match (segment.length(), &self.unended) {
-            (0, Some(unended)) => Some(unended.begin_segment(self.dir.name(), now)),
+            (0, Some(unended)) => {
+                segment.begins(now);
+                Some(unended.begin_segment(self.dir.name(), now))
+            }
             (0, None) => {
                 return Err(AuditError::new(
                     AuditErrorKind::Corrupt,
@@ -232,6 +250,8 @@ impl Journal {
             return Err(failed.error);
         }
         failpoint::pass("after.commit");
+        failpoint::pass_if("open.committed", || drafts.iter().any(|draft| draft.call().is_some_and(|it| !it.1)));
+        failpoint::pass_if("close.committed", || drafts.iter().any(|draft| draft.call().is_some_and(|it| it.1)));
         // Not before: a write that failed is repeated elsewhere.
         for (sealed_at, place) in places {
             let _ = sealed_at.set(place);
@@ -253,10 +273,11 @@ impl Journal {
         last_event(self.dir.path(), audit_id, first).map(Some)
     }
 
-    /// Ends the segment if it is long enough.
-    fn rotate(&mut self) -> Result<(), AuditError> {
-        let is_full =
-            self.segment.as_ref().is_some_and(|segment| segment.length() >= self.settings.segment_bytes);
+    /// Ends the segment if it is long or old enough.
+    fn rotate(&mut self, now: Timestamp) -> Result<(), AuditError> {
+        let is_full = self.segment.as_ref().is_some_and(|segment| {
+            segment.length() >= self.settings.segment_bytes || segment.is_older_than(SEGMENT_AGE, now)
+        });
         if is_full || self.segment.is_none() {
             self.unended()?;
         }

@@ -5,10 +5,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
+use jiff::{SignedDuration, Timestamp};
 
 use super::line::{ChainHead, JournalLine, LineFault};
 use super::unended::UnendedCalls;
@@ -51,6 +53,15 @@ impl GrowingFile {
         let file = options.open(&path).map_err(AuditError::from_io)?;
         let length = file.metadata().map_err(AuditError::from_io)?.len();
         Ok(Self { path, file, length })
+    }
+
+    /// Returns the time in the first line of a segment.
+    fn begun_at(&self) -> io::Result<Option<Timestamp>> {
+        let mut text = [0; 64];
+        let read = self.file.read_at(&mut text, 0)?;
+        let time = text.get(..read).and_then(|text| text.strip_prefix(FIRST_LINE)).unwrap_or_default();
+        let time = time.split(|byte| *byte == b'"').next().and_then(|time| std::str::from_utf8(time).ok());
+        Ok(time.and_then(|time| time.parse().ok()))
     }
 
     /// Appends the bytes, all of them or none.
@@ -132,6 +143,8 @@ impl Default for SegmentEnd {
 pub(super) struct Segment {
     /// The number of the first entry.
     first: u64,
+    /// The time of the first entry; none if the segment has no line yet, or one without a time.
+    begun_at: Option<Timestamp>,
     lines: GrowingFile,
     /// None until the first sealed part.
     sealed: Option<GrowingFile>,
@@ -154,12 +167,23 @@ impl Segment {
         let path = path_of(dir, first, SEALED);
         let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
         let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
-        Ok(Self { first, lines, sealed })
+        let begun_at = lines.begun_at().map_err(AuditError::from_io)?;
+        Ok(Self { first, begun_at, lines, sealed })
     }
 
     /// Returns the number of the first entry.
     pub(super) fn first(&self) -> u64 {
         self.first
+    }
+
+    /// Returns true if the first entry was written so long ago.
+    pub(super) fn is_older_than(&self, age: Duration, now: Timestamp) -> bool {
+        self.begun_at.is_some_and(|begun| SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(begun) > age))
+    }
+
+    /// Notes the time of the first entry.
+    pub(super) fn begins(&mut self, at: Timestamp) {
+        self.begun_at = Some(at);
     }
 
     /// Returns the length of the lines in bytes.
@@ -311,7 +335,12 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     if !dir.try_exists().map_err(AuditError::from_io)? {
         return Ok(None);
     }
-    let Some(first) = segments(dir)?.into_iter().rfind(|first| *first <= n) else { return Ok(None) };
+    let firsts = segments(dir)?;
+    let Some(first) = firsts.iter().copied().rfind(|first| *first <= n) else {
+        // The next entry names the hash of one that was pruned.
+        let next = firsts.first().copied().filter(|first| n > 0 && *first == n.saturating_add(1));
+        return next.map_or(Ok(None), |next| hash_before(dir, next));
+    };
     let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
     let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(None) };
     while let Some(read) = reader.next()? {
@@ -323,6 +352,13 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
         }
     }
     Ok(None)
+}
+
+/// Returns the hash that the first entry of a segment names.
+pub(super) fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
+    let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else { return Ok(None) };
+    let Some(line) = reader.next_text()? else { return Ok(None) };
+    Ok(JournalLine::read(line.bytes).and_then(|line| line.prev()).ok())
 }
 
 /// Reads a sealed part; none if it was dropped since.

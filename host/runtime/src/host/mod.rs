@@ -26,7 +26,7 @@ use serde_json::Value;
 
 pub use access_query::{AccessDecision, AccessQuery};
 pub use audit::unreadable;
-pub use audit::{Audit, PutBack, VerificationReport};
+pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{
     BindingInspection, BindingVerdict, BindingView, CredentialConsumer, NewBinding, STALE_AFTER_DAYS,

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
 }
 
 /// The events of an entry.
-fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
+fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, CommandError> {
     let events = map_read_error(entry.events())?;
     Ok(events.into_iter().map(EventDetails::from).collect())
 }
