@@ -213,7 +213,7 @@ fn no_query_scans_a_whole_table() {
 }
 
 /// Returns true if the stored counts are those of the calls.
-fn counts_match(index: &LogIndex) -> bool {
+pub(super) fn counts_match(index: &LogIndex) -> bool {
     let mut counts = RollupChanges::default();
     let select = "SELECT at, target, outcome, actor, duration FROM calls WHERE outcome <> 0";
     let mut select = index.file.connection.prepare(select).unwrap();

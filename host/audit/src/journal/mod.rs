@@ -23,9 +23,9 @@ use serde::Serialize;
 
 pub(crate) use key_facts::decision;
 use keys::SealedOutcome;
-pub(crate) use line::{ChainHead, EntryDraft, JournalLine, SealedPlace};
+pub(crate) use line::{ChainHead, EntryDraft, JournalLine, LineFault, SealedPlace};
 pub use log::JournalLog;
-pub(crate) use segment::{LINE_BYTES, open_lines, open_sealed, read_sealed, sealed_path, segments};
+pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 use segment::{Segment, SegmentEnd, SegmentReader};
 pub(crate) use unended::UnendedCalls;
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
