@@ -10,6 +10,7 @@ mod places;
 mod reader;
 mod rollup;
 mod sealed_quota;
+mod usage;
 
 #[cfg(test)]
 mod queries_tests;

@@ -22,7 +22,7 @@ use crate::journal::{
 };
 use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
-use crate::stats::{SealedUsage, Stats};
+use crate::stats::{SealedUsage, Stats, StatsQuery};
 
 /// The bytes that are read at once to find calls that ended, and those of the line after another one.
 const CHUNK: usize = 256 * 1024;
@@ -381,10 +381,10 @@ impl AuditReader for IndexReader {
         })
     }
 
-    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
         self.query(|connection, writers| {
             let held = writers.held_ids(connection)?;
-            Ok(rollup::stats(connection, filter, |writer| held.contains(&writer))?)
+            Ok(rollup::stats(connection, filter, query, &held)?)
         })
     }
 

@@ -15,7 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::queries_tests::counts_match;
 use super::{IndexReader, LogIndex, traffic};
 use crate::journal::{EntryDraft, Journal, JournalSettings, segments};
-use crate::{AuditErrorKind, AuditReader as _, CallRow, CallStatus, Filter, JournalLog, LogSettings, Stats};
+use crate::{
+    AuditErrorKind, AuditReader as _, CallRow, CallStatus, Filter, JournalLog, LogSettings, Stats, StatsQuery,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -40,7 +42,10 @@ fn hour() -> Timestamp {
 /// Everything that the index says.
 fn answers(home: &Path) -> (Vec<CallRow>, Stats) {
     let mut reader = reader_of(home);
-    (reader.list(&Filter::default()).unwrap(), reader.stats(&Filter::default()).unwrap())
+    (
+        reader.list(&Filter::default()).unwrap(),
+        reader.stats(&Filter::default(), StatsQuery::default()).unwrap(),
+    )
 }
 
 fn file(home: &Path, name: &str) -> PathBuf {
@@ -117,7 +122,7 @@ fn calls_are_found_while_they_are_written() {
             assert_eq!(position, reader.end().unwrap());
         }
     }
-    assert_eq!(reader.stats(&Filter::default()).unwrap().running, 27);
+    assert_eq!(reader.stats(&Filter::default(), StatsQuery::default()).unwrap().running, 27);
     assert_eq!(reader.entries_of(&first.audit_id).unwrap().len(), 2);
     drop(log);
     let incomplete = reader.list(&Filter { incomplete: true, ..Filter::default() }).unwrap();
@@ -247,7 +252,10 @@ fn a_directory_that_cannot_be_written_can_be_read() {
         remove_index(home.path());
         reader.index = LogIndex::in_memory(&dir, TIMEOUT).unwrap();
     }
-    let found = (reader.list(&Filter::default()).unwrap(), reader.stats(&Filter::default()).unwrap());
+    let found = (
+        reader.list(&Filter::default()).unwrap(),
+        reader.stats(&Filter::default(), StatsQuery::default()).unwrap(),
+    );
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(found, before);
     assert!(!file(home.path(), "index.db").exists());
@@ -430,7 +438,7 @@ fn a_resumed_call_has_another_outcome() {
     assert_eq!(reader.list(&Filter { incomplete: true, ..Filter::default() }).unwrap(), []);
     assert_eq!(reader.entries_of(&interrupted.audit_id).unwrap().len(), 2);
     assert_eq!(reader.entries_of(&resuming.audit_id).unwrap().len(), 2);
-    assert_eq!(reader.stats(&Filter::default()).unwrap().ended(), 2);
+    assert_eq!(reader.stats(&Filter::default(), StatsQuery::default()).unwrap().ended(), 2);
 }
 
 #[test]
