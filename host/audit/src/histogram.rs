@@ -1,4 +1,4 @@
-//! Counts durations by length: exact below 32 microseconds, and within 3 % above; the longest exactly.
+//! Counts durations, and other amounts, by length: exact below 32 microseconds, and within 3 % above; the longest exactly.
 
 /// Steps of each doubling, as a power of two.
 const STEPS: u32 = 5;
@@ -151,6 +151,40 @@ impl Histogram {
     }
 }
 
+/// A sum of many stored histograms.
+#[derive(Debug, Default)]
+pub(crate) struct HistogramSum {
+    /// By bucket.
+    counts: Vec<u64>,
+    longest: u64,
+}
+
+impl HistogramSum {
+    /// Adds what [`Histogram::to_bytes`] wrote.
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+        let mut numbers = Varints::new(bytes);
+        self.longest = self.longest.max(numbers.next().unwrap_or(0));
+        let mut bucket = 0_usize;
+        while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
+            let step = usize::from(u16::try_from(step).unwrap_or(u16::MAX));
+            bucket = bucket.saturating_add(step).min(usize::from(u16::MAX));
+            if self.counts.len() <= bucket {
+                self.counts.resize(bucket.saturating_add(1), 0);
+            }
+            if let Some(own) = self.counts.get_mut(bucket) {
+                *own = own.saturating_add(count);
+            }
+        }
+    }
+
+    /// Returns the sum.
+    pub(crate) fn into_histogram(self) -> Histogram {
+        let counts = self.counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        let counts = counts.map(|(bucket, count)| (u16::try_from(bucket).unwrap_or(u16::MAX), count));
+        Histogram { counts: counts.collect(), longest: self.longest }
+    }
+}
+
 /// Appends a number in groups of 7 bits, the lowest first.
 pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -166,6 +200,11 @@ pub(crate) struct Varints<'b>(std::slice::Iter<'b, u8>);
 impl<'b> Varints<'b> {
     pub(crate) fn new(bytes: &'b [u8]) -> Self {
         Self(bytes.iter())
+    }
+
+    /// Returns the bytes that were not read yet.
+    pub(crate) fn rest(&self) -> &'b [u8] {
+        self.0.as_slice()
     }
 }
 
@@ -190,7 +229,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use proptest::prelude::*;
 
-    use super::{Histogram, bucket, least};
+    use super::{Histogram, HistogramSum, bucket, least};
 
     #[test]
     fn the_last_bucket_ends_with_the_numbers() {
@@ -215,7 +254,10 @@ mod tests {
                 halves[at % 2].record(*micros);
             }
             let [mut histogram, other] = halves;
+            let mut sum = HistogramSum::default();
+            [&histogram, &other].iter().for_each(|half| sum.add_bytes(&half.to_bytes()));
             histogram.merge(&Histogram::from_bytes(&other.to_bytes()));
+            prop_assert_eq!(sum.into_histogram(), histogram.clone());
             all.sort_unstable();
             let exact = all[(all.len() * usize::from(percent)).div_ceil(100) - 1];
             let told = histogram.percentile(percent).unwrap();

@@ -38,7 +38,7 @@ pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, St
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
-pub use stats::{SealedUsage, Stats, StatsGroup};
+pub use stats::{SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats};
 pub use verify::{
     AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,
     VerifyStats, verify_log,

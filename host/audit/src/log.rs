@@ -13,7 +13,7 @@ use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::journal::JournalLine;
 use super::seal::Sealed;
-use super::stats::{SealedUsage, Stats};
+use super::stats::{SealedUsage, Stats, StatsQuery};
 use super::verify::AcknowledgedFinding;
 
 /// The result of a command to the audit log, once its effect is durable. Fails if the command could not be written,
@@ -102,12 +102,12 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
-    /// Returns the number of calls of each kind that match `filter`, and their durations. Times are rounded to
+    /// Returns the number of calls of each kind that match `filter`, their durations and their usage. Times are rounded to
     /// whole hours; `limit` and `before` are ignored.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError>;
 
     /// Returns every code that a recorded failure or error has, in order.
     ///

@@ -11,10 +11,11 @@ use cofferdam_audit::{
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::event::recorded::{
     Admitted, AttemptEnded, AttemptStarted, Ended, EventLine, EventText, Received, RecordedEvent,
-    RecordedUsage,
+    RecordedUsage, UnknownEvent,
 };
 use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 /// The ends without a value, the most frequent first; the last is so rare that few calls have it.
 const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
@@ -47,6 +48,9 @@ const OPS: u64 = 5;
 
 /// The callers, the most frequent first.
 const ACTORS: [&str; 3] = ["host", "ci", "ada"];
+
+/// The hosts of requests: every call has one to the first, and few have one to the second.
+const HOSTS: [&str; 2] = ["api.example:443", "files.example:443"];
 
 /// Calls that never end.
 pub const INCOMPLETE: usize = 20;
@@ -160,6 +164,12 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         usage,
         ..AttemptEnded::default()
     };
+    let hosts = if lots.below(6) == 0 { 2 } else { 1 };
+    let requests = HOSTS.iter().take(hosts).map(|host| json!({"host": host, "ms": 12, "status": 200}));
+    let mut payload = serde_json::to_value(&attempt).unwrap();
+    payload["requests"] = requests.collect();
+    let payload = serde_json::value::to_raw_value(&payload).unwrap();
+    let attempt = RecordedEvent::Unknown(UnknownEvent { name: "attempt_ended".into(), payload });
     let ended = Ended {
         attempts: Some(1),
         class: class.map(Into::into),
@@ -173,10 +183,7 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         attempts: 1,
         verdict: CallOutcome { status, class, code: code.map(Arc::from) },
         key: KeyDisposition::Release,
-        entry: Entry::new(vec![
-            line(at, 4, RecordedEvent::AttemptEnded(attempt)),
-            line(at, 5, RecordedEvent::Final(ended)),
-        ]),
+        entry: Entry::new(vec![line(at, 4, attempt), line(at, 5, RecordedEvent::Final(ended))]),
         outcome: None,
     }
 }

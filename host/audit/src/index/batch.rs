@@ -14,6 +14,7 @@ use super::facts::{EndFacts, LineFacts};
 use super::interner::Interner;
 use super::places::LinePlace;
 use super::rollup::{CallCount, RollupChanges};
+use super::usage::CallUsage;
 use crate::command::CallStatus;
 use crate::error::AuditError;
 use crate::hex::unhex;
@@ -42,18 +43,19 @@ struct IndexedCall {
     sealed: i64,
     is_undetermined: bool,
     places: Vec<u8>,
+    usage: CallUsage,
     /// False until it is written.
     is_stored: bool,
 }
 
 /// The columns of a call, in the order of [`call`] and [`CallBatch::write`].
 const SELECT: &str = "SELECT seq, at, target, outcome, actor, writer, idempotent, duration, attempts, key, sealed, \
-                      is_undetermined, places FROM calls WHERE id = ?1";
+                      is_undetermined, places, usage FROM calls WHERE id = ?1";
 const INSERT: &str = "INSERT INTO calls (seq, at, target, outcome, actor, writer, idempotent, duration, attempts, key, \
-                      sealed, is_undetermined, places, id) \
-                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+                      sealed, is_undetermined, places, usage, id) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 const UPDATE: &str = "UPDATE calls SET outcome = ?2, idempotent = ?3, duration = ?4, attempts = ?5, key = ?6, \
-                      sealed = ?7, is_undetermined = ?8, places = ?9 WHERE seq = ?1";
+                      sealed = ?7, is_undetermined = ?8, places = ?9, usage = ?10 WHERE seq = ?1";
 const IS_TAKEN: &str = "SELECT 1 FROM calls WHERE seq = ?1";
 const SELECT_AHEAD: &str = "SELECT seq, at FROM calls WHERE seq > ?1 AND writer = ?2 ORDER BY seq";
 const SELECT_BEHIND: &str = "SELECT seq FROM calls WHERE seq <= ?1 AND writer = ?2 ORDER BY seq DESC LIMIT 1";
@@ -77,6 +79,7 @@ fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
         sealed: row.get(10)?,
         is_undetermined: row.get(11)?,
         places: row.get(12)?,
+        usage: CallUsage::from_bytes(row.get_ref(13)?.as_blob()?),
         is_stored: true,
     })
 }
@@ -183,6 +186,13 @@ impl<'c> CallBatch<'c> {
             call.idempotent = facts.idempotent.unwrap_or(call.idempotent);
             call.key = facts.key.as_deref().and_then(unhex).or(call.key);
             call.sealed = call.sealed.saturating_add(sealed);
+            call.usage.attempts.extend_from_slice(&facts.attempts);
+            for host in &facts.hosts {
+                let host = self.interner.host(self.connection, host)?;
+                if !call.usage.hosts.contains(&host) {
+                    call.usage.hosts.push(host);
+                }
+            }
             if sealed > 0 {
                 let sum = self.sealed.entry(call.actor).or_default();
                 *sum = sum.saturating_add(sealed);
@@ -235,6 +245,7 @@ impl<'c> CallBatch<'c> {
             sealed: 0,
             is_undetermined: false,
             places: Vec::with_capacity(24),
+            usage: CallUsage::default(),
             is_stored: false,
         };
         self.calls.insert(id, call);
@@ -254,7 +265,7 @@ impl<'c> CallBatch<'c> {
         call.attempts = end.attempts.or((!is_resolved).then_some(0));
         call.is_undetermined = end.is_undetermined;
         let IndexedCall { at, target, outcome, actor, duration, .. } = *call;
-        self.rollup.add(CallCount { at, target, outcome, actor, duration });
+        self.rollup.add(&CallCount { at, target, outcome, actor, duration, usage: &call.usage });
         Ok(())
     }
 
@@ -322,7 +333,8 @@ impl<'c> CallBatch<'c> {
         let mut update = self.connection.prepare_cached(UPDATE)?;
         for (id, call) in calls {
             let IndexedCall { seq, at, target, outcome, actor, writer, idempotent, .. } = call;
-            let IndexedCall { duration, attempts, key, sealed, is_undetermined, places, .. } = call;
+            let IndexedCall { duration, attempts, key, sealed, is_undetermined, places, usage, .. } = call;
+            let usage = usage.to_bytes();
             match call.is_stored {
                 false => insert.execute(params![
                     seq,
@@ -338,6 +350,7 @@ impl<'c> CallBatch<'c> {
                     sealed,
                     is_undetermined,
                     places,
+                    usage,
                     id
                 ])?,
                 true => update.execute(params![
@@ -349,7 +362,8 @@ impl<'c> CallBatch<'c> {
                     key,
                     sealed,
                     is_undetermined,
-                    places
+                    places,
+                    usage
                 ])?,
             };
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::usage::AttemptUsage;
 use crate::command::CallStatus;
 
 /// An event of a call.
@@ -68,6 +69,45 @@ struct ReplayedFacts {
     idempotent: Option<bool>,
 }
 
+/// The payload of `attempt_ended`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AttemptFacts<'l> {
+    #[serde(borrow)]
+    requests: Option<&'l RawValue>,
+    usage: UsageFacts,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct UsageFacts {
+    bytes_in: u64,
+    bytes_out: u64,
+    fuel: u64,
+    fuel_limit: u64,
+    memory_bytes: u64,
+    memory_limit_bytes: u64,
+    requests: u64,
+    wall_limit_ms: u64,
+    wall_us: u64,
+}
+
+#[derive(Deserialize)]
+struct RequestFacts<'l> {
+    #[serde(borrow)]
+    host: Cow<'l, str>,
+}
+
+impl From<UsageFacts> for AttemptUsage {
+    fn from(usage: UsageFacts) -> Self {
+        let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
+        Self {
+            used: [usage.fuel, usage.memory_bytes, usage.wall_us, usage.requests, bytes],
+            limits: [usage.fuel_limit, usage.memory_limit_bytes, usage.wall_limit_ms],
+        }
+    }
+}
+
 /// The payload of `final`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -123,6 +163,10 @@ pub(super) struct LineFacts<'l> {
     pub(super) idempotent: Option<bool>,
     /// The SHA-256 of the idempotency key, in hexadecimal.
     pub(super) key: Option<Cow<'l, str>>,
+    /// The usage of the attempts that ended.
+    pub(super) attempts: Vec<AttemptUsage>,
+    /// The hosts of their requests.
+    pub(super) hosts: Vec<Cow<'l, str>>,
     pub(super) end: Option<EndFacts<'l>>,
     /// The time of the last event, in microseconds.
     pub(super) last_at: i64,
@@ -146,6 +190,15 @@ impl<'l> LineFacts<'l> {
                 "replayed" => {
                     let replayed: ReplayedFacts = payload(event.payload);
                     facts.idempotent = replayed.idempotent.or(facts.idempotent);
+                }
+                "attempt_ended" => {
+                    let attempt: AttemptFacts<'l> = payload(event.payload);
+                    let usage = AttemptUsage::from(attempt.usage);
+                    // An attempt that did not run used nothing.
+                    facts.attempts.extend(Some(usage).filter(|usage| usage.used != [0; 5]));
+                    let requests: Option<Vec<RequestFacts<'l>>> =
+                        attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
+                    facts.hosts.extend(requests.into_iter().flatten().map(|request| request.host));
                 }
                 "final" if is_last => facts.end = Some(end(payload(event.payload))),
                 "resumed" if is_last => facts.end = Some(EndFacts::of_resolution(CallStatus::Resumed)),

@@ -137,11 +137,15 @@ impl IndexFile {
 
     /// Copies the write-ahead log into the database if it is long, unless another process does.
     pub(super) fn copy_log(&self) -> Result<(), AuditError> {
-        let Some(FilePlace { root, busy_timeout, .. }) = &self.place else { return Ok(()) };
-        let path = root.join(FILE);
-        if fs::metadata(companion(&path, "-wal")).map_or(0, |log| log.len()) < LOG_BYTES {
-            return Ok(());
+        let log = self.place.as_ref().map(|place| companion(&place.root.join(FILE), "-wal"));
+        match log.and_then(|log| fs::metadata(log).ok()) {
+            Some(log) if log.len() >= LOG_BYTES => self.copy_log_now(),
+            _ => Ok(()),
         }
+    }
+
+    pub(super) fn copy_log_now(&self) -> Result<(), AuditError> {
+        let Some(FilePlace { root, busy_timeout, .. }) = &self.place else { return Ok(()) };
         let lock =
             FileLock::try_acquire(&root.join(LOCK)).map_err(|error| AuditError::from_file(LOCK, error))?;
         if lock.is_none() || !self.is_in_place() {
@@ -152,8 +156,12 @@ impl IndexFile {
         self.connection.busy_timeout(Duration::ZERO)?;
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         self.connection.busy_timeout(*busy_timeout)?;
-        copied?;
-        write_stamp(root, &stamp_of(&path)?)
+        // Where it was not copied, the database is as it was.
+        write_stamp(root, &stamp_of(&root.join(FILE))?)?;
+        match copied.map_err(AuditError::from) {
+            Err(error) if error.kind() != AuditErrorKind::Locked => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The numbers of what many calls have in common: targets, outcomes and actors. Each is looked up once.
+//! The numbers of what many calls have in common: targets, outcomes, actors and hosts. Each is looked up once.
 
 use std::collections::HashMap;
 
@@ -15,6 +15,7 @@ pub(super) struct Interner {
     targets: HashMap<Vec<u8>, i64>,
     outcomes: HashMap<Vec<u8>, i64>,
     actors: HashMap<Vec<u8>, i64>,
+    hosts: HashMap<Vec<u8>, i64>,
     key: Vec<u8>,
 }
 
@@ -50,6 +51,14 @@ impl Interner {
         let insert = "INSERT INTO actors (name) VALUES (?1)";
         key_of(&mut self.key, &[name]);
         number(&mut self.actors, &self.key, connection, [select, insert], params![name])
+    }
+
+    /// Returns the number of a host of requests.
+    pub(super) fn host(&mut self, connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+        let select = "SELECT id FROM hosts WHERE name = ?1";
+        let insert = "INSERT INTO hosts (name) VALUES (?1)";
+        key_of(&mut self.key, &[name]);
+        number(&mut self.hosts, &self.key, connection, [select, insert], params![name])
     }
 }
 

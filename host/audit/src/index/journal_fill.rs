@@ -13,6 +13,7 @@ use super::batch::{CallBatch, ReadPlace};
 use super::interner::Interner;
 use super::places::LinePlace;
 use super::rollup::{CallCount, RollupChanges};
+use super::usage::CallUsage;
 use crate::error::AuditError;
 use crate::journal::{LINE_BYTES, open_lines, segments};
 
@@ -312,7 +313,8 @@ impl IndexProgress {
             let (outcome, actor) = (row.get(4)?, row.get(5)?);
             if outcome != 0 {
                 let (at, target, duration) = (row.get(2)?, row.get(3)?, row.get(6)?);
-                rollup.add(CallCount { at, target, outcome, actor, duration });
+                let usage = &CallUsage::from_bytes(row.get_ref(8)?.as_blob()?);
+                rollup.add(&CallCount { at, target, outcome, actor, duration, usage });
             }
             removed.push((row.get::<_, i64>(0)?, actor, row.get::<_, i64>(7)?));
         }
@@ -329,7 +331,7 @@ impl IndexProgress {
     }
 }
 
-const SELECT_OLDEST: &str = "SELECT seq, places, at, target, outcome, actor, duration, sealed FROM calls WHERE writer = ?1 ORDER BY seq";
+const SELECT_OLDEST: &str = "SELECT seq, places, at, target, outcome, actor, duration, sealed, usage FROM calls WHERE writer = ?1 ORDER BY seq";
 
 /// Reads up to `size` bytes from this position on into `buffer`.
 pub(super) fn read_at(

@@ -9,9 +9,13 @@ mod journal_fill;
 mod places;
 mod reader;
 mod rollup;
+mod sealed_quota;
+mod usage;
 
 #[cfg(test)]
 mod queries_tests;
+#[cfg(test)]
+mod quota_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -27,6 +31,7 @@ use self::index_file::IndexFile;
 use self::interner::Interner;
 use self::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
 pub(crate) use self::reader::IndexReader;
+pub(crate) use self::sealed_quota::QuotaOutcome;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;
 

@@ -2,7 +2,7 @@
 //! once is what is counted anew.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -13,8 +13,11 @@ use proptest::prelude::*;
 use super::find::Scan;
 use super::rollup::{CallCount, RollupChanges};
 use super::tests::{index_of, reader_of};
+use super::usage::CallUsage;
 use super::{IndexReader, LogIndex, batch, find, reader, rollup, traffic};
-use crate::{AuditReader as _, CallRow, CallStatus, Filter, Histogram, Stats};
+use crate::{
+    AuditReader as _, CallRow, CallStatus, Filter, Histogram, Stats, StatsGrouping, StatsQuery, UsageStats,
+};
 
 const CALLS: usize = 20_000;
 
@@ -145,7 +148,7 @@ proptest! {
 
     #[test]
     fn statistics_match_the_calls(filter in filters()) {
-        let stats = reader().stats(&filter).unwrap();
+        let stats = reader().stats(&filter, StatsQuery::default()).unwrap();
         prop_assert_eq!(stats, counted(&filter, all()));
     }
 }
@@ -178,11 +181,12 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
         }
     }
     let group = |((connector, status, class), (calls, durations))| crate::StatsGroup {
-        connector,
+        name: connector,
         status: CallStatus::ALL[usize::from(status)],
         class,
         calls,
         durations,
+        usage: None,
     };
     stats.groups = groups.into_iter().map(group).collect();
     stats.groups.sort_by_key(|group| std::cmp::Reverse(group.calls));
@@ -213,15 +217,18 @@ fn no_query_scans_a_whole_table() {
 }
 
 /// Returns true if the stored counts are those of the calls.
-fn counts_match(index: &LogIndex) -> bool {
+pub(super) fn counts_match(index: &LogIndex) -> bool {
     let mut counts = RollupChanges::default();
-    let select = "SELECT at, target, outcome, actor, duration FROM calls WHERE outcome <> 0";
+    let select = "SELECT at, target, outcome, actor, duration, usage FROM calls WHERE outcome <> 0";
     let mut select = index.file.connection.prepare(select).unwrap();
-    let rows = select.query_map([], |row| {
-        let (at, target, outcome) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(CallCount { at, target, outcome, actor: row.get(3)?, duration: row.get(4)? })
-    });
-    rows.unwrap().for_each(|call| counts.add(call.unwrap()));
+    let mut rows = select.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let number = |at| row.get::<_, i64>(at).unwrap();
+        let usage = &CallUsage::from_bytes(row.get_ref(5).unwrap().as_blob().unwrap());
+        let (at, target, outcome, actor) = (number(0), number(1), number(2), number(3));
+        let duration = row.get(4).unwrap();
+        counts.add(&CallCount { at, target, outcome, actor, duration, usage });
+    }
     counts.are_stored(&index.file.connection).unwrap()
 }
 
@@ -234,4 +241,55 @@ fn rollups_match_a_recount() {
     connection.execute("UPDATE rollup SET calls = calls + 1 WHERE span = 3600 AND calls > 3", []).unwrap();
     assert!(!counts_match(&index));
     transaction.rollback().unwrap();
+}
+
+#[test]
+fn usage_is_grouped_by_operation_host_code_and_actor() {
+    let mut reader = reader();
+    let mut usage_by = |by| {
+        let stats = reader.stats(&Filter::default(), StatsQuery { by, usage: true }).unwrap();
+        let mut all = UsageStats::default();
+        stats.groups.iter().for_each(|group| all.merge(group.usage.as_ref().unwrap()));
+        let names: BTreeSet<_> = stats.groups.iter().map(|group| group.name.clone()).collect();
+        (stats.ended(), all, names)
+    };
+    let (ended, all, connectors) = usage_by(StatsGrouping::Connector);
+    assert_eq!((ended, all.fuel.count()), ((CALLS - traffic::INCOMPLETE) as u64, ended));
+    assert_eq!(
+        (all.fuel_limit, all.memory_limit_bytes, all.wall_limit_ms),
+        (1_000_000_000, 67_108_864, 30_000)
+    );
+    assert!(all.fuel.percentile(50).unwrap().abs_diff(600_000) < 30_000);
+    assert!(connectors.contains("github://acme/c00@1.1.0"));
+    for (by, name) in [
+        (StatsGrouping::Operation, "github://acme/c00@1.1.0 op_0"),
+        (StatsGrouping::Code, "timeout"),
+        (StatsGrouping::Actor, "ada"),
+    ] {
+        let (calls, usage, names) = usage_by(by);
+        assert_eq!((calls, &usage), (ended, &all), "{by:?}");
+        assert!(names.contains(name), "{names:?}");
+    }
+    let rows = all_of(|row| row.actor == "ada" && row.status != CallStatus::Running);
+    let stats =
+        reader.stats(&Filter::default(), StatsQuery { by: StatsGrouping::Actor, usage: false }).unwrap();
+    let ada = stats.groups.iter().filter(|group| group.name == "ada").map(|group| group.calls).sum::<u64>();
+    assert_eq!(ada, rows as u64);
+    let hosts = stats_by_host(&mut reader);
+    assert_eq!(hosts.keys().collect::<Vec<_>>(), ["api.example:443", "files.example:443"]);
+    assert!(hosts["api.example:443"] == ended && hosts["files.example:443"] < ended / 4);
+}
+
+fn all_of(fits: impl Fn(&CallRow) -> bool) -> usize {
+    all().iter().filter(|row| fits(row)).count()
+}
+
+/// Returns the number of calls by the host of their requests.
+fn stats_by_host(reader: &mut IndexReader) -> BTreeMap<String, u64> {
+    let by = StatsQuery { by: StatsGrouping::Host, usage: true };
+    let mut hosts = BTreeMap::new();
+    for group in reader.stats(&Filter::default(), by).unwrap().groups {
+        *hosts.entry(group.name).or_default() += group.calls;
+    }
+    hosts
 }

@@ -17,12 +17,12 @@ use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
-    JournalLine, LINE_BYTES, SealedPlace, UnendedCalls, WriterDir, open_lines, read_sealed, segments,
-    unended_calls, writer_names,
+    JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, open_lines, read_sealed,
+    segments, unended_calls, writer_names,
 };
 use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
-use crate::stats::{SealedUsage, Stats};
+use crate::stats::{SealedUsage, Stats, StatsQuery};
 
 /// The bytes that are read at once to find calls that ended, and those of the line after another one.
 const CHUNK: usize = 256 * 1024;
@@ -33,7 +33,7 @@ pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<Audit
 
 /// A reader of the audit log with an index of its own, or a connection to the one that all processes share.
 pub(crate) struct IndexReader {
-    index: LogIndex,
+    pub(super) index: LogIndex,
     undecided: UndecidedKeys,
     /// By writer, the place of the entry after the one with this number: its segment and its position.
     followed: HashMap<String, (u64, u64, u64)>,
@@ -70,16 +70,21 @@ impl Writers {
 }
 
 /// A line of a call, as it was found in a journal.
-struct FoundLine {
+pub(super) struct FoundLine {
     entry: StoredEntry,
-    segment: u64,
-    sealed: Option<SealedPlace>,
+    /// The first entry of its segment.
+    pub(super) segment: u64,
+    pub(super) sealed: Option<SealedPlace>,
+    /// True if the call ends with it.
+    pub(super) is_end: bool,
 }
 
 /// The reason why the lines of a call could not be read.
-enum LineFailure {
+pub(super) enum LineFailure {
     /// The index has other places than the journal.
     Misplaced,
+    /// An entry was changed.
+    Changed(AuditError),
     Failed(AuditError),
 }
 
@@ -204,7 +209,7 @@ impl IndexReader {
             let Some((writer, places)) = found else { return Ok(Vec::new()) };
             match read_lines(&self.index.root, &writer, &places, audit_id) {
                 Ok(lines) => return Ok(lines),
-                Err(LineFailure::Failed(error)) => return Err(error),
+                Err(LineFailure::Changed(error) | LineFailure::Failed(error)) => return Err(error),
                 Err(LineFailure::Misplaced) if !is_made_again => {
                     is_made_again = true;
                     self.index.replace("it has other places than the journals")?;
@@ -376,10 +381,10 @@ impl AuditReader for IndexReader {
         })
     }
 
-    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
         self.query(|connection, writers| {
             let held = writers.held_ids(connection)?;
-            Ok(rollup::stats(connection, filter, |writer| held.contains(&writer))?)
+            Ok(rollup::stats(connection, filter, query, &held)?)
         })
     }
 
@@ -446,7 +451,7 @@ impl AuditReader for IndexReader {
 }
 
 /// Reads the lines of a call at these places.
-fn read_lines(
+pub(super) fn read_lines(
     root: &Path,
     writer: &str,
     places: &[u8],
@@ -461,41 +466,37 @@ fn read_lines(
         let file = open_lines(&dir, segment)?.ok_or(LineFailure::Misplaced)?;
         let text = line_at(&file, place)?.ok_or(LineFailure::Misplaced)?;
         let changed = |n: u64, what: &str| {
-            AuditError::new(
-                AuditErrorKind::Tampered,
-                format_args!("entry {n} of the journal {writer} {what}"),
-            )
+            let what = format_args!("entry {n} of the journal {writer} {what}");
+            LineFailure::Changed(AuditError::new(AuditErrorKind::Tampered, what))
         };
-        let line =
-            JournalLine::read(&text).map_err(|fault| changed(place.n, &format!("is damaged: {fault}")))?;
+        let damaged = |n: u64, fault: LineFault| changed(n, &format!("is damaged: {fault}"));
+        let line = JournalLine::read(&text).map_err(|fault| damaged(place.n, fault))?;
         if line.audit_id.as_deref() != Some(audit_id.as_str()) || line.n != place.n {
-            return Err(changed(place.n, "is another one than the index has").into());
+            return Err(changed(place.n, "is not the one that was indexed"));
         }
         let next = place.offset.saturating_add(place.length).saturating_add(1);
-        let next = match next_line(&file, next)? {
-            None => match firsts.get(position.saturating_add(1)) {
-                Some(first) => {
-                    open_lines(&dir, *first)?.map(|file| next_line(&file, 0)).transpose()?.flatten()
-                }
+        let next = match (next_line(&file, next)?, firsts.get(position.saturating_add(1))) {
+            (None, Some(first)) => match open_lines(&dir, *first)? {
+                Some(file) => next_line(&file, 0)?,
                 None => None,
             },
-            next => next,
+            (next, _) => next,
         };
         if let Some(next) = next {
             let number = place.n.saturating_add(1);
-            let next =
-                JournalLine::read(&next).map_err(|fault| changed(number, &format!("is damaged: {fault}")))?;
+            let next = JournalLine::read(&next).map_err(|fault| damaged(number, fault))?;
             if next.n != number {
-                return Err(changed(number, "is missing").into());
+                return Err(changed(number, "is missing"));
             }
             if next.prev().ok() != Some(Sha256::digest(&text).into()) {
-                return Err(changed(place.n, "was changed").into());
+                return Err(changed(place.n, "was changed"));
             }
         }
+        let is_end = line.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
         let sealed = line.sealed;
         let text = String::from_utf8(text).map_err(|_| changed(place.n, "is no text"))?;
         let entry = StoredEntry { writer: writer.to_owned(), n: place.n, text };
-        lines.push(FoundLine { entry, segment, sealed });
+        lines.push(FoundLine { entry, segment, sealed, is_end });
     }
     Ok(lines)
 }

@@ -42,7 +42,7 @@ CREATE TABLE actors (
 
 -- The calls. `seq` is the order of the log. Times are in microseconds. `key` is the SHA-256 of an idempotency key,
 -- `sealed` the number of sealed bytes. `is_undetermined`: it is unknown what was done under the key. `places` are those
--- of the call's lines.
+-- of the call's lines, `usage` what its attempts used and the hosts of their requests.
 CREATE TABLE calls (
   seq             INTEGER PRIMARY KEY,
   id              BLOB NOT NULL,
@@ -57,7 +57,8 @@ CREATE TABLE calls (
   key             BLOB,
   sealed          INTEGER NOT NULL,
   is_undetermined INTEGER NOT NULL,
-  places          BLOB NOT NULL
+  places          BLOB NOT NULL,
+  usage           BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX calls_by_id ON calls (id);
 CREATE INDEX calls_of_target ON calls (target);
@@ -65,6 +66,12 @@ CREATE INDEX calls_open ON calls (outcome) WHERE outcome = 0;
 CREATE INDEX calls_of_outcome ON calls (outcome) WHERE outcome > 1;
 CREATE INDEX calls_by_outcome ON calls (outcome, target) WHERE outcome > 1;
 CREATE INDEX calls_sealed ON calls (actor) WHERE sealed > 0;
+
+-- The hosts of requests.
+CREATE TABLE hosts (
+  id   INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE
+) STRICT;
 
 -- The least and the greatest difference between `seq` and `at` of any call.
 CREATE TABLE skew (
@@ -77,15 +84,19 @@ INSERT INTO skew (one, least, most) VALUES (0, 0, 0);
 -- The calls about whose undetermined keys the operator decided.
 CREATE TABLE decided (call BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 
--- The number of calls that ended, and their durations: those that were received in a span of so many seconds (an hour,
--- a day) from `start`. `durations` is a histogram.
+-- The number of calls that ended, and their durations and usage: those that were received in a span of so many seconds
+-- (an hour, a day) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
+-- histogram, `usage` several.
 CREATE TABLE rollup (
-  span      INTEGER NOT NULL,
-  start     INTEGER NOT NULL,
-  target    INTEGER NOT NULL,
-  outcome   INTEGER NOT NULL,
-  actor     INTEGER NOT NULL,
-  calls     INTEGER NOT NULL,
-  durations BLOB NOT NULL,
-  PRIMARY KEY (span, start, target, outcome, actor)
+  is_of_host INTEGER NOT NULL,
+  span       INTEGER NOT NULL,
+  start      INTEGER NOT NULL,
+  target     INTEGER NOT NULL,
+  outcome    INTEGER NOT NULL,
+  actor      INTEGER NOT NULL,
+  host       INTEGER NOT NULL,
+  calls      INTEGER NOT NULL,
+  durations  BLOB NOT NULL,
+  usage      BLOB NOT NULL,
+  PRIMARY KEY (is_of_host, span, start, target, outcome, actor, host)
 ) STRICT, WITHOUT ROWID;

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
 use jiff::{SignedDuration, Timestamp};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
-use super::line::{ChainHead, JournalLine, LineFault};
+use super::line::{ChainHead, JournalLine, LineFault, SealedPlace};
 use super::unended::UnendedCalls;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::seal::Sealed;
@@ -28,6 +30,9 @@ const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
 
 /// The bytes that are read at once to find the last line.
 const TAIL_BYTES: u64 = 16 * 1024;
+
+/// The size of the parts of a file that can become holes, in most file systems.
+const BLOCK: u64 = 4096;
 
 /// The ending of the names of segments; before it stands the number of the first entry.
 pub(super) const LINES: &str = "jsonl";
@@ -381,14 +386,57 @@ pub(crate) fn open_lines(dir: &Path, first: u64) -> Result<Option<File>, AuditEr
     open_to_read(&path_of(dir, first, LINES))
 }
 
-/// Returns the path of the sealed parts of a segment.
-pub(crate) fn sealed_path(dir: &Path, first: u64) -> PathBuf {
-    path_of(dir, first, SEALED)
-}
-
 /// Opens the sealed parts of a segment to read them; none if there are none.
 pub(crate) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
-    open_to_read(&sealed_path(dir, first))
+    open_to_read(&path_of(dir, first, SEALED))
+}
+
+/// Overwrites a sealed part with zeros, which take no space where the file system has holes. Needs no lock: the part of a
+/// call that has ended is never written again.
+pub(crate) fn drop_sealed(dir: &Path, first: u64, place: &SealedPlace) -> Result<(), AuditError> {
+    let path = path_of(dir, first, SEALED);
+    let exists =
+        private_file::check(&path, &POLICY).map_err(|error| AuditError::from_file(&name_of(&path), error))?;
+    if !exists {
+        return Ok(());
+    }
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(&path);
+    file.and_then(|file| zero(&file, place.offset, place.bytes)).map_err(AuditError::from_io)
+}
+
+/// Overwrites bytes with zeros. Blocks in which there are only zeros then become holes.
+fn zero(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    // What is appended meanwhile is not touched.
+    let length = file.metadata()?.len();
+    let (start, end) = (offset.min(length), offset.saturating_add(bytes).min(length));
+    let (block, next) = (start / BLOCK * BLOCK, end.next_multiple_of(BLOCK).min(length));
+    let from = if is_zero(file, block, start)? { block } else { start };
+    let to = if is_zero(file, end, next)? { next } else { end };
+    if from == to {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, from, to.saturating_sub(from)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = [0; BLOCK as usize];
+            let mut at = start;
+            while at < end {
+                let count = usize::try_from(end.saturating_sub(at)).unwrap_or(zeros.len()).min(zeros.len());
+                file.write_all_at(zeros.get(..count).unwrap_or_default(), at)?;
+                at = at.saturating_add(count as u64);
+            }
+            Ok(())
+        }
+        punched => Ok(punched?),
+    }
+}
+
+/// Returns true if there are only zeros in this part of a block.
+fn is_zero(file: &File, from: u64, to: u64) -> io::Result<bool> {
+    let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes.iter().all(|byte| *byte == 0))
 }
 
 fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
