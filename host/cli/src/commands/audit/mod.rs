@@ -1,5 +1,6 @@
 //! `audit`: shows and verifies the audit log.
 
+mod attempt_facts;
 mod chart;
 mod export;
 mod filter;
