@@ -4,8 +4,6 @@
 //! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
 #![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
-#[path = "shared/discard.rs"]
-mod discard;
 #[path = "shared/journal.rs"]
 mod journal;
 
@@ -15,8 +13,7 @@ use std::time::{Duration, Instant};
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_audit::Durability;
 use cofferdam_test_support::package::guest_package;
-use cofferdam_test_support::{Home, Signer, connector};
-use discard::Discard;
+use cofferdam_test_support::{DiscardLog, Home, Signer, connector};
 use journal::InJournals;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -61,9 +58,9 @@ fn main() {
     let hosts = [
         (
             "thrown away, unsealed",
-            builder().audit_log(Arc::new(Discard)).keep_results(false).build().unwrap(),
+            builder().audit_log(Arc::new(DiscardLog)).keep_results(false).build().unwrap(),
         ),
-        ("thrown away", builder().audit_log(Arc::new(Discard)).build().unwrap()),
+        ("thrown away", builder().audit_log(Arc::new(DiscardLog)).build().unwrap()),
         ("process", builder().build().unwrap()),
         ("journal, process", builder().audit_log(InJournals::new(Durability::Process)).build().unwrap()),
         ("journal, power", builder().audit_log(InJournals::new(Durability::Power)).build().unwrap()),

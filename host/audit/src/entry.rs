@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
 use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
@@ -91,18 +92,18 @@ impl Entry {
 
     /// An entry that is of no call, but of the audit log itself: `{"log": {"at", "payload", "type"}, "v"}`.
     #[must_use]
-    pub fn of_the_log(name: &'static str, at: Timestamp, payload: &Map<String, Value>) -> Self {
+    pub fn of_the_log(name: &'static str, at: Timestamp, payload: &impl Serialize) -> Self {
         #[derive(Serialize)]
-        struct Said<'a> {
+        struct Said<'a, P> {
             #[serde(serialize_with = "shown")]
             at: Timestamp,
-            payload: &'a Map<String, Value>,
+            payload: &'a P,
             #[serde(rename = "type")]
             name: &'static str,
         }
         #[derive(Serialize)]
-        struct Body<'a> {
-            log: Said<'a>,
+        struct Body<'a, P> {
+            log: Said<'a, P>,
             v: u8,
         }
         // Maps with text for keys and finite numbers always have a canonical form.
@@ -159,6 +160,23 @@ impl Entry {
 /// The text is not that of an entry.
 pub(super) fn events(body: &str) -> Result<Vec<LoggedEvent>, serde_json::Error> {
     serde_json::from_str::<Body>(body).map(|body| body.events)
+}
+
+/// Reads the change of an operator in an entry's text, and its time. None if the entry has none.
+pub(super) fn operator_event(body: &str) -> Option<(Timestamp, OperatorEvent<'static>)> {
+    #[derive(Deserialize)]
+    struct Recorded {
+        at: Timestamp,
+        payload: OperatorEvent<'static>,
+        #[serde(rename = "type")]
+        name: String,
+    }
+    #[derive(Deserialize)]
+    struct Body {
+        log: Recorded,
+    }
+    let Body { log: Recorded { at, payload, name } } = serde_json::from_str(body).ok()?;
+    (name == OPERATOR_EVENT).then_some((at, payload))
 }
 
 /// The hash of the `n`-th entry (from 1), whose body has this SHA-256, after one with the hash `before`:

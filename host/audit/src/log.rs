@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
@@ -41,6 +42,9 @@ pub trait AuditLog: Send + Sync + 'static {
 
     /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
+
+    /// Records a change that an operator makes. It is durable when the future completes.
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
 
     /// Signs a checkpoint of the chain as it is now, and returns its note.
     fn sign(&self) -> LogFuture<String>;
@@ -130,6 +134,17 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The audit log cannot be read.
     fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError>;
+
+    /// Returns up to `limit` changes that operators made at or after `since`, the newest first; all of them if the limit
+    /// is 0.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError>;
 
     /// The bytes of sealed requests and outcomes by client, the most first. None from a log that does not count them.
     ///

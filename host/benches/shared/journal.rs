@@ -8,6 +8,7 @@ use cofferdam_audit::{
     KeyClaim, KeyState, LogFuture, LogSettings, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
 use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -49,6 +50,10 @@ impl AuditLog for InJournals {
 
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
         self.log.resolve(audit_id, decision)
+    }
+
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
+        self.log.record(at, event)
     }
 
     fn sign(&self) -> LogFuture<String> {

@@ -12,11 +12,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
 use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
 use cofferdam_core::private_file::FileLock;
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::checkpoint_file::CheckpointFile;
@@ -208,6 +210,14 @@ impl JournalLog {
     /// That cannot be determined.
     pub fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         self.0.checkpoints()?.loss()
+    }
+
+    /// Records a change that an operator makes. It is durable when the future completes.
+    pub fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
+        self.blocking(move |own| {
+            let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
+            wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ())))
+        })
     }
 
     /// Signs for the journal of this process as it is, and returns the note.

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::{HomeState, StateLoss};
 use cofferdam_core::host_key;
@@ -189,6 +190,10 @@ impl AuditLog for SqliteLog {
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
         let (audit_id, decision) = (audit_id.clone(), Box::new(decision));
         self.submit(|reply| WriteCommand::Resolve { audit_id, decision, reply })
+    }
+
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
+        self.submit(|reply| WriteCommand::Record { at, event: Box::new(event), reply })
     }
 
     fn sign(&self) -> LogFuture<String> {

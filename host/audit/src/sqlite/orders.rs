@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -43,7 +44,9 @@ impl Answer {
             }
             WriteCommand::Resolve { reply, .. } => Self::Settled(reply, false),
             WriteCommand::KeyState { reply, .. } => Self::KeyState(reply, None),
-            WriteCommand::Flush { reply } => Self::Done(Some(reply), Ok(())),
+            WriteCommand::Record { reply, .. } | WriteCommand::Flush { reply } => {
+                Self::Done(Some(reply), Ok(()))
+            }
             WriteCommand::Sign { reply } | WriteCommand::Accept { reply, .. } => Self::Signed(reply),
             WriteCommand::Prune { reply, .. } => Self::Pruned(reply),
         }
@@ -154,6 +157,10 @@ pub(super) fn carry_out(
             Ok(standing) => (Answer::KeyState(reply, Some(standing)), Ok(())),
             Err(error) => (Answer::KeyState(reply, None), Err(error)),
         },
+        WriteCommand::Record { at: moment, event, reply } => {
+            let entry = Entry::of_the_log(OPERATOR_EVENT, moment, &event);
+            added(Some(reply), at.entry(connection, 0, &entry, None).map(|_| Ok(())))
+        }
         WriteCommand::Flush { reply } => (Answer::Done(Some(reply), Ok(())), Ok(())),
         // Done by themselves, after all that came before them.
         WriteCommand::Sign { reply } | WriteCommand::Accept { reply, .. } => (Answer::Signed(reply), Ok(())),

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::find::{self, Plan};
 use super::{owners, rollup, schema, sealed};
 use crate::command::CallStatus;
+use crate::entry::operator_event;
 use crate::error::AuditError;
 use crate::log::{AuditReader, CallRow, Filter, StoredEntry};
 use crate::seal::Sealed;
@@ -157,6 +160,29 @@ impl AuditReader for Reader {
         let mut select = self.connection.prepare_cached(select)?;
         let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], stored)?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+        // All entries are searched, since such entries are in no table.
+        let mut select = self.connection.prepare_cached("SELECT body FROM entries ORDER BY n DESC")?;
+        let mut rows = select.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let body = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+            if !body.starts_with("{\"log\":") {
+                continue;
+            }
+            let event = operator_event(body).filter(|(at, _)| since.is_none_or(|since| *at >= since));
+            found.extend(event);
+            if found.len() == limit && limit > 0 {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {

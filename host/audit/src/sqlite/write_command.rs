@@ -1,5 +1,6 @@
 //! Commands to the writer, and their replies.
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ pub(super) enum WriteCommand {
     Close { open: Option<Box<OpenCall>>, call: Box<CloseCall>, reply: Option<Reply<()>> },
     /// Resolves a call that never ended. The reply is false if there was nothing left to resolve.
     Resolve { audit_id: AuditId, decision: Box<ResolveCall>, reply: Reply<bool> },
+    /// Records a change that an operator makes.
+    Record { at: Timestamp, event: Box<OperatorEvent<'static>>, reply: Reply<()> },
     /// Looks up the state of a key.
     KeyState { claim: KeyClaim, reply: Reply<KeyState> },
     /// Signs a checkpoint of the chain as it is now.

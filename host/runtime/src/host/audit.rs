@@ -8,6 +8,7 @@ use cofferdam_audit::{
     Accepted, Anchor, AuditError, AuditErrorKind, AuditLog, AuditReader, Expected, FINDINGS, Finding, Flaw,
     NoteKey, NoteSigner, Outcome, Pruned, Sealer, hex,
 };
+use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::home_state::{HomeState, StateError, StateLoss, StoredState};
@@ -22,6 +23,9 @@ use super::Host;
 pub struct Audit {
     log: Arc<dyn AuditLog>,
     home: PathBuf,
+    /// The user that changes of operators are recorded with.
+    pub(super) user: Arc<str>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// The result of verifying the audit log.
@@ -75,8 +79,8 @@ impl Host {
 }
 
 impl Audit {
-    pub(super) fn new(log: Arc<dyn AuditLog>, home: PathBuf) -> Self {
-        Self { log, home }
+    pub(super) fn new(log: Arc<dyn AuditLog>, home: PathBuf, user: Arc<str>, clock: Arc<dyn Clock>) -> Self {
+        Self { log, home, user, clock }
     }
 
     /// Returns a new reader, which sees everything that was durable at the time of this call.
@@ -304,7 +308,7 @@ pub fn unreadable(error: AuditError) -> HostError {
     trouble("read", error)
 }
 
-fn unwritable(error: AuditError) -> HostError {
+pub(super) fn unwritable(error: AuditError) -> HostError {
     trouble("written", error)
 }
 
