@@ -51,12 +51,12 @@ fn verify_accepts_a_sound_log_and_names_edits() {
     assert!(whole["checkpoints"].as_u64().unwrap() > 0, "{whole}");
     let page = cli.run(&["audit", "verify"]).ok();
     assert!(page.contains("holds together") && page.contains("cofferdam-audit+"), "{page}");
-    change(home.path(), "UPDATE entries SET body = replace(body, '\"run\"', '\"ran\"') WHERE n = 3");
+    change(home.path(), "UPDATE entries SET body = replace(body, '\"run\"', '\"ran\"') WHERE n = 4");
     let ran = cli.run(&["audit", "verify", "--format", "json"]);
     assert_eq!(ran.code, Some(86), "{}", ran.stderr);
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     let first = &found["findings"][0];
-    assert_eq!((&first["n"], &first["flaw"]), (&Value::from(3), &Value::from("edited")), "{found}");
+    assert_eq!((&first["n"], &first["flaw"]), (&Value::from(4), &Value::from("edited")), "{found}");
     assert!(first["audit_id"].as_str().unwrap().starts_with("audit-") && first["seq"] == 1, "{found}");
     // A log that does not verify is not signed.
     let ran = cli.run(&["audit", "export", "calls.jsonl"]);

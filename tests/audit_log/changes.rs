@@ -1,7 +1,7 @@
 //! Changes by operators in the audit log: each with its user and the state before and after, and never a secret.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use cofferdam::{HostErrorKind, NewBinding, Secret, SecretMaterial, Vault, VaultFile};
@@ -158,9 +158,10 @@ fn an_unwritable_log_stops_all_but_restrictions() {
         "--stdin",
     ];
     fed(&cli, &set, SECRETS[0]).ok();
-    // Nothing is signed with a key that others can read.
-    let host_key = home.path().join("host.key");
-    fs::set_permissions(&host_key, fs::Permissions::from_mode(0o644)).unwrap();
+    // A mistake with a backup: nothing can be written in the place of the log.
+    let (log, backup) = (home.path().join("audit.db"), home.path().join("audit.db.backup"));
+    fs::rename(&log, &backup).unwrap();
+    fs::create_dir(&log).unwrap();
     let before = home.snapshot();
     cli.run(&["trust", "add", &other, "--for", "github://other/*"]).fails(84).said("audit log");
     cli.run(&["install", "1.2.0.wasm"]).fails(84).said("audit log");
@@ -188,7 +189,8 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["status"]), (1, &json!("revoked")));
     assert_eq!(cli.run(&["list", "--format", "json"]).json(), json!([]));
 
-    fs::set_permissions(&host_key, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_dir(&log).unwrap();
+    fs::rename(&backup, &log).unwrap();
     assert_eq!(actions(&changes(&cli)), ["trust", "install", "bind"]);
     cli.run(&["audit", "verify"]).ok();
     // A host that cannot be configured does not stop a revocation either.
