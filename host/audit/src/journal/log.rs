@@ -216,7 +216,14 @@ impl JournalLog {
     pub fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
         self.blocking(move |own| {
             let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
-            wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ())))
+            wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ())))?;
+            // A command without a runtime ends soon, and signs at no other time.
+            if tokio::runtime::Handle::try_current().is_err()
+                && let Err(error) = own.sign()
+            {
+                tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+            }
+            Ok(())
         })
     }
 
