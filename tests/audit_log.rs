@@ -1,5 +1,6 @@
 //! The audit log of a call: the caller and the request, each step, and a failure in the operator's view.
 
+mod changes;
 mod lost_log;
 mod queries;
 mod read_only;

@@ -164,7 +164,11 @@ fn a_truncated_export_is_detected() {
     assert!(proof(export.as_bytes(), &key).unwrap().holds && lines.len() > 10);
     for most in 1..lines.len() {
         let cut = proof(lines[..most].concat().as_bytes(), &key).unwrap();
-        assert!(cut.findings.iter().any(|found| found.flaw == FindingKind::Truncated), "{most}: {:?}", cut.findings);
+        assert!(
+            cut.findings.iter().any(|found| found.flaw == FindingKind::Truncated),
+            "{most}: {:?}",
+            cut.findings
+        );
     }
     assert!(proof(b"", &key).is_none());
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
@@ -43,6 +44,9 @@ pub trait AuditLog: Send + Sync + 'static {
 
     /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
+
+    /// Records a change that an operator makes. It is durable when the future completes.
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
 
     /// Signs a checkpoint of the chain as it is now, and returns its note.
     fn sign(&self) -> LogFuture<String>;
@@ -138,6 +142,17 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The audit log cannot be read.
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
+
+    /// Returns up to `limit` changes that operators made at or after `since`, the newest first; all of them if the limit
+    /// is 0.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
     /// all of them, or only `of` if it is one of them.

@@ -4,7 +4,7 @@
 //! results, the signature of the audit log's checkpoints. A key that other users could read or write proves
 //! nothing. Therefore a file that is not private to the owner is rejected, with instructions for the repair.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};

@@ -10,6 +10,7 @@ use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
+use crate::discard_log::DiscardLog;
 use crate::fast_clock::FastClock;
 use crate::manual_clock::ManualClock;
 use crate::signer::Signer;
@@ -137,13 +138,14 @@ impl Home {
         self.keyring().update(change).expect("a keyring that can be written");
     }
 
-    /// Installs `package`, signed by `signer`, with a separate host.
+    /// Installs `package`, signed by `signer`, with a separate host that records nothing.
     ///
     /// # Errors
     /// What the install ends with.
     pub async fn install(&self, package: &[u8], signer: &Signer) -> Result<Installed, Error> {
         let signature = signer.sign(package);
-        self.host().install(package.to_vec(), Some(signature), InstallOptions::default()).await
+        let host = self.builder().audit_log(Arc::new(DiscardLog)).build().expect("a host");
+        host.install(package.to_vec(), Some(signature), InstallOptions::default()).await
     }
 
     /// The installed file of `package`.
@@ -155,7 +157,9 @@ impl Home {
     /// Its present contents without the audit log, which grows with every call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        ["audit", "home.state"].iter().fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
+        ["audit", "home.state"]
+            .iter()
+            .fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
     }
 
     /// The segments of the audit log's journals, in the order of their writers and entries.

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use uuid::Uuid;
 
@@ -145,6 +147,13 @@ impl<'c> CallBatch<'c> {
         if let Some((decided, _)) = decision(&line) {
             let insert = "INSERT OR IGNORE INTO decided (call) VALUES (?1)";
             self.connection.prepare_cached(insert)?.execute([decided.bytes()])?;
+        }
+        if let Some(log) = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT) {
+            let insert =
+                "INSERT OR REPLACE INTO operator_events (writer, n, at, event) VALUES (?1, ?2, ?3, ?4)";
+            let at = log.at().map_or(0, Timestamp::as_microsecond);
+            let row = params![self.writer, line.n, at, log.payload.get()];
+            self.connection.prepare_cached(insert)?.execute(row)?;
         }
         if let (Some(id), Some(events)) =
             (line.audit_id.as_deref().and_then(AuditId::parse), line.events_text())

@@ -327,6 +327,8 @@ impl IndexProgress {
             }
         }
         rollup.write_removed(connection)?;
+        let delete = "DELETE FROM operator_events WHERE writer = ?1 AND n < ?2";
+        connection.prepare_cached(delete)?.execute(params![self.id, before])?;
         Ok(is_complete)
     }
 }

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use super::LogIndex;
 use super::tests::{index_of, log, reader_of, remove_index};
 use crate::{
-    AuditReader as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyDisposition,
-    OpenCall, Sealed, SealedQuota,
+    AuditLog as _, AuditReader as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog,
+    KeyDisposition, OpenCall, Sealed, SealedQuota,
 };
 
 const OUTCOME: usize = 3_000;

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
@@ -430,6 +432,26 @@ impl AuditReader for IndexReader {
             let mut select = connection.prepare_cached(select)?;
             let usage = |row: &Row<'_>| Ok(SealedUsage { client: row.get(0)?, bytes: row.get(1)? });
             Ok(select.query_map([], usage)?.collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+        let since = since.map_or(i64::MIN, Timestamp::as_microsecond);
+        let limit = if limit == 0 { -1 } else { i64::try_from(limit).unwrap_or(i64::MAX) };
+        self.query(|connection, _| {
+            let select =
+                "SELECT at, event FROM operator_events WHERE at >= ?1 ORDER BY at DESC, n DESC LIMIT ?2";
+            let mut select = connection.prepare_cached(select)?;
+            let event = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+            let rows = select.query_map(params![since, limit], event)?.collect::<Result<Vec<_>, _>>()?;
+            let events = rows.into_iter().filter_map(|(at, event)| {
+                Some((Timestamp::from_microsecond(at).ok()?, serde_json::from_str(&event).ok()?))
+            });
+            Ok(events.collect())
         })
     }
 

@@ -100,3 +100,13 @@ CREATE TABLE rollup (
   usage      BLOB NOT NULL,
   PRIMARY KEY (is_of_host, span, start, target, outcome, actor, host)
 ) STRICT, WITHOUT ROWID;
+
+-- The changes that operators made, by the number of the entry. Times are in microseconds, `event` is JSON.
+CREATE TABLE operator_events (
+  writer INTEGER NOT NULL,
+  n      INTEGER NOT NULL,
+  at     INTEGER NOT NULL,
+  event  TEXT NOT NULL,
+  PRIMARY KEY (writer, n)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX operator_events_at ON operator_events (at);

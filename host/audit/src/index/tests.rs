@@ -1,6 +1,7 @@
 //! Tests: an index that is missing, damaged, of other journals or of another version, and journals that change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -374,7 +375,7 @@ fn pruned_calls_leave_the_index() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().join("audit");
     let settings = JournalSettings { segment_bytes: 20_000, ..JournalSettings::default() };
-    let mut journal = Journal::take(&root, settings).unwrap();
+    let mut journal = Journal::take(&root, settings, &BTreeMap::new()).unwrap();
     let (mut calls, mut firsts) = (traffic::Calls::new(4), Vec::new());
     for n in 0..300 {
         let (open, close) = calls.next(hour() + SignedDuration::from_secs(n * 60));

@@ -250,8 +250,12 @@ impl Journal {
             return Err(failed.error);
         }
         failpoint::pass("after.commit");
-        failpoint::pass_if("open.committed", || drafts.iter().any(|draft| draft.call().is_some_and(|it| !it.1)));
-        failpoint::pass_if("close.committed", || drafts.iter().any(|draft| draft.call().is_some_and(|it| it.1)));
+        failpoint::pass_if("open.committed", || {
+            drafts.iter().any(|draft| draft.call().is_some_and(|it| !it.1))
+        });
+        failpoint::pass_if("close.committed", || {
+            drafts.iter().any(|draft| draft.call().is_some_and(|it| it.1))
+        });
         // Not before: a write that failed is repeated elsewhere.
         for (sealed_at, place) in places {
             let _ = sealed_at.set(place);

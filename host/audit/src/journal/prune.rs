@@ -203,11 +203,7 @@ impl LogWriter {
     }
 
     /// Begins a segment after one that is to be removed. The newest one stays if a process took the journal meanwhile.
-    fn begin_next_segment(
-        self: &Arc<Self>,
-        writer: &str,
-        cut: &mut JournalCut,
-    ) -> Result<(), AuditError> {
+    fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
         if !cut.has_newest {
             return Ok(());
         }

@@ -183,7 +183,9 @@ impl Segment {
 
     /// Returns true if the first entry was written so long ago.
     pub(super) fn is_older_than(&self, age: Duration, now: Timestamp) -> bool {
-        self.begun_at.is_some_and(|begun| SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(begun) > age))
+        self.begun_at.is_some_and(|begun| {
+            SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(begun) > age)
+        })
     }
 
     /// Notes the time of the first entry.

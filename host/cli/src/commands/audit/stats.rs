@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup};
+use cofferdam_audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup, StatsQuery};
 use serde::Serialize;
 
 use super::filter::{CallFilterArgs, check_code};
@@ -142,7 +142,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let (stats, sealed) = match existing(&host)? {
         Some(mut reader) => {
             check_code(&filter, Some(&mut *reader))?;
-            (map_read_error(reader.stats(&filter))?, map_read_error(reader.sealed_usage())?)
+            (map_read_error(reader.stats(&filter, StatsQuery::default()))?, map_read_error(reader.sealed_usage())?)
         }
         None => {
             check_code(&filter, None)?;
@@ -161,7 +161,7 @@ fn stats_view<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> 
     let (mut all, mut connectors, mut classes) = (CallTotals::default(), BTreeMap::new(), BTreeMap::new());
     for group in &stats.groups {
         all.add(group);
-        connectors.entry(group.connector.as_str()).or_insert_with(CallTotals::default).add(group);
+        connectors.entry(group.name.as_str()).or_insert_with(CallTotals::default).add(group);
         let ending = (group.status.number(), group.status.name(), group.class.as_deref());
         classes.entry(ending).or_insert_with(CallTotals::default).add(group);
     }
@@ -172,7 +172,7 @@ fn stats_view<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> 
         ByClass { status, class, calls, durations: DurationPercentiles::from_histogram(&durations) }
     });
     let groups = stats.groups.iter().map(|group| OutcomeGroup {
-        connector: &group.connector,
+        connector: &group.name,
         status: group.status.name(),
         class: group.class.as_deref(),
         calls: group.calls,
