@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::facts::LineFacts;
 use super::find::Plan;
-use super::journal_fill::{IndexProgress, JournalFiles, line_length, read_at};
+use super::journal_fill::{IndexProgress, JournalFiles, line_length, next_line, read_at};
 use super::places::LinePlace;
 use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
@@ -24,9 +24,8 @@ use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
 use crate::stats::{SealedUsage, Stats, StatsQuery};
 
-/// The bytes that are read at once to find calls that ended, and those of the line after another one.
+/// The bytes that are read at once to find calls that ended.
 const CHUNK: usize = 256 * 1024;
-const NEXT_LINE: usize = 4 * 1024;
 
 /// Looks up the calls of which it is unknown what was done under their key.
 pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> + Send>;
@@ -517,22 +516,6 @@ fn line_at(file: &File, place: LinePlace) -> Result<Option<Vec<u8>>, AuditError>
     let whole = if place.offset > 0 { bytes.strip_prefix(b"\n") } else { Some(bytes.as_slice()) };
     let line = whole.and_then(|whole| whole.strip_suffix(b"\n"));
     Ok(line.filter(|line| !line.contains(&b'\n')).map(<[u8]>::to_owned))
-}
-
-/// Reads the whole line that begins at this position; none at the end.
-fn next_line(file: &File, position: u64) -> Result<Option<Vec<u8>>, AuditError> {
-    let (mut bytes, mut size) = (Vec::new(), NEXT_LINE);
-    loop {
-        let read = read_at(file, &mut bytes, position, size)?;
-        if let Some(length) = line_length(&bytes, 0) {
-            bytes.truncate(length);
-            return Ok(Some(bytes));
-        }
-        if read < size || size as u64 > LINE_BYTES {
-            return Ok(None);
-        }
-        size = size.saturating_mul(8);
-    }
 }
 
 /// Reads the whole lines of a segment from this position on, until `each` returns false. It gets the position of each
