@@ -27,6 +27,9 @@ use crate::stats::{SealedUsage, Stats, StatsQuery};
 /// The bytes that are read at once to find calls that ended.
 const CHUNK: usize = 256 * 1024;
 
+/// The number of times that the calls without an end are compared before the index is made again.
+const UNENDED_ATTEMPTS: u32 = 2;
+
 /// Looks up the calls of which it is unknown what was done under their key.
 pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> + Send>;
 
@@ -172,9 +175,9 @@ impl IndexReader {
         &mut self,
         query: impl Fn(&Connection, &Writers, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
-        loop {
+        for attempt in 0.. {
             let root = self.index.root.clone();
-            let is_made_again = self.is_made_again;
+            let is_made_again = self.is_made_again || attempt > UNENDED_ATTEMPTS;
             let result = self.query(|connection, writers| {
                 let mut all = HashSet::new();
                 for name in &writers.free {
@@ -186,12 +189,17 @@ impl IndexReader {
                 }
                 query(connection, writers, &all).map(Some)
             })?;
-            if let Some(result) = result {
-                return Ok(result);
+            match result {
+                Some(result) => return Ok(result),
+                // Another process may just have taken a journal.
+                None if attempt < UNENDED_ATTEMPTS => {}
+                None => {
+                    self.is_made_again = true;
+                    self.index.replace("the journals have other calls without an end")?;
+                }
             }
-            self.is_made_again = true;
-            self.index.replace("the journals have other calls without an end")?;
         }
+        Err(AuditError::new(AuditErrorKind::Other, "the calls without an end cannot be determined"))
     }
 
     /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
@@ -362,7 +370,7 @@ impl AuditReader for IndexReader {
         let id = audit_id.bytes();
         let row =
             self.query(|connection, writers| Ok(by_id(connection, id, &writers.held_ids(connection)?)?))?;
-        if row.as_ref().is_some_and(|row| row.status != CallStatus::Running) {
+        if row.as_ref().is_some_and(|row| !row.incomplete) {
             return Ok(row);
         }
         self.query_unended(|connection, writers, unended| {
