@@ -154,8 +154,9 @@ impl Histogram {
 /// A sum of many stored histograms.
 #[derive(Debug, Default)]
 pub(crate) struct HistogramSum {
-    /// By bucket.
+    /// By bucket, from the first one on that has any.
     counts: Vec<u64>,
+    first: usize,
     longest: u64,
 }
 
@@ -168,10 +169,18 @@ impl HistogramSum {
         while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
             let step = usize::from(u16::try_from(step).unwrap_or(u16::MAX));
             bucket = bucket.saturating_add(step).min(usize::from(u16::MAX));
-            if self.counts.len() <= bucket {
-                self.counts.resize(bucket.saturating_add(1), 0);
+            if self.counts.is_empty() {
+                self.first = bucket;
             }
-            if let Some(own) = self.counts.get_mut(bucket) {
+            if let Some(before) = self.first.checked_sub(bucket).filter(|before| *before > 0) {
+                self.counts.splice(0..0, std::iter::repeat_n(0, before));
+                self.first = bucket;
+            }
+            let position = bucket.saturating_sub(self.first);
+            if self.counts.len() <= position {
+                self.counts.resize(position.saturating_add(1), 0);
+            }
+            if let Some(own) = self.counts.get_mut(position) {
                 *own = own.saturating_add(count);
             }
         }
@@ -179,8 +188,8 @@ impl HistogramSum {
 
     /// Returns the sum.
     pub(crate) fn into_histogram(self) -> Histogram {
-        let counts = self.counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-        let counts = counts.map(|(bucket, count)| (u16::try_from(bucket).unwrap_or(u16::MAX), count));
+        let counts = self.counts.into_iter().zip(self.first..).filter(|(count, _)| *count > 0);
+        let counts = counts.map(|(count, bucket)| (u16::try_from(bucket).unwrap_or(u16::MAX), count));
         Histogram { counts: counts.collect(), longest: self.longest }
     }
 }

@@ -40,7 +40,7 @@ const STAMP_POLICY: FilePolicy = FilePolicy::trusted(1024);
 const COPYING: &str = "copying";
 
 /// The length of the write-ahead log from which it is copied into the database.
-const LOG_BYTES: u64 = 4 * 1024 * 1024;
+const LOG_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The connection to an index, in a file or in memory.
 pub(super) struct IndexFile {

@@ -19,13 +19,16 @@ use crate::journal::{LINE_BYTES, open_lines, segments};
 
 /// The most lines, and the most time, of one transaction: other processes take turns.
 const LINES: u64 = 20_000;
-const TIME: Duration = Duration::from_millis(100);
+const TIME: Duration = Duration::from_millis(200);
 
 /// The calls that one transaction removes.
 const REMOVED: usize = 5_000;
 
 /// The bytes that are read at once.
 const CHUNK: usize = 1024 * 1024;
+
+/// The bytes that are read at once to find the end of one line.
+const NEXT_LINE: usize = 4 * 1024;
 
 /// The segments of a journal.
 pub(super) struct JournalFiles {
@@ -153,8 +156,12 @@ impl IndexProgress {
 
     /// Returns true if the journal has more than the index, or less after it was pruned.
     pub(super) fn is_behind(&self, journal: &JournalFiles) -> Result<bool, AuditError> {
-        let read = (self.base, self.segment, self.seen);
-        Ok(read != (journal.first(), journal.newest(), journal.seen()?))
+        if (self.base, self.segment, self.seen) != (journal.first(), journal.newest(), journal.seen()?) {
+            return Ok(true);
+        }
+        // A last line without an end may have been replaced by whole ones of the same length.
+        let begun = if self.place < self.seen { open_lines(&journal.dir, self.segment)? } else { None };
+        Ok(begun.map(|file| next_line(&file, self.place)).transpose()?.flatten().is_some())
     }
 
     /// Returns true if the last line that was read is where it was.
@@ -214,6 +221,10 @@ impl IndexProgress {
             if self.segment < self.base {
                 (self.segment, self.place, self.last_start) = (self.base, 0, 0);
             }
+        }
+        // A segment without a line was removed, and is about to begin again.
+        if self.place == 0 && self.segment > journal.newest() {
+            return Ok(FillResult::Complete);
         }
         let Some(position) = journal.firsts.iter().position(|first| *first == self.segment) else {
             return Ok(FillResult::Unfit(format!("the journal {} has lost a segment", journal.name)));
@@ -359,4 +370,20 @@ pub(super) fn read_at(
 /// Returns the length of the line that begins at this position; none if it has no end.
 pub(super) fn line_length(buffer: &[u8], position: usize) -> Option<usize> {
     buffer.get(position..)?.iter().position(|byte| *byte == b'\n')
+}
+
+/// Reads the whole line that begins at this position; none at the end.
+pub(super) fn next_line(file: &File, position: u64) -> Result<Option<Vec<u8>>, AuditError> {
+    let (mut bytes, mut size) = (Vec::new(), NEXT_LINE);
+    loop {
+        let read = read_at(file, &mut bytes, position, size)?;
+        if let Some(length) = line_length(&bytes, 0) {
+            bytes.truncate(length);
+            return Ok(Some(bytes));
+        }
+        if read < size || size as u64 > LINE_BYTES {
+            return Ok(None);
+        }
+        size = size.saturating_mul(8);
+    }
 }

@@ -20,6 +20,12 @@ mod quota_tests;
 mod tests;
 #[cfg(test)]
 #[path = "../../../../tests/support/src/traffic.rs"]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "shared with the tests' support"
+)]
 mod traffic;
 
 use std::path::{Path, PathBuf};
@@ -105,19 +111,17 @@ impl LogIndex {
     }
 
     fn fill(&mut self, mut progress: Option<&mut FillProgress<'_>>) -> Result<(), AuditError> {
-        let mut is_replaced = false;
-        loop {
-            let unfit = match self.fill_once(progress.as_deref_mut()) {
-                Ok(None) => return Ok(()),
-                Ok(Some(reason)) => reason,
-                Err(error) if is_fault_of_file(&error) => error.to_string(),
-                Err(error) => return Err(error),
-            };
-            if is_replaced {
-                return Err(AuditError::new(AuditErrorKind::Other, unfit));
-            }
-            self.replace(&unfit)?;
-            is_replaced = true;
+        let unfit = match self.fill_once(progress.as_deref_mut()) {
+            Ok(None) => return Ok(()),
+            Ok(Some(reason)) => reason,
+            Err(error) if is_fault_of_file(&error) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        self.replace(&unfit)?;
+        match self.fill_once(progress)? {
+            None => Ok(()),
+            // The journals are replaced while they are read.
+            Some(reason) => Err(AuditError::new(AuditErrorKind::Replaced, reason)),
         }
     }
 

@@ -10,7 +10,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::LogIndex;
-use super::tests::{index_of, log, reader_of, remove_index};
+use super::tests::{index_of, journal_dir, log, reader_of, remove_index};
 use crate::{
     AuditLog as _, AuditReader as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog,
     KeyDisposition, OpenCall, Sealed, SealedQuota,
@@ -130,11 +130,7 @@ fn dropped_parts_free_the_disk() {
     let log = log(home);
     let ids: Vec<_> = (0..100).map(|_| finished(&log, "a")).collect();
     let mut index = index_of(home);
-    let dir = fs::read_dir(home.join("audit"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.is_dir());
-    let file = dir.unwrap().join("000000000001.sealed");
+    let file = journal_dir(home).join("000000000001.sealed");
     let size = || fs::metadata(&file).map(|file| (file.len(), file.blocks() * 512)).unwrap();
     assert!(size().1 >= 300_000);
     assert_eq!(index.enforce_quota(quota(60_000, AMPLE)).unwrap().dropped, 82);

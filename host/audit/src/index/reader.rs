@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::facts::LineFacts;
 use super::find::Plan;
-use super::journal_fill::{IndexProgress, JournalFiles, line_length, read_at};
+use super::journal_fill::{IndexProgress, JournalFiles, line_length, next_line, read_at};
 use super::places::LinePlace;
 use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
@@ -26,9 +26,11 @@ use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
 use crate::stats::{SealedUsage, Stats, StatsQuery};
 
-/// The bytes that are read at once to find calls that ended, and those of the line after another one.
+/// The bytes that are read at once to find calls that ended.
 const CHUNK: usize = 256 * 1024;
-const NEXT_LINE: usize = 4 * 1024;
+
+/// The number of times that the calls without an end are compared before the index is made again.
+const UNENDED_ATTEMPTS: u32 = 2;
 
 /// Looks up the calls of which it is unknown what was done under their key.
 pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> + Send>;
@@ -175,9 +177,9 @@ impl IndexReader {
         &mut self,
         query: impl Fn(&Connection, &Writers, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
-        loop {
+        for attempt in 0.. {
             let root = self.index.root.clone();
-            let is_made_again = self.is_made_again;
+            let is_made_again = self.is_made_again || attempt > UNENDED_ATTEMPTS;
             let result = self.query(|connection, writers| {
                 let mut all = HashSet::new();
                 for name in &writers.free {
@@ -189,12 +191,17 @@ impl IndexReader {
                 }
                 query(connection, writers, &all).map(Some)
             })?;
-            if let Some(result) = result {
-                return Ok(result);
+            match result {
+                Some(result) => return Ok(result),
+                // Another process may just have taken a journal.
+                None if attempt < UNENDED_ATTEMPTS => {}
+                None => {
+                    self.is_made_again = true;
+                    self.index.replace("the journals have other calls without an end")?;
+                }
             }
-            self.is_made_again = true;
-            self.index.replace("the journals have other calls without an end")?;
         }
+        Err(AuditError::new(AuditErrorKind::Other, "the calls without an end cannot be determined"))
     }
 
     /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
@@ -365,7 +372,7 @@ impl AuditReader for IndexReader {
         let id = audit_id.bytes();
         let row =
             self.query(|connection, writers| Ok(by_id(connection, id, &writers.held_ids(connection)?)?))?;
-        if row.as_ref().is_some_and(|row| row.status != CallStatus::Running) {
+        if row.as_ref().is_some_and(|row| !row.incomplete) {
             return Ok(row);
         }
         self.query_unended(|connection, writers, unended| {
@@ -539,22 +546,6 @@ fn line_at(file: &File, place: LinePlace) -> Result<Option<Vec<u8>>, AuditError>
     let whole = if place.offset > 0 { bytes.strip_prefix(b"\n") } else { Some(bytes.as_slice()) };
     let line = whole.and_then(|whole| whole.strip_suffix(b"\n"));
     Ok(line.filter(|line| !line.contains(&b'\n')).map(<[u8]>::to_owned))
-}
-
-/// Reads the whole line that begins at this position; none at the end.
-fn next_line(file: &File, position: u64) -> Result<Option<Vec<u8>>, AuditError> {
-    let (mut bytes, mut size) = (Vec::new(), NEXT_LINE);
-    loop {
-        let read = read_at(file, &mut bytes, position, size)?;
-        if let Some(length) = line_length(&bytes, 0) {
-            bytes.truncate(length);
-            return Ok(Some(bytes));
-        }
-        if read < size || size as u64 > LINE_BYTES {
-            return Ok(None);
-        }
-        size = size.saturating_mul(8);
-    }
 }
 
 /// Reads the whole lines of a segment from this position on, until `each` returns false. It gets the position of each

@@ -1,11 +1,11 @@
-//! Statistics of many calls: counted into rows of an hour and of a day, in the transaction that adds the calls, so that
+//! Statistics of many calls: counted into rows of an hour, a day and 32 days, in the transaction that adds the calls, so that
 //! no query counts a million calls again.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row, params};
 
 use super::find;
 use super::usage::{CallUsage, UsageCount, UsageSum};
@@ -14,9 +14,10 @@ use crate::histogram::{Histogram, HistogramSum};
 use crate::log::Filter;
 use crate::stats::{Stats, StatsGroup, StatsGrouping, StatsQuery};
 
-/// The two lengths of rows, in seconds.
+/// The lengths of rows, in seconds.
 const HOUR: i64 = 3_600;
-const DAY: i64 = 86_400;
+const DAY: i64 = 24 * HOUR;
+const MONTH: i64 = 32 * DAY;
 
 /// A call that has an end, as it is counted.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +94,7 @@ impl RollupChanges {
     pub(super) fn add(&mut self, call: &CallCount<'_>) {
         let CallCount { at, target, outcome, actor, usage, .. } = *call;
         for host in [0].iter().chain(&usage.hosts) {
-            for span in [HOUR, DAY] {
+            for span in [HOUR, DAY, MONTH] {
                 let key = (i64::from(*host != 0), span, begin(at, span), target, outcome, actor, *host);
                 self.0.entry(key).or_default().record(call);
             }
@@ -165,14 +166,24 @@ fn begin(micros: i64, span: i64) -> i64 {
     micros.div_euclid(1_000_000).div_euclid(span).saturating_mul(span)
 }
 
-/// The spans of both lengths, from a beginning to an end in seconds, that make up these hours.
+/// Returns the spans, from a beginning to an end in seconds, that make up these hours: as long ones as possible.
 fn spans(since: i64, until: i64) -> Vec<(i64, i64, i64)> {
-    // The whole days in it, and the hours before and after them.
-    let first = since.checked_add(DAY - 1).map_or(since, |end| end.div_euclid(DAY) * DAY);
-    let last = if until == i64::MAX { until } else { until.div_euclid(DAY) * DAY };
-    match first < last {
-        true => vec![(HOUR, since, first), (DAY, first, last), (HOUR, last, until)],
-        false => vec![(HOUR, since, until)],
+    let mut spans = Vec::new();
+    split(&[MONTH, DAY, HOUR], since, until, &mut spans);
+    spans
+}
+
+fn split(lengths: &[i64], since: i64, until: i64, spans: &mut Vec<(i64, i64, i64)>) {
+    let [span, shorter @ ..] = lengths else { return };
+    // The whole spans in it, and shorter ones before and after them.
+    let first = since.checked_add(span - 1).map_or(since, |end| end.div_euclid(*span) * span);
+    let last = if until == i64::MAX { until } else { until.div_euclid(*span) * span };
+    if first < last {
+        split(shorter, since, first, spans);
+        spans.push((*span, first, last));
+        split(shorter, last, until, spans);
+    } else {
+        split(shorter, since, until, spans);
     }
 }
 
@@ -201,7 +212,7 @@ pub(super) fn stats(
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
     let is_of_host = query.by == StatsGrouping::Host;
-    let mut sums = HashMap::<_, CountSum>::new();
+    let (mut groups, mut sums) = (GroupNames::new(connection, query.by)?, HashMap::<_, CountSum>::new());
     let mut select = connection.prepare_cached(SELECT_SPAN)?;
     for (span, from, to) in spans(from, to) {
         let mut rows = select.query(params![is_of_host, span, from, to])?;
@@ -213,10 +224,10 @@ pub(super) fn stats(
             let by = match query.by {
                 StatsGrouping::Connector | StatsGrouping::Operation => target,
                 StatsGrouping::Host => row.get(3)?,
-                StatsGrouping::Code => 0,
+                StatsGrouping::Code => outcome,
                 StatsGrouping::Actor => row.get(2)?,
             };
-            let sum = sums.entry((by, outcome)).or_default();
+            let sum = sums.entry((groups.name(by)?, groups.ending(outcome)?)).or_default();
             sum.calls = sum.calls.saturating_add(row.get(4)?);
             sum.durations.add_bytes(row.get_ref(5)?.as_blob()?);
             if query.usage {
@@ -234,62 +245,86 @@ pub(super) fn stats(
             *if held.contains(&row.get(2)?) { &mut stats.running } else { &mut stats.incomplete } += 1;
         }
     }
-    stats.groups = groups(connection, query, sums)?;
-    Ok(stats)
-}
-
-/// Adds the counts up by name, status and class.
-fn groups(
-    connection: &Connection,
-    query: StatsQuery,
-    sums: HashMap<(i64, i64), CountSum>,
-) -> rusqlite::Result<Vec<StatsGroup>> {
-    let mut name = connection.prepare_cached(match query.by {
-        StatsGrouping::Connector => "SELECT connector FROM targets WHERE id = ?1",
-        StatsGrouping::Operation => "SELECT connector || ' ' || op FROM targets WHERE id = ?1",
-        StatsGrouping::Host => "SELECT name FROM hosts WHERE id = ?1",
-        StatsGrouping::Code => "SELECT code FROM outcomes WHERE id = ?1",
-        StatsGrouping::Actor => "SELECT name FROM actors WHERE id = ?1",
-    })?;
-    let mut outcome = connection.prepare_cached("SELECT status, class FROM outcomes WHERE id = ?1")?;
-    let mut groups = HashMap::<(String, usize, String), StatsGroup>::new();
-    for ((by, of), sum) in sums {
-        let by = if query.by == StatsGrouping::Code { of } else { by };
-        let name: String = name.query_row([by], |row| row.get(0)).optional()?.unwrap_or_default();
-        let ending = outcome.query_row([of], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        let (status, class): (usize, String) = ending.unwrap_or_default();
-        let group = StatsGroup {
-            name: name.clone(),
-            status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
-            class: Some(class.clone()).filter(|class| !class.is_empty()),
-            calls: sum.calls,
-            durations: sum.durations.into_histogram(),
-            usage: query.usage.then(|| sum.usage.into_stats()),
-        };
-        match groups.entry((name, status, class)) {
-            Entry::Vacant(vacant) => drop(vacant.insert(group)),
-            Entry::Occupied(same) => same.into_mut().add(&group),
-        }
-    }
-    let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_by(|a, b| {
+    let group = |((name, (status, class)), sum): ((Rc<str>, (usize, Rc<str>)), CountSum)| StatsGroup {
+        name: name.to_string(),
+        status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
+        class: Some(class.to_string()).filter(|class| !class.is_empty()),
+        calls: sum.calls,
+        durations: sum.durations.into_histogram(),
+        usage: query.usage.then(|| sum.usage.into_stats()),
+    };
+    stats.groups = sums.into_iter().map(group).collect();
+    stats.groups.sort_by(|a, b| {
         let key = |group: &StatsGroup| (group.name.clone(), group.status.number(), group.class.clone());
         b.calls.cmp(&a.calls).then_with(|| key(a).cmp(&key(b)))
     });
-    Ok(groups)
+    Ok(stats)
+}
+
+/// The names of the groups, each looked up once.
+struct GroupNames<'c> {
+    select_name: CachedStatement<'c>,
+    select_ending: CachedStatement<'c>,
+    names: HashMap<i64, Rc<str>>,
+    endings: HashMap<i64, (usize, Rc<str>)>,
+}
+
+impl<'c> GroupNames<'c> {
+    fn new(connection: &'c Connection, by: StatsGrouping) -> rusqlite::Result<Self> {
+        let select_name = connection.prepare_cached(match by {
+            StatsGrouping::Connector => "SELECT connector FROM targets WHERE id = ?1",
+            StatsGrouping::Operation => "SELECT connector || ' ' || op FROM targets WHERE id = ?1",
+            StatsGrouping::Host => "SELECT name FROM hosts WHERE id = ?1",
+            StatsGrouping::Code => "SELECT code FROM outcomes WHERE id = ?1",
+            StatsGrouping::Actor => "SELECT name FROM actors WHERE id = ?1",
+        })?;
+        let select_ending = connection.prepare_cached("SELECT status, class FROM outcomes WHERE id = ?1")?;
+        Ok(Self { select_name, select_ending, names: HashMap::new(), endings: HashMap::new() })
+    }
+
+    fn name(&mut self, by: i64) -> rusqlite::Result<Rc<str>> {
+        if let Some(name) = self.names.get(&by) {
+            return Ok(Rc::clone(name));
+        }
+        let name: Option<Rc<str>> = self.select_name.query_row([by], |row| row.get(0)).optional()?;
+        Ok(Rc::clone(self.names.entry(by).or_insert(name.unwrap_or_default())))
+    }
+
+    /// Returns the number of the status, and the class.
+    fn ending(&mut self, outcome: i64) -> rusqlite::Result<(usize, Rc<str>)> {
+        if let Some(ending) = self.endings.get(&outcome) {
+            return Ok(ending.clone());
+        }
+        let select = &mut self.select_ending;
+        let ending = select.query_row([outcome], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        Ok(self.endings.entry(outcome).or_insert(ending.unwrap_or_default()).clone())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DAY, HOUR, spans};
+    use super::{DAY, HOUR, MONTH, spans};
 
     #[test]
-    fn spans_are_split_into_days_and_hours() {
-        let (h, d) = (HOUR, DAY);
-        assert_eq!(spans(i64::MIN, i64::MAX).iter().map(|(span, ..)| *span).collect::<Vec<_>>(), [h, d, h]);
+    fn spans_are_split_into_months_days_and_hours() {
+        let (h, d, m) = (HOUR, DAY, MONTH);
+        // The parts that no call is in.
+        let spans = |since, until| -> Vec<_> {
+            spans(since, until)
+                .into_iter()
+                .filter(|(_, from, to)| from < to && *from > -m && *to > 0)
+                .collect()
+        };
+        let all = super::spans(i64::MIN, i64::MAX);
+        let longest = all.iter().find(|(span, ..)| *span == m).copied();
+        assert!(longest.is_some_and(|(_, from, to)| from < i64::MIN + m && to == i64::MAX));
         assert_eq!(spans(d + h, 4 * d + h), [(h, d + h, 2 * d), (d, 2 * d, 4 * d), (h, 4 * d, 4 * d + h)]);
-        assert_eq!(spans(d, 2 * d), [(h, d, d), (d, d, 2 * d), (h, 2 * d, 2 * d)]);
+        assert_eq!(spans(d, 2 * d), [(d, d, 2 * d)]);
         assert_eq!(spans(d + h, d + 3 * h), [(h, d + h, d + 3 * h)]);
         assert_eq!(spans(d + h, 2 * d + 3 * h), [(h, d + h, 2 * d + 3 * h)]);
+        assert_eq!(
+            spans(31 * d + 23 * h, 2 * m + d),
+            [(h, 31 * d + 23 * h, m), (m, m, 2 * m), (d, 2 * m, 2 * m + d)]
+        );
     }
 }

@@ -85,7 +85,7 @@ INSERT INTO skew (one, least, most) VALUES (0, 0, 0);
 CREATE TABLE decided (call BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 -- The number of calls that ended, and their durations and usage: those that were received in a span of so many seconds
--- (an hour, a day) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
+-- (an hour, a day, 32 days) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
 -- histogram, `usage` several.
 CREATE TABLE rollup (
   is_of_host INTEGER NOT NULL,

@@ -62,6 +62,15 @@ struct ClientUsage {
     bytes: u64,
 }
 
+/// A call with sealed parts.
+struct SealedCall {
+    seq: i64,
+    id: [u8; 16],
+    writer: String,
+    places: Vec<u8>,
+    bytes: u64,
+}
+
 /// The calls of a client whose sealed parts were dropped, and their bytes.
 #[derive(Default)]
 struct Dropped {
@@ -136,15 +145,16 @@ impl LogIndex {
             if dropped.bytes >= need {
                 break;
             }
-            let oldest: Vec<(i64, [u8; 16], String, Vec<u8>, u64)> = {
+            let oldest: Vec<SealedCall> = {
                 let mut select = connection.prepare_cached(SELECT_OLDEST)?;
                 let most = i64::try_from(CALLS_AT_ONCE.saturating_sub(dropped.calls)).unwrap_or(0);
                 let rows = select.query_map(params![client.actor, with_steps, most], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+                    let (seq, id, writer) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    Ok(SealedCall { seq, id, writer, places: row.get(3)?, bytes: row.get(4)? })
                 })?;
                 rows.collect::<Result<_, _>>()?
             };
-            for (seq, id, writer, places, bytes) in oldest {
+            for SealedCall { seq, id, writer, places, bytes } in oldest {
                 if dropped.bytes >= need {
                     break;
                 }

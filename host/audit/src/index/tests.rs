@@ -54,6 +54,12 @@ fn file(home: &Path, name: &str) -> PathBuf {
     home.join("audit").join(name)
 }
 
+/// Returns the directory of a journal.
+pub(super) fn journal_dir(home: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(file(home, "")).unwrap().map(|entry| entry.unwrap().path());
+    entries.find(|path| path.is_dir()).unwrap()
+}
+
 pub(super) fn remove_index(home: &Path) {
     for name in ["index.db", "index.db-wal", "index.db-shm", "index.stamp", "index.lock"] {
         drop(fs::remove_file(file(home, name)));
@@ -207,8 +213,7 @@ fn an_index_of_another_home_is_made_again() {
 #[test]
 fn a_journal_that_was_put_back_is_indexed_again() {
     let (home, before) = filled(100);
-    let dir = fs::read_dir(file(home.path(), "")).unwrap().map(|entry| entry.unwrap().path());
-    let dir = dir.filter(|path| path.is_dir()).next().unwrap();
+    let dir = journal_dir(home.path());
     let segment = dir.join("000000000001.jsonl");
     let old = fs::read(&segment).unwrap();
     let (log, mut calls) = (log(home.path()), traffic::Calls::new(9));
@@ -345,8 +350,7 @@ fn a_changed_line_is_reported() {
     let (home, _) = filled(60);
     let mut reader = reader_of(home.path());
     let rows = reader.list(&Filter { status: Some(CallStatus::Value), ..Filter::default() }).unwrap();
-    let dir = fs::read_dir(file(home.path(), "")).unwrap().map(|entry| entry.unwrap().path());
-    let segment = dir.filter(|path| path.is_dir()).next().unwrap().join("000000000001.jsonl");
+    let segment = journal_dir(home.path()).join("000000000001.jsonl");
     let text = fs::read_to_string(&segment).unwrap();
     let row = &rows[rows.len() / 2];
     let id = row.audit_id.as_str();
@@ -455,4 +459,34 @@ fn incomplete_calls_are_those_of_the_journals() {
         assert!(reader.call(&wanted[0].audit_id).unwrap().unwrap().incomplete);
         assert_eq!(answers(home.path()), before);
     }
+}
+
+#[test]
+fn a_torn_last_line_is_replaced_by_a_whole_one() {
+    let home = tempfile::tempdir().unwrap();
+    let (log, mut calls) = (log(home.path()), traffic::Calls::new(8));
+    let (open, close) = calls.next(hour());
+    drop(log.open(open.clone()));
+    let segment = journal_dir(home.path()).join("000000000001.jsonl");
+    let begun = fs::read(&segment).unwrap();
+    drop(log.close(None, close));
+    let whole = fs::read(&segment).unwrap();
+    drop(log);
+    let mut torn = begun.clone();
+    torn.resize(whole.len(), b'x');
+    fs::write(&segment, torn).unwrap();
+    let mut reader = reader_of(home.path());
+    assert_eq!(reader.call(&open.audit_id).unwrap().unwrap().status, CallStatus::Running);
+    fs::write(&segment, &whole).unwrap();
+    assert_ne!(reader.call(&open.audit_id).unwrap().unwrap().status, CallStatus::Running);
+    // A first line that is not whole, and then not there at all.
+    fs::write(&segment, &begun[..30]).unwrap();
+    remove_index(home.path());
+    let mut index = index_of(home.path());
+    fs::remove_file(&segment).unwrap();
+    index.update().unwrap();
+    fs::write(&segment, &whole).unwrap();
+    fs::set_permissions(&segment, fs::Permissions::from_mode(0o600)).unwrap();
+    index.update().unwrap();
+    assert_eq!(answers(home.path()).0.len(), 1);
 }

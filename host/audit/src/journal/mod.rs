@@ -372,6 +372,12 @@ fn read_unended_to(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditErr
 pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
     let mut unended = UnendedCalls::default();
     let Some(first) = segments(dir)?.pop() else { return Ok(unended) };
+    let last = segment::last_line(dir, first)?;
+    if let Some(Ok(last)) = last.as_deref().map(JournalLine::read)
+        && let Some(none) = UnendedCalls::after_release(&last)
+    {
+        return Ok(none);
+    }
     let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
     let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(unended) };
     while let Some(read) = reader.next()? {

@@ -329,12 +329,18 @@ fn tail_of(mut file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
 
 /// Returns the number of the last whole line of a segment; none if there is no such line.
 pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditError> {
+    let last = last_line(dir, first)?;
+    Ok(last.and_then(|line| JournalLine::read(&line).ok().map(|line| line.n)))
+}
+
+/// Returns the last whole line of a segment; none if there is no such line.
+pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, AuditError> {
     let Some(file) = open_to_read(&path_of(dir, first, LINES))? else { return Ok(None) };
     let length = file.metadata().map_err(AuditError::from_io)?.len();
     let (tail, _) = tail_of(&file, length).map_err(AuditError::from_io)?;
     let end = tail.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let last = tail.get(..end).unwrap_or_default().rsplit(|byte| *byte == b'\n').next();
-    Ok(last.and_then(|line| JournalLine::read(line).ok()).map(|line| line.n))
+    Ok(last.map(<[u8]>::to_owned))
 }
 
 /// Returns the hash of an entry; none if it is not there.

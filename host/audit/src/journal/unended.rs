@@ -1,5 +1,6 @@
 //! The calls of a journal that have no end.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cofferdam_core::failure::AuditId;
@@ -7,7 +8,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::line::{EntryDraft, JournalLine};
-use crate::entry::LoggedEvent;
 
 /// The name of the first entry of a segment.
 pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
@@ -34,6 +34,13 @@ struct SegmentBegun {
 /// The facts of an entry that has none.
 #[derive(Serialize)]
 struct NoFacts {}
+
+/// The name of an event.
+#[derive(Deserialize)]
+struct EventName<'l> {
+    #[serde(borrow, rename = "type")]
+    name: Cow<'l, str>,
+}
 
 impl UnendedCalls {
     /// Returns the first entry of the next segment of this writer.
@@ -84,12 +91,15 @@ impl UnendedCalls {
             }
             return true;
         }
-        let (Some(audit_id), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
+        let events =
+            line.events_text().and_then(|events| serde_json::from_str::<Vec<EventName<'_>>>(events).ok());
+        let (Some(audit_id), Some(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), events)
         else {
             return false;
         };
         let resumes = line.resumes.as_deref().and_then(AuditId::parse);
-        self.entry(&audit_id, events.last().is_some_and(is_end), resumes.as_ref(), line.n);
+        let is_end = events.last().is_some_and(|event| ENDS.contains(&&*event.name));
+        self.entry(&audit_id, is_end, resumes.as_ref(), line.n);
         true
     }
 
@@ -102,9 +112,4 @@ impl UnendedCalls {
             false => drop(self.0.entry(audit_id.bytes()).or_insert(n)),
         }
     }
-}
-
-/// Returns true if a call ends with this event.
-fn is_end(event: &LoggedEvent) -> bool {
-    ENDS.contains(&event.name.as_str())
 }
