@@ -105,7 +105,7 @@ pub(crate) struct AttemptLog {
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
-    /// What is known about each request.
+    /// The observations of each request.
     pub(crate) request_log: RequestLog,
     maybe_sent: AtomicU64,
     /// True if the attempt was judged by the requests it had sent.
