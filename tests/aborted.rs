@@ -1,7 +1,6 @@
 //! Requests in flight when a connector returns: aborted, logged, and never taken for a complete value.
 
 use cofferdam::{Call, Error, HostErrorKind, Report};
-use cofferdam_audit::{AuditLog, LogSettings, SqliteLog};
 use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::{Cli, Home, Signer};
 use serde_json::{Value, json};
@@ -32,9 +31,8 @@ fn arrived(path: &str) -> usize {
 
 /// The end of the attempt, as the audit log has it.
 fn attempt_on_record(report: &Report) -> Value {
-    let log = SqliteLog::new(shared_host().home.path(), LogSettings::default()).unwrap();
-    let entries = log.reader().unwrap().entries_of(&report.audit_id).unwrap();
-    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
+    let entries = shared_host().host.audit().reader().unwrap().entries_of(&report.audit_id).unwrap();
+    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.text).unwrap());
     let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();
     events.iter().find(|event| event["type"] == "attempt_ended").unwrap()["payload"].clone()
 }

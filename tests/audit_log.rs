@@ -1,12 +1,12 @@
 //! The audit log of a call: the caller and the request, each step, and a failure in the operator's view.
 
+mod changes;
 mod lost_log;
 mod queries;
 mod read_only;
 mod unwritable;
 
 use cofferdam::{AuditId, Call, Host, InstallOptions};
-use cofferdam_audit::{AuditLog, LogSettings, SqliteLog};
 use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::{Cli, Home, Signer, connector, package};
 use serde_json::{Value, json};
@@ -16,9 +16,8 @@ use crate::shared_host::{example, failed, refused, run, shared_host};
 
 /// The events of a call in order, from the audit log in `home`.
 fn events(home: &Home, audit_id: &AuditId) -> Vec<Value> {
-    let log = SqliteLog::new(home.path(), LogSettings::default()).unwrap();
-    let entries = log.reader().unwrap().entries_of(audit_id).unwrap();
-    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
+    let entries = home.host().audit().reader().unwrap().entries_of(audit_id).unwrap();
+    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.text).unwrap());
     let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();
     let seqs: Vec<_> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>(), "contiguous, from 1");

@@ -53,7 +53,7 @@ fn queries_before_the_first_call_are_empty() {
     assert_eq!(stage.cli.run(&["audit", "tail"]).ok(), "");
     let show = stage.cli.run(&["audit", "show", "0193b5c8-7d3e"]).fails(66);
     show.said("no call");
-    assert!(!stage.home.path().join("audit.db").exists(), "to look makes nothing");
+    assert!(!stage.home.path().join("audit").exists(), "to look makes nothing");
 }
 
 #[test]

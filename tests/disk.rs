@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use cofferdam_test_support::{Cli, Home, Signer, Snapshot, package};
 use serde_json::json;
@@ -87,7 +87,7 @@ fn a_home_that_is_not_a_directory_is_named() {
 
 /// Runs `script` with a small file system mounted over the home, in a separate mount namespace; none if this
 /// machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
-pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::process::Output> {
+pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<Output> {
     let namespace = || {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--map-root-user", "sh", "-ec"]);
@@ -104,15 +104,52 @@ pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<std::p
     Some(command.env("COFFERDAM_HOME", home).output().unwrap())
 }
 
+/// The last error in the output of a script.
+fn last_error(output: &Output) -> serde_json::Value {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let error = errors.filter(|error| error.is_object()).last();
+    let error = error.unwrap_or_else(|| panic!("{stdout}{}", String::from_utf8_lossy(&output.stderr)));
+    envelope::check_host_json(&error);
+    error
+}
+
 #[test]
 fn a_full_disk_is_an_error_that_changes_nothing() {
     let (home, file) = release();
-    fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
     let script = format!(
-        r#"list() {{ (cd "$H" && find . -name host.key -o -name .lock -o -name packages -o -name tmp -o -name sha256 -o -name cache -o -print | sort); }}
+        r#"mkdir -m 700 "$H/packages"; mount -t tmpfs -o size=8k,mode=700 none "$H/packages"
+           list() {{ (cd "$H/packages" && find . -name .lock -o -name tmp -o -name sha256 -o -print | sort); }}
            list >&2; echo ---- >&2
            "$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
            list >&2; echo ---- >&2
+           mount -o remount,size=64m "$H/packages"
+           "$C" install {file} >/dev/null 2>&1; echo "then $?"
+           "$C" audit changes --format json"#,
+        file = file.display()
+    );
+    let output = with_mount(home.path(), "64m", &script);
+    discard(&file);
+    let Some(output) = output else { return };
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(last_error(&output)["error"]["code"], "registry_unavailable");
+    assert!(stdout.contains("exit 74"), "{stdout}");
+    assert!(stdout.contains("then 0"), "with room again it works: {stdout}{stderr}");
+    let listings: Vec<_> = stderr.split("----").map(str::trim).collect();
+    assert_eq!(listings[0], listings[1], "nothing is left of the attempt");
+    let changes: Vec<serde_json::Value> = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    let failed: Vec<_> = changes.iter().map(|change| &change["failed"]).collect();
+    assert_eq!(failed, [&json!(null), &json!(true), &json!(null)], "{stdout}");
+}
+
+#[test]
+fn a_disk_without_space_for_the_log_stops_installs() {
+    let (home, file) = release();
+    fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
+    let script = format!(
+        r#""$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
+           "$C" list --format json; ls "$H/packages/sha256" 2>/dev/null
            rm "$H/ballast"; mount -o remount,size=64m "$H"
            "$C" install {file} >/dev/null 2>&1; echo "then $?""#,
         file = file.display()
@@ -121,19 +158,8 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     discard(&file);
     let Some(output) = output else { return };
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let error = errors
-        .filter(|error| error.is_object())
-        .collect::<Vec<_>>()
-        .pop()
-        .unwrap_or_else(|| panic!("{stdout}{stderr}"));
-    envelope::check_host_json(&error);
-    assert_eq!(error["error"]["code"], "registry_unavailable", "{error}");
-    assert!(stdout.contains("exit 74"), "{stdout}");
-    assert!(stdout.contains("then 0"), "with room again it works: {stdout}");
-    let listings: Vec<_> = stderr.split("----").map(str::trim).collect();
-    assert_eq!(listings[0], listings[1], "nothing is left of the attempt");
+    assert_eq!(last_error(&output)["error"]["code"], "audit_unavailable");
+    assert!(stdout.ends_with("exit 84\n[]\nthen 0\n"), "{stdout}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn every_error_has_one_of_two_envelopes() {
             "audit key" => Some("host.key"),
             "action list" => Some("actions"),
             "mcp config --client claude-code --write" => Some(".mcp.json"),
-            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit.db"),
+            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit/checkpoint"),
             _ => None,
         };
         let before = broken.map(|file| (desk.path(file), fs::read(desk.path(file)).ok()));

@@ -200,10 +200,8 @@ fn foreign_cache_entries_are_recompiled() {
     let error = call(&setup.home.host()).unwrap_err();
     assert!(matches!(&error, Error::Host(host) if host.kind() == HostErrorKind::AuditUnavailable), "{error}");
     assert!(!key.exists());
-    for file in ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "home.state"] {
-        // SQLite keeps the two in the middle only while the first is open.
-        drop(fs::remove_file(setup.home.path().join(file)));
-    }
+    setup.home.remove_log();
+    fs::remove_file(setup.home.path().join("home.state")).unwrap();
     assert_eq!(call(&setup.home.host()).unwrap(), Value::Null);
     // A key that others can read is refused: nothing is cached under it and nothing can be recorded, so nothing
     // runs.
@@ -222,7 +220,8 @@ fn processes_that_start_at_once_share_the_cache() {
         fs::remove_dir_all(setup.home.path().join("cache")).unwrap();
         if round == 1 {
             // And with it what it signed.
-            for name in ["host.key", "audit.db", "audit.checkpoint", "home.state"] {
+            setup.home.remove_log();
+            for name in ["host.key", "home.state"] {
                 fs::remove_file(setup.home.path().join(name)).unwrap();
             }
         }

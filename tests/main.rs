@@ -13,6 +13,7 @@ mod aborted;
 mod actions;
 mod actions_run;
 mod attacks;
+mod attempt_facts;
 mod audit_log;
 mod audit_queries;
 mod audit_verify;

@@ -148,9 +148,10 @@ fn an_audit_log_of_another_name_or_user_is_refused() {
     drop(cli(&home).run(&["install", packed.to_str().unwrap(), "--allow-unsigned"]).ok());
     drop(cli(&home).run(&["call", "github://acme/quiet", "run", "--allow-unsigned"]).ok());
     drop(cli(&home).run(&["audit", "verify"]).ok());
-    for name in ["audit.db", "audit.checkpoint", "host.key"] {
-        let path = home.path().join(name);
-        assert!(path.exists(), "{name}");
+    let mut files = home.segments();
+    files.extend(["audit/checkpoint", "host.key"].map(|name| home.path().join(name)));
+    for path in files {
+        assert!(path.exists(), "{path:?}");
         is_private(&home, &path, &|| cli(&home).run(&["audit", "verify"]));
     }
 }

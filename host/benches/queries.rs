@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a benchmark")]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{AuditLog as _, AuditReader, CallStatus, Filter, LogSettings, SqliteLog};
+use cofferdam_audit::{AuditLog as _, AuditReader, CallStatus, Filter, JournalLog, LogSettings, StatsQuery};
+use cofferdam_core::clock::SystemClock;
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,9 +32,9 @@ fn main() {
         let took = began.elapsed();
         println!("filled in {took:.1?}: {:.0} calls a second", calls as f64 / took.as_secs_f64());
     }
-    let size = std::fs::metadata(home.join("audit.db")).unwrap().len();
+    let size = size_of(&home.join("audit"));
     println!("{calls} calls, {size} bytes: {} a call", size / calls as u64);
-    let log = SqliteLog::new(&home, LogSettings::default()).unwrap();
+    let log = JournalLog::new(&home, LogSettings::default(), Arc::new(SystemClock));
     let mut reader = log.reader().unwrap();
     let ago = |hours: i64| Some(until - SignedDuration::from_hours(hours));
     let newest = || Filter { limit: 100, ..Filter::default() };
@@ -88,10 +90,20 @@ fn main() {
         ("a week in the middle", Filter { since: ago(400), until: ago(232), ..all() }),
     ];
     for (name, filter) in stats {
-        row(&format!("stats: {name}"), || reader.stats(&filter).unwrap().ended());
+        row(&format!("stats: {name}"), || reader.stats(&filter, StatsQuery::default()).unwrap().ended());
     }
     let one = reader.list(&Filter { limit: 1, ..all() }).unwrap().remove(0).audit_id;
     row("show: one call", || shown(&mut *reader, &one));
+}
+
+/// The bytes of all files below a directory.
+fn size_of(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let size = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+        metadata if metadata.is_dir() => size_of(&entry.path()),
+        metadata => metadata.len(),
+    };
+    entries.map(size).sum()
 }
 
 fn shown(reader: &mut dyn AuditReader, id: &cofferdam::AuditId) -> u64 {

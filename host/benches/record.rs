@@ -4,20 +4,13 @@
 //! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
 #![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
-#[path = "shared/discard.rs"]
-mod discard;
-#[path = "shared/journal.rs"]
-mod journal;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_audit::Durability;
 use cofferdam_test_support::package::guest_package;
-use cofferdam_test_support::{Home, Signer, connector};
-use discard::Discard;
-use journal::InJournals;
+use cofferdam_test_support::{DiscardLog, Home, Signer, connector};
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -61,16 +54,14 @@ fn main() {
     let hosts = [
         (
             "thrown away, unsealed",
-            builder().audit_log(Arc::new(Discard)).keep_results(false).build().unwrap(),
+            builder().audit_log(Arc::new(DiscardLog)).keep_results(false).build().unwrap(),
         ),
-        ("thrown away", builder().audit_log(Arc::new(Discard)).build().unwrap()),
+        ("thrown away", builder().audit_log(Arc::new(DiscardLog)).build().unwrap()),
         ("process", builder().build().unwrap()),
-        ("journal, process", builder().audit_log(InJournals::new(Durability::Process)).build().unwrap()),
-        ("journal, power", builder().audit_log(InJournals::new(Durability::Power)).build().unwrap()),
         ("power", builder().durability(Durability::Power).build().unwrap()),
     ];
     for callers in CALLERS {
-        let mut best = [Duration::MAX; 6];
+        let mut best = [Duration::MAX; 4];
         for _ in 0..ROUNDS {
             for ((_, host), best) in hosts.iter().zip(&mut best) {
                 *best = each(&runtime, host, &hello, callers).min(*best);

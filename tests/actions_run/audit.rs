@@ -12,7 +12,7 @@ const TOKEN: &str = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
 
 fn events(host: &Host, audit_id: &AuditId) -> Vec<Value> {
     let entries = host.audit().reader().unwrap().entries_of(audit_id).unwrap();
-    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.body).unwrap());
+    let bodies = entries.iter().map(|entry| serde_json::from_str::<Value>(&entry.text).unwrap());
     let events: Vec<Value> = bodies.flat_map(|body| body["events"].as_array().unwrap().clone()).collect();
     let seqs: Vec<_> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>(), "contiguous, from 1");

@@ -179,9 +179,8 @@ fn no_secret_is_written_anywhere() {
     let files = canary.look_at_files();
     assert!(files > 10 && canary.home.path().join("vault").exists(), "{files} files");
     // The audit log is among them, and contains the arguments that had secrets.
-    let files =
-        ["audit.db", "audit.db-wal"].map(|name| fs::read(canary.home.path().join(name)).unwrap_or_default());
-    let record = files.concat();
+    let record: Vec<u8> =
+        canary.home.segments().into_iter().flat_map(|segment| fs::read(segment).unwrap()).collect();
     let says = |words: &str| record.windows(words.len()).any(|window| window == words.as_bytes());
     assert!(says(".evil.example/"), "the record shows no arguments");
     assert!(says("<ref:bearer/shop"), "the record does not say whose secret stood there");

@@ -1,10 +1,9 @@
 //! Checks the state after kills: the log, the service's requests, and the reported outcomes must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use cofferdam::AuditId;
-use cofferdam_audit::{GENESIS, chained};
-use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -31,9 +30,11 @@ impl OnRecord {
 
 /// The state known so far.
 pub(super) struct KillChecker {
-    entries: u64,
-    head: [u8; 32],
+    /// By segment, the lines that were read, and the hash and number of the last one.
+    segments: BTreeMap<PathBuf, (usize, String, u64)>,
     calls: BTreeMap<String, OnRecord>,
+    /// By call, the key that its caller gave.
+    keys: BTreeMap<String, String>,
     /// The service's requests: the keys, and the number of each.
     effects: BTreeMap<String, usize>,
     seen: usize,
@@ -49,9 +50,9 @@ pub(super) struct KillChecker {
 impl KillChecker {
     pub(super) fn new() -> Self {
         Self {
-            entries: 0,
-            head: GENESIS,
+            segments: BTreeMap::new(),
             calls: BTreeMap::new(),
+            keys: BTreeMap::new(),
             effects: BTreeMap::new(),
             seen: 0,
             jobs: BTreeMap::new(),
@@ -102,37 +103,31 @@ impl KillChecker {
         findings
     }
 
-    /// Reads the new entries of the log, verifying the chain; returns the keys of calls.
+    /// Reads the new entries of the log, verifying the chains; returns the keys of calls.
     fn reads(&mut self, stage: &Stage, findings: &mut Vec<String>) -> BTreeMap<String, String> {
-        let path = stage.home.path().join("audit.db");
-        if !path.exists() {
-            return BTreeMap::new();
-        }
-        let file = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
-        let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'entries'";
-        if file.query_row(tables, [], |row| row.get::<_, u64>(0)).unwrap() == 0 {
-            return BTreeMap::new();
-        }
-        let mut select = file.prepare("SELECT n, body, hash FROM entries WHERE n > ?1 ORDER BY n").unwrap();
-        let rows = select.query_map([self.entries], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?, row.get::<_, [u8; 32]>(2)?))
-        });
-        for row in rows.unwrap() {
-            let (n, body, hash) = row.unwrap();
-            if n != self.entries + 1 || hash != chained(&self.head, n, &Sha256::digest(&body).into()) {
-                findings.push(format!("the chain breaks at entry {n}"));
+        for path in stage.home.segments() {
+            let text = std::fs::read(&path).unwrap();
+            // What a kill left of a last line is cut off by the next process.
+            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<&str> = std::str::from_utf8(&text[..whole]).unwrap().lines().collect();
+            let (read, mut hash, mut n) = self.segments.get(&path).cloned().unwrap_or_default();
+            for line in &lines[read..] {
+                let entry: Value = serde_json::from_str(line).unwrap();
+                let is_first = hash.is_empty();
+                let follows = entry["prev"] == hash && entry["n"] == n + 1;
+                if !is_first && !follows {
+                    findings.push(format!("the chain breaks at entry {} of {path:?}", entry["n"]));
+                }
+                hash = hex(&Sha256::digest(line));
+                n = entry["n"].as_u64().unwrap();
+                self.reads_entry(&entry, findings);
             }
-            (self.entries, self.head) = (n, hash);
-            self.reads_entry(&body, findings);
+            self.segments.insert(path, (lines.len(), hash, n));
         }
-        let mut select = file.prepare("SELECT id, key FROM calls WHERE key IS NOT NULL").unwrap();
-        let rows = select.query_map([], |row| Ok((row.get::<_, [u8; 16]>(0)?, row.get::<_, String>(1)?)));
-        let id = |bytes| format!("audit-{}", uuid::Uuid::from_bytes(bytes));
-        rows.unwrap().map(Result::unwrap).map(|(bytes, key)| (id(bytes), key)).collect()
+        self.keys.clone()
     }
 
-    fn reads_entry(&mut self, body: &str, findings: &mut Vec<String>) {
-        let body: Value = serde_json::from_str(body).unwrap();
+    fn reads_entry(&mut self, body: &Value, findings: &mut Vec<String>) {
         let Some(audit_id) = body["audit_id"].as_str() else { return };
         let call = self.calls.entry(audit_id.to_owned()).or_default();
         for event in body["events"].as_array().unwrap() {
@@ -142,6 +137,11 @@ impl KillChecker {
             call.events.push(event["type"].as_str().unwrap().to_owned());
             if event["seq"].as_u64() != Some(call.events.len() as u64) {
                 findings.push(format!("{audit_id} has events out of order: {event}"));
+            }
+            if let Some(sha256) = event["payload"]["claim"]["key_sha256"].as_str() {
+                let names = self.jobs.keys().map(|name| (hex(&Sha256::digest(name)), name));
+                let key = names.into_iter().find(|(own, _)| own == sha256).map(|(_, name)| name.clone());
+                self.keys.extend(key.map(|key| (audit_id.to_owned(), key)));
             }
             if event["type"] == "resumed" {
                 call.resumed_by = event["payload"]["by"].as_str().map(str::to_owned);
@@ -237,4 +237,8 @@ impl KillChecker {
     pub(super) fn totals(&self) -> (usize, usize) {
         (self.calls.len(), self.seen)
     }
+}
+
+fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

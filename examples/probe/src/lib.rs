@@ -156,6 +156,11 @@ impl Guest for Probe {
         Ok(())
     }
 
+    fn log_lines(lines: Vec<String>) -> Result<(), Failure> {
+        lines.iter().for_each(|line| log::warn(line, &[]));
+        Ok(())
+    }
+
     fn stdout_flood(bytes: u64) -> Result<(), Failure> {
         talk::stdout_flood(bytes);
         Ok(())

@@ -1,4 +1,4 @@
-//! Counts durations by length: exact below 32 microseconds, and within 3 % above; the longest exactly.
+//! Counts durations, and other amounts, by length: exact below 32 microseconds, and within 3 % above; the longest exactly.
 
 /// Steps of each doubling, as a power of two.
 const STEPS: u32 = 5;
@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// Counts all that `other` counts no more. The longest stays what it was, unless nothing is left.
-    pub(super) fn remove(&mut self, other: &Self) {
+    pub(crate) fn remove(&mut self, other: &Self) {
         for (bucket, count) in &other.counts {
             if let Ok(at) = self.counts.binary_search_by_key(bucket, |(own, _)| *own)
                 && let Some((_, own)) = self.counts.get_mut(at)
@@ -72,7 +72,7 @@ impl Histogram {
 
     /// Returns true if this can be `other` after the removal of longer durations: the same counts, and a
     /// longest duration that is at least that of `other`.
-    pub(super) fn is_rest_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_rest_like(&self, other: &Self) -> bool {
         self.counts == other.counts && self.longest >= other.longest
     }
 
@@ -125,13 +125,13 @@ impl Histogram {
     /// It in bytes: the longest, then for each step how far it is from the one before, and its count; each number in
     /// groups of 7 bits, the lowest first.
     #[must_use]
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 + self.counts.len() * 3);
-        put(&mut bytes, self.longest);
+        put_varint(&mut bytes, self.longest);
         let mut before = 0;
         for (bucket, count) in &self.counts {
-            put(&mut bytes, u64::from(bucket - before));
-            put(&mut bytes, *count);
+            put_varint(&mut bytes, u64::from(bucket - before));
+            put_varint(&mut bytes, *count);
             before = *bucket;
         }
         bytes
@@ -139,8 +139,8 @@ impl Histogram {
 
     /// Reads what [`Self::to_bytes`] wrote; of bytes that are cut short, what there is.
     #[must_use]
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let mut numbers = Numbers(bytes.iter());
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut numbers = Varints::new(bytes);
         let mut histogram = Self { counts: Vec::new(), longest: numbers.next().unwrap_or(0) };
         let mut before = 0u16;
         while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
@@ -151,7 +151,51 @@ impl Histogram {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+/// A sum of many stored histograms.
+#[derive(Debug, Default)]
+pub(crate) struct HistogramSum {
+    /// By bucket, from the first one on that has any.
+    counts: Vec<u64>,
+    first: usize,
+    longest: u64,
+}
+
+impl HistogramSum {
+    /// Adds what [`Histogram::to_bytes`] wrote.
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+        let mut numbers = Varints::new(bytes);
+        self.longest = self.longest.max(numbers.next().unwrap_or(0));
+        let mut bucket = 0_usize;
+        while let (Some(step), Some(count)) = (numbers.next(), numbers.next()) {
+            let step = usize::from(u16::try_from(step).unwrap_or(u16::MAX));
+            bucket = bucket.saturating_add(step).min(usize::from(u16::MAX));
+            if self.counts.is_empty() {
+                self.first = bucket;
+            }
+            if let Some(before) = self.first.checked_sub(bucket).filter(|before| *before > 0) {
+                self.counts.splice(0..0, std::iter::repeat_n(0, before));
+                self.first = bucket;
+            }
+            let position = bucket.saturating_sub(self.first);
+            if self.counts.len() <= position {
+                self.counts.resize(position.saturating_add(1), 0);
+            }
+            if let Some(own) = self.counts.get_mut(position) {
+                *own = own.saturating_add(count);
+            }
+        }
+    }
+
+    /// Returns the sum.
+    pub(crate) fn into_histogram(self) -> Histogram {
+        let counts = self.counts.into_iter().zip(self.first..).filter(|(count, _)| *count > 0);
+        let counts = counts.map(|(count, bucket)| (u16::try_from(bucket).unwrap_or(u16::MAX), count));
+        Histogram { counts: counts.collect(), longest: self.longest }
+    }
+}
+
+/// Appends a number in groups of 7 bits, the lowest first.
+pub(crate) fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -159,9 +203,21 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-struct Numbers<'b>(std::slice::Iter<'b, u8>);
+/// Reads the numbers that [`put_varint`] wrote; none after the last whole one.
+pub(crate) struct Varints<'b>(std::slice::Iter<'b, u8>);
 
-impl Iterator for Numbers<'_> {
+impl<'b> Varints<'b> {
+    pub(crate) fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes.iter())
+    }
+
+    /// Returns the bytes that were not read yet.
+    pub(crate) fn rest(&self) -> &'b [u8] {
+        self.0.as_slice()
+    }
+}
+
+impl Iterator for Varints<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -182,7 +238,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use proptest::prelude::*;
 
-    use super::{Histogram, bucket, least};
+    use super::{Histogram, HistogramSum, bucket, least};
 
     #[test]
     fn the_last_bucket_ends_with_the_numbers() {
@@ -207,7 +263,10 @@ mod tests {
                 halves[at % 2].record(*micros);
             }
             let [mut histogram, other] = halves;
+            let mut sum = HistogramSum::default();
+            [&histogram, &other].iter().for_each(|half| sum.add_bytes(&half.to_bytes()));
             histogram.merge(&Histogram::from_bytes(&other.to_bytes()));
+            prop_assert_eq!(sum.into_histogram(), histogram.clone());
             all.sort_unstable();
             let exact = all[(all.len() * usize::from(percent)).div_ceil(100) - 1];
             let told = histogram.percentile(percent).unwrap();

@@ -4,6 +4,9 @@
 //! reported. Each process writes a journal, a chain of entries, each with the hash of the one before it, so that every
 //! edit is detected.
 
+#[cfg(test)]
+extern crate self as cofferdam_audit;
+
 mod command;
 mod entry;
 mod error;
@@ -11,7 +14,6 @@ mod evidence;
 mod export;
 mod hex;
 mod histogram;
-
 mod index;
 mod journal;
 mod log;
@@ -36,7 +38,7 @@ pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, St
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
-pub use stats::{SealedUsage, Stats, StatsGroup};
+pub use stats::{SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats};
 pub use verify::{
     AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,
     VerifyStats, verify_log,

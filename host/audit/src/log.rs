@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::journal::JournalLine;
 use super::seal::Sealed;
-use super::stats::{SealedUsage, Stats};
+use super::stats::{SealedUsage, Stats, StatsQuery};
 use super::verify::AcknowledgedFinding;
 
 /// The result of a command to the audit log, once its effect is durable. Fails if the command could not be written,
@@ -43,6 +44,9 @@ pub trait AuditLog: Send + Sync + 'static {
 
     /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
+
+    /// Records a change that an operator makes. It is durable when the future completes.
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
 
     /// Signs a checkpoint of the chain as it is now, and returns its note.
     fn sign(&self) -> LogFuture<String>;
@@ -102,12 +106,12 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
-    /// Returns the number of calls of each kind that match `filter`, and their durations. Times are rounded to
+    /// Returns the number of calls of each kind that match `filter`, their durations and their usage. Times are rounded to
     /// whole hours; `limit` and `before` are ignored.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError>;
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError>;
 
     /// Returns every code that a recorded failure or error has, in order.
     ///
@@ -138,6 +142,17 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The audit log cannot be read.
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
+
+    /// Returns up to `limit` changes that operators made at or after `since`, the newest first; all of them if the limit
+    /// is 0.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
     /// all of them, or only `of` if it is one of them.

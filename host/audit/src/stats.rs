@@ -12,7 +12,7 @@ pub struct Stats {
     pub since: Option<Timestamp>,
     /// Received before: the beginning of an hour.
     pub until: Option<Timestamp>,
-    /// The calls that ended, by connector, status and class, the most first.
+    /// The calls that ended, by what the query groups them by, and by status and class; the most first.
     pub groups: Vec<StatsGroup>,
     /// Those that have no end, and whose host lives.
     pub running: u64,
@@ -20,11 +20,37 @@ pub struct Stats {
     pub incomplete: u64,
 }
 
-/// The calls of one connector that ended one way.
+/// The statistics that are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatsQuery {
+    /// What the calls are grouped by.
+    pub by: StatsGrouping,
+    /// True if the used resources are counted as well.
+    pub usage: bool,
+}
+
+/// The property of calls by which statistics are grouped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StatsGrouping {
+    /// The connector, as `name@version`.
+    #[default]
+    Connector,
+    /// The connector and the operation, with a space between them.
+    Operation,
+    /// The host of a request. A call with requests to several hosts is counted for each of them, one without requests
+    /// for none.
+    Host,
+    /// The failure's or the error's code; empty for calls with a value.
+    Code,
+    /// The actor.
+    Actor,
+}
+
+/// The calls of one connector, or of another common property, that ended one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatsGroup {
-    /// The connector, as `name@version`.
-    pub connector: String,
+    /// The connector, or the other property that the query groups by.
+    pub name: String,
     /// Their outcomes.
     pub status: CallStatus,
     /// The failures' class.
@@ -33,6 +59,54 @@ pub struct StatsGroup {
     pub calls: u64,
     /// The durations. Calls that were resolved by a decision have none.
     pub durations: Histogram,
+    /// The used resources, if they are asked for.
+    pub usage: Option<UsageStats>,
+}
+
+impl StatsGroup {
+    /// Counts everything that `other` counts.
+    pub fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.durations.merge(&other.durations);
+        if let (Some(own), Some(other)) = (&mut self.usage, &other.usage) {
+            own.merge(other);
+        }
+    }
+}
+
+/// The resources that attempts of ended calls used, and the largest limit of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageStats {
+    /// Burnt fuel.
+    pub fuel: Histogram,
+    /// The most bytes of memory in use at once.
+    pub memory_bytes: Histogram,
+    /// The wall time in microseconds.
+    pub wall_us: Histogram,
+    /// Requests.
+    pub requests: Histogram,
+    /// Bytes of requests and responses.
+    pub bytes: Histogram,
+    /// The limit on fuel.
+    pub fuel_limit: u64,
+    /// The limit on memory in bytes.
+    pub memory_limit_bytes: u64,
+    /// The limit on the wall time in milliseconds.
+    pub wall_limit_ms: u64,
+}
+
+impl UsageStats {
+    /// Counts everything that `other` counts.
+    pub fn merge(&mut self, other: &Self) {
+        self.fuel.merge(&other.fuel);
+        self.memory_bytes.merge(&other.memory_bytes);
+        self.wall_us.merge(&other.wall_us);
+        self.requests.merge(&other.requests);
+        self.bytes.merge(&other.bytes);
+        self.fuel_limit = self.fuel_limit.max(other.fuel_limit);
+        self.memory_limit_bytes = self.memory_limit_bytes.max(other.memory_limit_bytes);
+        self.wall_limit_ms = self.wall_limit_ms.max(other.wall_limit_ms);
+    }
 }
 
 /// The bytes that are sealed for one client.

@@ -11,8 +11,6 @@
     reason = "a benchmark"
 )]
 
-#[path = "../shared/discard.rs"]
-mod discard;
 mod load;
 mod server;
 
@@ -25,8 +23,7 @@ use cofferdam_egress::egress::{
 };
 use cofferdam_model::manifest::HostGrant;
 use cofferdam_test_support::package::guest_package;
-use cofferdam_test_support::{Home, Signer, connector};
-use discard::Discard;
+use cofferdam_test_support::{DiscardLog, Home, Signer, connector};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use load::Row;
@@ -92,7 +89,7 @@ fn main() {
             &[PrivateGrant::parse(&server.host_port()).unwrap()],
         );
         let unrecorded = home.builder_alone().concurrency(256).allow_private(server.host_port());
-        let unrecorded = unrecorded.audit_log(Arc::new(Discard)).build().unwrap();
+        let unrecorded = unrecorded.audit_log(Arc::new(DiscardLog)).build().unwrap();
         let client = EgressClient::new(default_tls([]).unwrap(), Arc::new(SystemResolver::default()), policy);
         let before = server.connections();
         println!("{threads} threads, {callers} callers:");

@@ -82,6 +82,16 @@ impl Page {
 
     /// A table; its first row says what the columns are.
     pub(super) fn table<const N: usize>(&mut self, header: [&str; N], rows: Vec<[String; N]>) -> &mut Self {
+        self.indented_table(0, header, rows)
+    }
+
+    /// A table that is indented by so many columns.
+    pub(super) fn indented_table<const N: usize>(
+        &mut self,
+        indent: usize,
+        header: [&str; N],
+        rows: Vec<[String; N]>,
+    ) -> &mut Self {
         let mut table = Table::new();
         table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
         for row in rows {
@@ -90,6 +100,7 @@ impl Page {
         for line in table.lines() {
             // The style has no borders, but its padding stays.
             let line = line.strip_prefix(' ').unwrap_or(&line);
+            self.text.push_str(&" ".repeat(indent));
             self.text.push_str(line.trim_end());
             self.text.push('\n');
         }

@@ -7,7 +7,6 @@
 
 #![allow(rustdoc::invalid_html_tags, reason = "doc comments here are the text of --help")]
 
-mod actor;
 mod allow_private;
 mod answer;
 mod args;
@@ -24,6 +23,7 @@ mod listen;
 mod logging;
 mod passphrase;
 mod process_setup;
+mod process_user;
 mod progress;
 mod prompt;
 #[cfg(test)]

@@ -10,17 +10,18 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::secret::Secret;
 use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
-use cofferdam_model::trust::KeyringFile;
+use cofferdam_model::trust::{Keyring, KeyringFile};
 use cofferdam_runtime::call::ConnectorRef;
-use cofferdam_runtime::host::{Host, HostBuilder};
+use cofferdam_runtime::host::{Host, HostBuilder, keyring_changes};
 pub(crate) use cofferdam_sandbox::{CompileLimits, Compiler, PackageParser};
 use etcetera::BaseStrategy as _;
+use jiff::Timestamp;
 
-use super::actor;
 use super::args::GlobalArgs;
 use super::config_file::{self, ConfigFile};
 use super::files;
 use super::passphrase;
+use super::process_user::ProcessUser;
 use super::ui::Ui;
 
 /// Calls at once: a command makes one.
@@ -62,6 +63,30 @@ impl<'u> Session<'u> {
         std::path::absolute(&home).map_err(|error| files::unreadable("The home directory", &home, error))
     }
 
+    /// Changes the keyring in the home directory, and records that. A change that only takes permissions away is made
+    /// also if no host can be configured to record it.
+    pub(super) fn change_keyring<T>(
+        &self,
+        change: impl FnOnce(&mut Keyring) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        let unrecorded = match self.host() {
+            Ok(host) => return host.change_keyring(change),
+            Err(error) => error,
+        };
+        self.keyring()?.update(|keyring| {
+            let before = keyring.clone();
+            let done = change(keyring)?;
+            let changes = keyring_changes(&before, keyring, Timestamp::now());
+            if changes.iter().any(|change| !change.is_restriction) {
+                return Err(unrecorded);
+            }
+            if !changes.is_empty() {
+                self.ui.warn(&format!("the change is not in the audit log: {unrecorded}"));
+            }
+            Ok(done)
+        })
+    }
+
     /// The keyring in the home directory.
     pub(super) fn keyring(&self) -> Result<KeyringFile, HostError> {
         Ok(KeyringFile::new(self.home()?.join("keyring.toml")))
@@ -85,7 +110,8 @@ impl<'u> Session<'u> {
 
     /// The host in the home directory, with what a command adds.
     pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
-        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &actor::actor(), add).map(|(host, _)| host)
+        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &ProcessUser::look_up(), add)
+            .map(|(host, _)| host)
     }
 
     /// The host of a server, with what its command adds. The process is confined before it opens its home.
@@ -95,7 +121,7 @@ impl<'u> Session<'u> {
     ) -> Result<Host, HostError> {
         let settings = ConfigFile::load(&self.home()?)?;
         // Read while the list of users is in reach.
-        let actor = actor::actor();
+        let user = ProcessUser::look_up();
         if self.confined {
             let walls = confine(&self.server_role(&settings)?, ThreadCoverage::Process);
             if !walls.holds() {
@@ -103,7 +129,7 @@ impl<'u> Session<'u> {
                     .note("This system does not confine the server in full; see `cofferdam inspect --host`.");
             }
         }
-        let (host, _) = self.host_and_vault_with(settings, &actor, add)?;
+        let (host, _) = self.host_and_vault_with(settings, &user, add)?;
         if let Err(error) = host.audit().check_complete() {
             self.ui.warn(&format!(
                 "{} Calls under idempotency keys are refused. {}",
@@ -138,13 +164,13 @@ impl<'u> Session<'u> {
 
     /// The host, and the vault file that it keeps its bindings in.
     pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
-        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &actor::actor(), |builder| builder)
+        self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &ProcessUser::look_up(), |builder| builder)
     }
 
     fn host_and_vault_with(
         &self,
         settings: ConfigFile,
-        actor: &str,
+        user: &ProcessUser,
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<(Host, Arc<VaultFile>), HostError> {
         let home = self.home()?;
@@ -159,7 +185,8 @@ impl<'u> Session<'u> {
         if let Some(bytes) = settings.cache_size {
             builder = builder.code_cache_size(bytes);
         }
-        builder = with_audit_settings(builder, &settings.audit).actor(actor);
+        builder =
+            with_audit_settings(builder, &settings.audit).actor(&user.actor()).user(&user.description());
         let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
         let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
         Ok((add(builder.vault(shared)).build()?, vault))

@@ -4,7 +4,7 @@
 //! results, the signature of the audit log's checkpoints. A key that other users could read or write proves
 //! nothing. Therefore a file that is not private to the owner is rejected, with instructions for the repair.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -33,7 +33,7 @@ pub enum HostKeyError {
     /// The file is missing, and data that depends on it exists.
     #[error(
         "host.key is missing, with which the audit log there is sealed and signed: put it back from a backup; or move \
-         audit.db, those beside it, audit.checkpoint and home.state away, and a new key and a new record are made"
+         the directory audit and home.state away, and a new key and a new audit log are made"
     )]
     Missing,
     /// The file system reported an error.
@@ -50,27 +50,13 @@ impl From<FileError> for HostKeyError {
     }
 }
 
-/// The files that are created after the key in the same directory and prove nothing under another one: the
-/// audit log, which SQLite marks in its first bytes, and its newest checkpoint.
-const RECORD: &str = "audit.db";
-const STATEMENT: &str = "audit.checkpoint";
-const MARK: (usize, &[u8]) = (68, b"cfdm");
+/// The signed statement about the audit log, which is written after the key and before the log's first entry, and proves
+/// nothing under another key.
+const STATEMENT: &str = "audit/checkpoint";
 
 /// Returns whether the directory has a file that proves nothing without its key.
 fn is_needed(path: &Path) -> io::Result<bool> {
-    if path.with_file_name(STATEMENT).try_exists()? {
-        return Ok(true);
-    }
-    let mut first = Vec::new();
-    match private_file::open(&path.with_file_name(RECORD), &POLICY) {
-        Ok(Some(file)) => drop(file.into_file().take(100).read_to_end(&mut first)?),
-        // The host never creates such a file.
-        Ok(None) | Err(FileError::Refused(FileFault::SymbolicLink | FileFault::NotRegular)) => {}
-        // It may be the audit log, with a mode or an owner that has to be repaired.
-        Err(FileError::Refused(_)) => return Ok(true),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(first.get(MARK.0..).is_some_and(|from| from.starts_with(MARK.1)))
+    path.with_file_name(STATEMENT).try_exists()
 }
 
 /// Reads the key, or creates it on first use with mode 0600. A lost key is not replaced: under a new one, the
@@ -139,21 +125,14 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_ne!(load_or_create(&path).unwrap(), key);
         // No key is created if an audit log exists under a lost one.
-        for (name, bytes) in [(RECORD, [&[0; 68][..], b"cfdm", &[0; 100]].concat()), (STATEMENT, Vec::new())]
-        {
-            fs::remove_file(&path).unwrap();
-            let file = path.with_file_name(name);
-            fs::write(&file, bytes).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(load_or_create(&path), Err(HostKeyError::Missing)), "{name}");
-            assert!(!path.exists());
-            // A file of another program, or an empty one, depends on no key.
-            fs::remove_file(&file).unwrap();
-            let other = path.with_file_name(RECORD);
-            fs::write(&other, [7; 100]).unwrap();
-            fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
-            load_or_create(&path).unwrap();
-        }
+        fs::remove_file(&path).unwrap();
+        let statement = path.with_file_name(STATEMENT);
+        fs::create_dir(statement.parent().unwrap()).unwrap();
+        fs::write(&statement, "").unwrap();
+        assert!(matches!(load_or_create(&path), Err(HostKeyError::Missing)));
+        assert!(!path.exists());
+        fs::remove_file(&statement).unwrap();
+        load_or_create(&path).unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventSource;
+use cofferdam_core::event::recorded::RecordedRequest;
 use cofferdam_core::failure::{
     AbortedRequest, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault,
     UnkeyedRequest, sanitize_line,
@@ -26,7 +27,7 @@ use super::hostcalls::attempt_log::AttemptLog;
 use super::hostcalls::connector::CallInfo;
 use super::hostcalls::guards::AttemptGuards;
 use super::hostcalls::http::HttpGate;
-use super::hostcalls::log::SuppressedError;
+use super::hostcalls::log::{RecordedLog, SuppressedError};
 use super::load::{ExportedOperation, LoadedConnector};
 use super::store_data;
 use super::store_data::StoreData;
@@ -92,6 +93,10 @@ pub struct AttemptEnd<A> {
     pub(crate) failed_items: Option<u64>,
     /// Requests that were still running when the guest returned.
     pub aborted_on_return: Vec<AbortedRequest>,
+    /// All its requests, in the order in which the guest sent them.
+    pub requests: Vec<RecordedRequest<'static>>,
+    /// The guest's log lines.
+    pub log: RecordedLog,
 }
 
 impl<A> AttemptEnd<A> {
@@ -150,14 +155,16 @@ pub async fn run<A: ResultFormat>(
     let context = having_sent.as_ref().unwrap_or(context);
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
-    let wall_time = clock.now().saturating_duration_since(started);
+    let stopped = clock.now();
+    let wall_time = stopped.saturating_duration_since(started);
     let usage = store_data::attempt_usage(store.data(), &ledger, limits, fuel, wall_time);
     let instantiated_after =
         instantiated.get().map_or(wall_time, |at: &Instant| at.saturating_duration_since(started));
-    let suppressed = store.data_mut().log.take_suppressed();
+    let guest_log = &mut store.data_mut().log;
+    let (suppressed, log) = (guest_log.take_suppressed(), guest_log.take_recorded());
     // Every other ending of an attempt is reported as an interruption.
     let returned = matches!(stop, AttemptStop::Done(Ok(_)));
-    let aborted_on_return = if returned { ledger.pending_requests() } else { Vec::new() };
+    let aborted_on_return = if returned { ledger.request_log.pending() } else { Vec::new() };
     let ended = |outcome: Result<A, Error>| {
         let value = outcome.as_ref().ok();
         AttemptEnd {
@@ -169,6 +176,8 @@ pub async fn run<A: ResultFormat>(
             usage,
             instantiated_after,
             aborted_on_return,
+            requests: ledger.request_log.recorded(stopped),
+            log,
         }
     };
     let outcome = match stop {

@@ -42,7 +42,7 @@ pub use compile_cache::CodeStore;
 pub use compile_limits::CompileLimits;
 pub use hostcalls::guards::{AttemptGuards, RateDelay, RateGuard};
 pub use hostcalls::http::EgressSettings;
-pub use hostcalls::log::SuppressedError;
+pub use hostcalls::log::{RecordedLog, SuppressedError};
 pub use hostcalls::request_observer::UnkeyedWatch;
 pub use load::{ExportedOperation, LoadError, LoadedConnector};
 

@@ -10,6 +10,7 @@ use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
+use crate::discard_log::DiscardLog;
 use crate::fast_clock::FastClock;
 use crate::manual_clock::ManualClock;
 use crate::signer::Signer;
@@ -137,13 +138,14 @@ impl Home {
         self.keyring().update(change).expect("a keyring that can be written");
     }
 
-    /// Installs `package`, signed by `signer`, with a separate host.
+    /// Installs `package`, signed by `signer`, with a separate host that records nothing.
     ///
     /// # Errors
     /// What the install ends with.
     pub async fn install(&self, package: &[u8], signer: &Signer) -> Result<Installed, Error> {
         let signature = signer.sign(package);
-        self.host().install(package.to_vec(), Some(signature), InstallOptions::default()).await
+        let host = self.builder().audit_log(Arc::new(DiscardLog)).build().expect("a host");
+        host.install(package.to_vec(), Some(signature), InstallOptions::default()).await
     }
 
     /// The installed file of `package`.
@@ -155,9 +157,45 @@ impl Home {
     /// Its present contents without the audit log, which grows with every call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let record =
-            ["audit.db", "audit.db-wal", "audit.db-shm", "audit.checkpoint", "home.state", "running"];
-        record.iter().fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
+        ["audit", "home.state"]
+            .iter()
+            .fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
+    }
+
+    /// The segments of the audit log's journals, in the order of their writers and entries.
+    ///
+    /// # Panics
+    /// They cannot be listed.
+    #[must_use]
+    pub fn segments(&self) -> Vec<PathBuf> {
+        let Ok(writers) = fs::read_dir(self.path().join("audit")) else { return Vec::new() };
+        let dirs = writers.map(|writer| writer.unwrap().path()).filter(|path| path.is_dir());
+        let files = dirs.flat_map(|dir| fs::read_dir(dir).unwrap()).map(|file| file.unwrap().path());
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "jsonl");
+        let mut segments: Vec<_> = files.filter(is_segment).collect();
+        segments.sort();
+        segments
+    }
+
+    /// Changes the lines of the only segment of the audit log.
+    ///
+    /// # Panics
+    /// There is another number of segments.
+    pub fn edit_segment(&self, edit: impl FnOnce(&mut Vec<String>)) {
+        let segments = self.segments();
+        let [path] = &*segments else { panic!("{segments:?}") };
+        let mut lines: Vec<_> = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+        edit(&mut lines);
+        let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Removes the audit log.
+    ///
+    /// # Panics
+    /// It cannot be removed.
+    pub fn remove_log(&self) {
+        fs::remove_dir_all(self.path().join("audit")).unwrap();
     }
 }
 

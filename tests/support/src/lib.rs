@@ -8,6 +8,7 @@
 )]
 
 pub mod cli;
+pub mod discard_log;
 pub mod fast_clock;
 pub mod faulty_proxy;
 pub mod golden;
@@ -25,6 +26,7 @@ pub mod upstream;
 pub mod vault;
 
 pub use cli::{Cli, CommandResult};
+pub use discard_log::DiscardLog;
 pub use fast_clock::FastClock;
 pub use faulty_proxy::{Fault, FaultyProxy};
 pub use home::{Home, connector};

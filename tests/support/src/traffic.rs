@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use cofferdam::AuditId;
 use cofferdam_audit::{
-    AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyDisposition, LogSettings,
-    OpenCall, SqliteLog,
+    AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyDisposition,
+    LogSettings, OpenCall,
 };
-use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::recorded::{
+    Admitted, AttemptEnded, AttemptStarted, Ended, EventLine, EventText, Received, RecordedEvent,
+    RecordedUsage, UnknownEvent,
+};
+use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -41,6 +45,12 @@ const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
 /// Connectors, and operations of each.
 const CONNECTORS: u64 = 20;
 const OPS: u64 = 5;
+
+/// The callers, the most frequent first.
+const ACTORS: [&str; 3] = ["host", "ci", "ada"];
+
+/// The hosts of requests: every call has one to the first, and few have one to the second.
+const HOSTS: [&str; 2] = ["api.example:443", "files.example:443"];
 
 /// Calls that never end.
 pub const INCOMPLETE: usize = 20;
@@ -78,34 +88,46 @@ fn route(lots: &mut Lots) -> CallTarget {
     CallTarget { connector: connector.into(), op: op.into(), action, step }
 }
 
-fn line(at: Timestamp, seq: u32, name: &str, payload: serde_json::Value) -> EventText {
-    let payload = serde_json::value::to_raw_value(&payload).unwrap();
-    EventLine { at, seq, event: RecordedEvent::read(name, &payload) }.to_text()
+fn line(at: Timestamp, seq: u32, event: RecordedEvent<'_>) -> EventText {
+    EventLine { at, seq, event }.to_text()
 }
 
 fn open(at: Timestamp, route: CallTarget, lots: &mut Lots) -> OpenCall {
     let audit_id = id(at, lots);
-    let (connector, op) = (Arc::clone(&route.connector), Arc::clone(&route.op));
+    let actor = ACTORS[usize::try_from(lots.below(3).min(lots.below(3))).unwrap()];
+    let (connector, op) = (&*route.connector, &*route.op);
     let hash = "0123456789abcdef".repeat(4);
-    let lines = [
-        line(at, 1, "received", json!({"connector": &*connector, "op": &*op})),
-        line(
-            at,
-            2,
-            "admitted",
-            json!({"connector": &*connector, "hash": hash, "signer": "ed25519:4f3a", "profile": "standard"}),
-        ),
-        line(at, 3, "attempt_started", json!({"connector": &*connector, "op": &*op, "attempt": 1})),
+    let received = Received {
+        action: route.action.as_deref().map(Into::into),
+        actor: actor.into(),
+        connector: connector.into(),
+        op: op.into(),
+        parent: None,
+        step: route.step.as_deref().map(Into::into),
+    };
+    let admitted = Admitted {
+        connector: connector.into(),
+        hash: hash.into(),
+        idempotent: Some(true),
+        profile: Some("standard".into()),
+        signer: Some("ed25519:4f3a".into()),
+        ..Admitted::default()
+    };
+    let started = AttemptStarted { attempt: 1, candidate: 0, connector: connector.into(), op: op.into() };
+    let lines = vec![
+        line(at, 1, RecordedEvent::Received(received)),
+        line(at, 2, RecordedEvent::Admitted(admitted)),
+        line(at, 3, RecordedEvent::AttemptStarted(started)),
     ];
     OpenCall {
-        entry: Entry::new(&audit_id, &lines),
         audit_id,
         at,
         route,
-        actor: "host".into(),
+        actor: actor.into(),
         idempotent: true,
         key: None,
         resumes: None,
+        entry: Entry::new(lines),
         request: None,
     }
 }
@@ -118,22 +140,50 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         true => ENDS[usize::try_from(drawn).unwrap()],
         false => (CallStatus::Value, None, ""),
     };
-    let code = Some(code).filter(|code| !code.is_empty()).map(Arc::from);
+    let code = Some(code).filter(|code| !code.is_empty());
     let duration_us = (500 + lots.below(4_000)) << lots.below(8).min(lots.below(8));
     let at = open.at + SignedDuration::from_micros(i64::try_from(duration_us).unwrap());
-    let usage = json!({"fuel": 123_456, "memory": 1_114_112, "wall_us": duration_us, "requests": 1});
-    let lines = [
-        line(at, 4, "attempt_ended", json!({"attempt": 1, "status": status.name(), "usage": usage})),
-        line(at, 5, "final", json!({"status": status.name(), "class": class, "code": code.as_deref()})),
-    ];
+    let usage = RecordedUsage {
+        bytes_in: lots.below(20_000),
+        bytes_out: 300 + lots.below(2_000),
+        fuel: 100_000 + lots.below(1_000_000),
+        fuel_limit: 1_000_000_000,
+        memory_bytes: 1_114_112 + 65_536 * lots.below(16),
+        memory_limit_bytes: 67_108_864,
+        requests: 1 + lots.below(2),
+        wall_limit_ms: 30_000,
+        wall_us: duration_us,
+        ..RecordedUsage::default()
+    };
+    let attempt = AttemptEnded {
+        attempt: 1,
+        class: class.map(Into::into),
+        code: code.map(Into::into),
+        connector: (&*open.route.connector).into(),
+        status: status.name().into(),
+        usage,
+        ..AttemptEnded::default()
+    };
+    let hosts = if lots.below(6) == 0 { 2 } else { 1 };
+    let requests = HOSTS.iter().take(hosts).map(|host| json!({"host": host, "ms": 12, "status": 200}));
+    let mut payload = serde_json::to_value(&attempt).unwrap();
+    payload["requests"] = requests.collect();
+    let payload = serde_json::value::to_raw_value(&payload).unwrap();
+    let attempt = RecordedEvent::Unknown(UnknownEvent { name: "attempt_ended".into(), payload });
+    let ended = Ended {
+        attempts: Some(1),
+        class: class.map(Into::into),
+        code: code.map(Into::into),
+        duration_us: Some(duration_us),
+        status: status.name().into(),
+        ..Ended::default()
+    };
     CloseCall {
         audit_id: open.audit_id.clone(),
-        at,
-        duration_us,
         attempts: 1,
-        verdict: CallOutcome { status, class, code },
+        verdict: CallOutcome { status, class, code: code.map(Arc::from) },
         key: KeyDisposition::Release,
-        entry: Entry::new(&open.audit_id, &lines),
+        entry: Entry::new(vec![line(at, 4, attempt), line(at, 5, RecordedEvent::Final(ended))]),
         outcome: None,
     }
 }
@@ -165,11 +215,7 @@ impl Calls {
 /// # Panics
 /// They cannot be recorded.
 pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
-    let log = SqliteLog::new(home, LogSettings::default()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let flush = || {
-        runtime.block_on(log.flush()).unwrap();
-    };
+    let log = JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock));
     let mut lots = Lots(calls as u64);
     let span = SignedDuration::from_hours(i64::from(days) * 24);
     let mut running = VecDeque::new();
@@ -181,6 +227,7 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
             of.op = "rare".into();
         }
         let call = open(at, of, &mut lots);
+        // Without a runtime, each entry is written before the method returns.
         drop(log.open(call.clone()));
         if number % (calls / INCOMPLETE) != 0 {
             running.push_back(call);
@@ -192,12 +239,8 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
             let ended = running.swap_remove_back(drawn).unwrap();
             drop(log.close(None, close(&ended, &mut lots)));
         }
-        if number % 500 == 499 {
-            flush();
-        }
     }
     for call in running {
         drop(log.close(None, close(&call, &mut lots)));
     }
-    flush();
 }

@@ -1,37 +1,29 @@
 //! Which calls a filter lets through, the newest first: a few scans of indexes, merged, and never of a whole table.
 //!
-//! Routes and verdicts are few. Those that fit are looked up first, and each (or each pair of them) is a range of one
-//! index, in the order of ids, which is that of time. So what is rare is found as fast as what is common.
+//! Targets and outcomes are few. Those that fit are looked up first, and each (or each pair of them) is a range of one
+//! index, in the order of the log. So what is rare is found as fast as what is common.
 
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
-use std::path::Path;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::owners;
 use crate::command::CallStatus;
 use crate::log::Filter;
 
-/// Most pairs of a verdict and a route that are scanned each on its own; of more, verdicts alone are.
+/// Most pairs of a outcome and a target that are scanned each on its own; of more, outcomes alone are.
 const PAIRS: usize = 4096;
 
 /// The rows that the first reads of all scans share, and the most rows of one read of a single scan.
 const ROWS: (usize, usize) = (512, 1024);
-
-/// The maximum difference between the time in an id and the time at which its call was received, in
-/// milliseconds.
-const SLACK_MS: i64 = 2_000;
-
-type Id = [u8; 16];
 
 /// A range of one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scan {
     All,
     Open,
-    Route(i64),
-    Verdict(i64),
-    Pair { verdict: i64, route: i64 },
+    Target(i64),
+    Outcome(i64),
+    Pair { outcome: i64, target: i64 },
 }
 
 impl Scan {
@@ -40,35 +32,35 @@ impl Scan {
     pub(super) const fn select(self) -> &'static str {
         match self {
             Self::All => {
-                "SELECT id, at, route, verdict, owner FROM calls \
-                 WHERE id < ?1 AND id >= ?2 AND ?4 = ?5 ORDER BY id DESC LIMIT ?3"
+                "SELECT seq, at, target, outcome, writer FROM calls \
+                 WHERE seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Open => {
-                "SELECT id, at, route, verdict, owner FROM calls INDEXED BY calls_open \
-                 WHERE verdict = 0 AND id < ?1 AND id >= ?2 AND ?4 = ?5 ORDER BY id DESC LIMIT ?3"
+                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_open \
+                 WHERE outcome = 0 AND seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
             }
-            Self::Route(_) => {
-                "SELECT id, at, route, verdict, owner FROM calls INDEXED BY calls_of_route \
-                 WHERE route = ?5 AND id < ?1 AND id >= ?2 AND ?4 = 0 ORDER BY id DESC LIMIT ?3"
+            Self::Target(_) => {
+                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_of_target \
+                 WHERE target = ?5 AND seq < ?1 AND seq >= ?2 AND ?4 = 0 ORDER BY seq DESC LIMIT ?3"
             }
-            Self::Verdict(_) => {
-                "SELECT id, at, route, verdict, owner FROM calls INDEXED BY calls_of_verdict \
-                 WHERE verdict = ?4 AND verdict > 1 AND id < ?1 AND id >= ?2 AND ?5 = 0 ORDER BY id DESC LIMIT ?3"
+            Self::Outcome(_) => {
+                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_of_outcome \
+                 WHERE outcome = ?4 AND outcome > 1 AND seq < ?1 AND seq >= ?2 AND ?5 = 0 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Pair { .. } => {
-                "SELECT id, at, route, verdict, owner FROM calls INDEXED BY calls_by_verdict \
-                 WHERE verdict = ?4 AND verdict > 1 AND route = ?5 AND id < ?1 AND id >= ?2 ORDER BY id DESC LIMIT ?3"
+                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_by_outcome \
+                 WHERE outcome = ?4 AND outcome > 1 AND target = ?5 AND seq < ?1 AND seq >= ?2 ORDER BY seq DESC LIMIT ?3"
             }
         }
     }
 
-    /// The verdict and the route in it; 0 where there is none.
+    /// The outcome and the target in it; 0 where there is none.
     const fn numbers(self) -> (i64, i64) {
         match self {
             Self::All | Self::Open => (0, 0),
-            Self::Route(route) => (0, route),
-            Self::Verdict(verdict) => (verdict, 0),
-            Self::Pair { verdict, route } => (verdict, route),
+            Self::Target(target) => (0, target),
+            Self::Outcome(outcome) => (outcome, 0),
+            Self::Pair { outcome, target } => (outcome, target),
         }
     }
 }
@@ -76,68 +68,62 @@ impl Scan {
 /// The scans of a search, and the conditions on their rows.
 pub(super) struct Plan {
     pub(super) scans: Vec<Scan>,
-    routes: Option<HashSet<i64>>,
-    verdicts: Option<HashSet<i64>>,
-    ids: (Id, Id),
+    targets: Option<HashSet<i64>>,
+    outcomes: Option<HashSet<i64>>,
+    /// From this place in the log's order, and below that one.
+    seqs: (i64, i64),
     at: (i64, i64),
-    /// Those whose host lives, or those whose host does not; only asked of open ones.
-    lives: Option<bool>,
+    /// Those whose writer a process holds, or the others; only for calls without an end.
+    is_held: Option<bool>,
 }
 
 impl Plan {
     pub(super) fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
-        let routes = routes(connection, filter)?;
-        let verdicts = verdicts(connection, filter)?;
+        let targets = targets(connection, filter)?;
+        let outcomes = outcomes(connection, filter)?;
         let at = |time: Option<jiff::Timestamp>, none| time.map_or(none, jiff::Timestamp::as_microsecond);
         let at = (at(filter.since, i64::MIN), at(filter.until, i64::MAX));
-        let since = filter.since.map_or([0; 16], |since| first_id(since.as_millisecond() - SLACK_MS));
-        let until = filter.until.map_or([0xff; 16], |until| first_id(until.as_millisecond() + SLACK_MS));
-        let before = filter.before.as_ref().map_or([0xff; 16], cofferdam_core::failure::AuditId::bytes);
+        let skew = "SELECT least, most FROM skew";
+        let (least, most): (i64, i64) =
+            connection.prepare_cached(skew)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let before = match &filter.before {
+            Some(before) => seq_of(connection, before.bytes())?,
+            None => i64::MAX,
+        };
         Ok(Self {
-            scans: scans(routes.as_ref(), verdicts.as_ref()),
-            routes,
-            verdicts,
-            ids: (since, until.min(before)),
+            scans: scans(targets.as_ref(), outcomes.as_ref()),
+            targets,
+            outcomes,
+            seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
-            lives: (filter.incomplete || filter.status == Some(CallStatus::Running))
+            is_held: (filter.incomplete || filter.status == Some(CallStatus::Running))
                 .then_some(!filter.incomplete),
         })
     }
 
     fn lets_through(&self, hit: &Hit) -> bool {
         (self.at.0..self.at.1).contains(&hit.at)
-            && self.routes.as_ref().is_none_or(|routes| routes.contains(&hit.route))
-            && self.verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&hit.verdict))
+            && self.targets.as_ref().is_none_or(|targets| targets.contains(&hit.target))
+            && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&hit.outcome))
     }
 
-    /// The calls, at most `limit` of them.
+    /// Returns the places in the log's order of the calls, at most `limit` of them. `held` are the writers that processes
+    /// hold.
     pub(super) fn calls(
         &self,
         connection: &Connection,
-        lives: &Path,
+        held: &HashSet<i64>,
         limit: usize,
-    ) -> rusqlite::Result<Vec<Id>> {
+    ) -> rusqlite::Result<Vec<i64>> {
         let mut found = Vec::new();
-        let mut alive = HashMap::new();
         let mut merge = Merge::new(connection, self)?;
         while found.len() < limit
             && let Some(hit) = merge.next()?
         {
-            let is_alive = |alive: &mut HashMap<i64, bool>| match alive.get(&hit.owner) {
-                Some(known) => Ok::<_, rusqlite::Error>(*known),
-                None => {
-                    let is_alive = owner_lives(connection, lives, hit.owner)?;
-                    alive.insert(hit.owner, is_alive);
-                    Ok(is_alive)
-                }
-            };
             if self.lets_through(&hit)
-                && match self.lives {
-                    Some(wanted) => is_alive(&mut alive)? == wanted,
-                    None => true,
-                }
+                && self.is_held.is_none_or(|wanted| held.contains(&hit.writer) == wanted)
             {
-                found.push(hit.id);
+                found.push(hit.seq);
             }
         }
         Ok(found)
@@ -145,34 +131,34 @@ impl Plan {
 }
 
 /// The ranges in which all that fits is.
-fn scans(routes: Option<&HashSet<i64>>, verdicts: Option<&HashSet<i64>>) -> Vec<Scan> {
-    let by_route = || match routes {
+fn scans(targets: Option<&HashSet<i64>>, outcomes: Option<&HashSet<i64>>) -> Vec<Scan> {
+    let by_target = || match targets {
         None => vec![Scan::All],
-        Some(routes) => routes.iter().copied().map(Scan::Route).collect(),
+        Some(targets) => targets.iter().copied().map(Scan::Target).collect(),
     };
-    let Some(verdicts) = verdicts else { return by_route() };
-    // Nearly all calls have a value: those are in no index of verdicts.
-    if verdicts.contains(&1) {
-        return by_route();
+    let Some(outcomes) = outcomes else { return by_target() };
+    // Nearly all calls have a value: those are in no index of outcomes.
+    if outcomes.contains(&1) {
+        return by_target();
     }
-    let open = verdicts.contains(&0).then_some(Scan::Open);
-    let ended = verdicts.iter().copied().filter(|verdict| *verdict > 1);
-    let ended: Vec<_> = match routes {
-        Some(routes) if routes.len().saturating_mul(verdicts.len()) <= PAIRS => ended
-            .flat_map(|verdict| routes.iter().map(move |route| Scan::Pair { verdict, route: *route }))
+    let open = outcomes.contains(&0).then_some(Scan::Open);
+    let ended = outcomes.iter().copied().filter(|outcome| *outcome > 1);
+    let ended: Vec<_> = match targets {
+        Some(targets) if targets.len().saturating_mul(outcomes.len()) <= PAIRS => ended
+            .flat_map(|outcome| targets.iter().map(move |target| Scan::Pair { outcome, target: *target }))
             .collect(),
-        _ => ended.map(Scan::Verdict).collect(),
+        _ => ended.map(Scan::Outcome).collect(),
     };
     open.into_iter().chain(ended).collect()
 }
 
-/// The routes that fit; none where all do.
-pub(super) fn routes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
+/// The targets that fit; none where all do.
+pub(super) fn targets(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
     let Filter { connector, op, action, .. } = filter;
     if connector.is_none() && op.is_none() && action.is_none() {
         return Ok(None);
     }
-    let mut select = connection.prepare_cached("SELECT id, connector, op, action FROM routes")?;
+    let mut select = connection.prepare_cached("SELECT id, connector, op, action FROM targets")?;
     let mut rows = select.query([])?;
     let mut found = HashSet::new();
     while let Some(row) = rows.next()? {
@@ -194,13 +180,13 @@ fn unversioned(name: &str) -> &str {
     name.rsplit_once('@').map_or(name, |(name, _)| name)
 }
 
-/// The verdicts that fit; none where all do.
-pub(super) fn verdicts(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
+/// The outcomes that fit; none where all do.
+pub(super) fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
     let Filter { failed, status, incomplete, class, code, .. } = filter;
     if !failed && !incomplete && status.is_none() && class.is_none() && code.is_none() {
         return Ok(None);
     }
-    let mut select = connection.prepare_cached("SELECT id, status, class, code FROM verdicts")?;
+    let mut select = connection.prepare_cached("SELECT id, status, class, code FROM outcomes")?;
     let mut rows = select.query([])?;
     let mut found = HashSet::new();
     while let Some(row) = rows.next()? {
@@ -220,51 +206,54 @@ pub(super) fn verdicts(connection: &Connection, filter: &Filter) -> rusqlite::Re
     Ok(Some(found))
 }
 
-/// The least id of that millisecond: ids begin with their time.
-pub(super) fn first_id(millisecond: i64) -> Id {
-    let mut id = [0; 16];
-    let time = u64::try_from(millisecond).unwrap_or(0).min((1 << 48) - 1) << 16;
-    for (byte, of) in id.iter_mut().zip(time.to_be_bytes()) {
-        *byte = of;
-    }
-    id
-}
+const SELECT_SEQ: &str = "SELECT seq FROM calls WHERE id = ?1";
 
-/// Returns true if the host of this number is alive. If that cannot be determined, it counts as alive.
-pub(super) fn owner_lives(connection: &Connection, lives: &Path, owner: i64) -> rusqlite::Result<bool> {
-    use rusqlite::OptionalExtension as _;
-    let mut select = connection.prepare_cached("SELECT name FROM owners WHERE id = ?1")?;
-    let name: Option<String> = select.query_row([owner], |row| row.get(0)).optional()?;
-    Ok(name.is_none_or(|name| owners::lives(lives, &name)))
+/// The queries of calls here that are no scans.
+#[cfg(test)]
+pub(super) const QUERIES: [&str; 1] = [SELECT_SEQ];
+
+/// Returns the place of a call in the log's order. For a call that is not in the index, it is the time in the id.
+fn seq_of(connection: &Connection, id: [u8; 16]) -> rusqlite::Result<i64> {
+    let stored = connection.prepare_cached(SELECT_SEQ)?.query_row([id], |row| row.get(0)).optional()?;
+    Ok(stored.unwrap_or_else(|| {
+        let millis = i64::try_from(u128::from_be_bytes(id) >> 80).unwrap_or(i64::MAX);
+        millis.saturating_mul(1_000)
+    }))
 }
 
 /// One call, as scans have it.
 #[derive(Debug, Clone, Copy)]
 struct Hit {
-    id: Id,
+    seq: i64,
     at: i64,
-    route: i64,
-    verdict: i64,
-    owner: i64,
+    target: i64,
+    outcome: i64,
+    writer: i64,
 }
 
 fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
-    Ok(Hit { id: row.get(0)?, at: row.get(1)?, route: row.get(2)?, verdict: row.get(3)?, owner: row.get(4)? })
+    Ok(Hit {
+        seq: row.get(0)?,
+        at: row.get(1)?,
+        target: row.get(2)?,
+        outcome: row.get(3)?,
+        writer: row.get(4)?,
+    })
 }
 
 /// Several scans as one, the newest first.
 struct Merge<'c> {
     connection: &'c Connection,
-    from: Id,
+    from: i64,
     cursors: Vec<Cursor>,
-    // The id next in each cursor that has one.
-    heads: BinaryHeap<(Id, usize)>,
+    /// The next call in each cursor that has one.
+    heads: BinaryHeap<(i64, usize)>,
 }
 
 /// The position of a scan.
 struct Cursor {
     scan: Scan,
-    below: Id,
+    below: i64,
     rows: VecDeque<Hit>,
     most: usize,
     ended: bool,
@@ -275,13 +264,13 @@ impl<'c> Merge<'c> {
         let most = (ROWS.0 / plan.scans.len().max(1)).clamp(2, 128);
         let cursor = |scan: &Scan| Cursor {
             scan: *scan,
-            below: plan.ids.1,
+            below: plan.seqs.1,
             rows: VecDeque::new(),
             most,
             ended: false,
         };
         let cursors = plan.scans.iter().map(cursor).collect::<Vec<_>>();
-        let mut merge = Self { connection, from: plan.ids.0, heads: BinaryHeap::new(), cursors };
+        let mut merge = Self { connection, from: plan.seqs.0, heads: BinaryHeap::new(), cursors };
         for at in 0..merge.cursors.len() {
             merge.refill(at)?;
         }
@@ -295,20 +284,20 @@ impl<'c> Merge<'c> {
         Ok(hit)
     }
 
-    /// Has the next id of this cursor among the heads, if there is one.
+    /// Has the next call of this cursor among the heads, if there is one.
     fn refill(&mut self, at: usize) -> rusqlite::Result<()> {
         let Some(cursor) = self.cursors.get_mut(at) else { return Ok(()) };
         if cursor.rows.is_empty() && !cursor.ended {
             let mut select = self.connection.prepare_cached(cursor.scan.select())?;
-            let (verdict, route) = cursor.scan.numbers();
+            let (outcome, target) = cursor.scan.numbers();
             let most = i64::try_from(cursor.most).unwrap_or(i64::MAX);
-            let rows = select.query_map(params![cursor.below, self.from, most, verdict, route], hit)?;
+            let rows = select.query_map(params![cursor.below, self.from, most, outcome, target], hit)?;
             cursor.rows = rows.collect::<Result<_, _>>()?;
             cursor.ended = cursor.rows.len() < cursor.most;
             cursor.most = cursor.most.saturating_mul(2).min(ROWS.1);
-            cursor.below = cursor.rows.back().map_or(cursor.below, |hit| hit.id);
+            cursor.below = cursor.rows.back().map_or(cursor.below, |hit| hit.seq);
         }
-        self.heads.extend(cursor.rows.front().map(|hit| (hit.id, at)));
+        self.heads.extend(cursor.rows.front().map(|hit| (hit.seq, at)));
         Ok(())
     }
 }

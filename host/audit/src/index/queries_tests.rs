@@ -2,19 +2,22 @@
 //! once is what is counted anew.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use cofferdam_test_support::traffic;
+use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use rusqlite::Connection;
 
 use super::find::Scan;
-use super::read::Reader;
-use super::{rollup, schema};
-use crate::{AuditReader as _, CallRow, CallStatus, Filter, Histogram, LogSettings, Stats};
+use super::rollup::{CallCount, RollupChanges};
+use super::tests::{index_of, reader_of};
+use super::usage::CallUsage;
+use super::{IndexReader, LogIndex, batch, find, reader, rollup, traffic};
+use crate::{
+    AuditReader as _, CallRow, CallStatus, Filter, Histogram, Stats, StatsGrouping, StatsQuery, UsageStats,
+};
 
 const CALLS: usize = 20_000;
 
@@ -34,8 +37,8 @@ fn until() -> Timestamp {
     "2024-11-22T11:30:00Z".parse().unwrap()
 }
 
-fn reader() -> Reader {
-    Reader::open(&home().join("audit.db"), home().join("running")).unwrap()
+fn reader() -> IndexReader {
+    reader_of(&home())
 }
 
 /// Every call, from one pass through the table.
@@ -44,7 +47,7 @@ fn all() -> &'static [CallRow] {
     ALL.get_or_init(|| {
         let rows = reader().list(&Filter::default()).unwrap();
         assert_eq!(rows.len(), CALLS);
-        assert!(rows.is_sorted_by(|a, b| a.audit_id.as_str() > b.audit_id.as_str()));
+        assert!(rows.is_sorted_by(|a, b| a.at >= b.at));
         assert_eq!(rows.iter().filter(|row| row.incomplete).count(), traffic::INCOMPLETE);
         rows
     })
@@ -65,7 +68,14 @@ fn fits(filter: &Filter, row: &CallRow) -> bool {
         && same(&filter.action, &row.action)
         && filter.since.is_none_or(|since| row.at >= since)
         && filter.until.is_none_or(|until| row.at < until)
-        && filter.before.as_ref().is_none_or(|before| row.audit_id.as_str() < before.as_str())
+        && filter.before.as_ref().is_none_or(|before| position(&row.audit_id) > position(before))
+}
+
+/// Returns the position of a call in the list of all calls.
+fn position(id: &AuditId) -> usize {
+    static POSITIONS: OnceLock<HashMap<AuditId, usize>> = OnceLock::new();
+    let positions = || all().iter().enumerate().map(|(at, row)| (row.audit_id.clone(), at)).collect();
+    POSITIONS.get_or_init(positions)[id]
 }
 
 fn one_of<T: Clone + std::fmt::Debug + 'static>(all: Vec<T>) -> impl Strategy<Value = Option<T>> {
@@ -138,7 +148,7 @@ proptest! {
 
     #[test]
     fn statistics_match_the_calls(filter in filters()) {
-        let stats = reader().stats(&filter).unwrap();
+        let stats = reader().stats(&filter, StatsQuery::default()).unwrap();
         prop_assert_eq!(stats, counted(&filter, all()));
     }
 }
@@ -171,11 +181,12 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
         }
     }
     let group = |((connector, status, class), (calls, durations))| crate::StatsGroup {
-        connector,
+        name: connector,
         status: CallStatus::ALL[usize::from(status)],
         class,
         calls,
         durations,
+        usage: None,
     };
     stats.groups = groups.into_iter().map(group).collect();
     stats.groups.sort_by_key(|group| std::cmp::Reverse(group.calls));
@@ -184,10 +195,12 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
 
 #[test]
 fn no_query_scans_a_whole_table() {
-    let connection = schema::open_to_read(&home().join("audit.db")).unwrap();
+    let index = index_of(&home());
+    let connection = &index.file.connection;
     let scans =
-        [Scan::All, Scan::Open, Scan::Route(1), Scan::Verdict(2), Scan::Pair { verdict: 2, route: 1 }];
-    let queries = scans.iter().map(|scan| scan.select()).chain(super::read::QUERIES).chain(rollup::QUERIES);
+        [Scan::All, Scan::Open, Scan::Target(1), Scan::Outcome(2), Scan::Pair { outcome: 2, target: 1 }];
+    let queries = scans.iter().map(|scan| scan.select()).chain(batch::QUERIES).chain(find::QUERIES);
+    let queries = queries.chain(reader::QUERIES).chain(rollup::QUERIES);
     for query in queries {
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
         let count = explain.parameter_count();
@@ -197,65 +210,86 @@ fn no_query_scans_a_whole_table() {
             // Open calls are few, and asked for all together.
             let open = step.contains("calls_open");
             assert!(open || !step.starts_with("SCAN calls"), "{query}: {step}");
-            assert!(
-                open || !step.starts_with("SCAN entries") && !step.starts_with("SCAN rollup"),
-                "{query}: {step}"
-            );
+            assert!(open || !step.starts_with("SCAN rollup"), "{query}: {step}");
             assert!(!step.contains("TEMP B-TREE"), "{query}: {step}");
         }
     }
 }
 
-#[test]
-fn rollups_match_a_recount() {
-    let dir = tempfile::tempdir().unwrap();
-    traffic::fill(dir.path(), 6_000, 2, until());
-    let path = dir.path().join("audit.db");
-    let connection = schema::open(&path, &LogSettings::default()).unwrap();
-    let stats = || {
-        let mut reader = Reader::open(&path, dir.path().join("running")).unwrap();
-        reader.stats(&Filter { since: Some(until_moment(30 * 3600)), ..Filter::default() }).unwrap()
-    };
-    let rows = |table: &str| {
-        let count = format!("SELECT count(*) FROM {table}");
-        connection.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap()
-    };
-    assert!(rows("rollup") > 0, "the writer counts");
-    let before = stats();
-    assert!(before.ended() > 3_000, "{before:?}");
-    // All of it, at once.
-    while rollup::is_behind(&connection, 0).unwrap() {
-        rollup::advance(&connection, Timestamp::now(), 1_000).unwrap();
+/// Returns true if the stored counts are those of the calls.
+pub(super) fn counts_match(index: &LogIndex) -> bool {
+    let mut counts = RollupChanges::default();
+    let select = "SELECT at, target, outcome, actor, duration, usage FROM calls WHERE outcome <> 0";
+    let mut select = index.file.connection.prepare(select).unwrap();
+    let mut rows = select.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let number = |at| row.get::<_, i64>(at).unwrap();
+        let usage = &CallUsage::from_bytes(row.get_ref(5).unwrap().as_blob().unwrap());
+        let (at, target, outcome, actor) = (number(0), number(1), number(2), number(3));
+        let duration = row.get(4).unwrap();
+        counts.add(&CallCount { at, target, outcome, actor, duration, usage });
     }
-    assert_eq!(stats(), before);
-    assert!(rollup::recount(&connection).unwrap());
-    // None of it.
-    connection.execute_batch("UPDATE rolled SET upto = zeroblob(16); DELETE FROM rollup").unwrap();
-    assert_eq!(stats(), before);
-    // Pruned calls are no longer counted.
-    rollup::advance(&connection, Timestamp::now(), 4_000).unwrap();
-    let transaction = connection.unchecked_transaction().unwrap();
-    let gone: Vec<_> = {
-        let delete = "DELETE FROM calls WHERE id IN (SELECT id FROM calls ORDER BY id LIMIT 1500) AND verdict <> 0 \
-                      RETURNING id, at, route, verdict, duration";
-        let mut delete = transaction.prepare(delete).unwrap();
-        delete.query_map([], rollup::call).unwrap().map(Result::unwrap).collect()
-    };
-    assert!(gone.len() > 1_400);
-    rollup::removed(&transaction, gone).unwrap();
-    transaction.commit().unwrap();
-    assert!(rollup::recount(&connection).unwrap());
-    connection.execute_batch("UPDATE rolled SET upto = zeroblob(16); DELETE FROM rollup").unwrap();
-    // Somebody changes a count.
-    rollup::advance(&connection, Timestamp::now(), 4_000).unwrap();
-    assert!(rollup::recount(&connection).unwrap());
-    connection.execute("UPDATE rollup SET calls = calls + 1 WHERE span = 3600 AND calls > 3", []).unwrap();
-    assert!(!rollup::recount(&connection).unwrap());
+    counts.are_stored(&index.file.connection).unwrap()
 }
 
 #[test]
-fn the_calls_table_has_every_call() {
-    let connection: Connection = schema::open_to_read(&home().join("audit.db")).unwrap();
-    let count: usize = connection.query_row("SELECT count(*) FROM calls", [], |row| row.get(0)).unwrap();
-    assert_eq!((count, all().len()), (CALLS, CALLS));
+fn rollups_match_a_recount() {
+    let index = index_of(&home());
+    assert!(counts_match(&index));
+    let connection = &index.file.connection;
+    let transaction = connection.unchecked_transaction().unwrap();
+    connection.execute("UPDATE rollup SET calls = calls + 1 WHERE span = 3600 AND calls > 3", []).unwrap();
+    assert!(!counts_match(&index));
+    transaction.rollback().unwrap();
+}
+
+#[test]
+fn usage_is_grouped_by_operation_host_code_and_actor() {
+    let mut reader = reader();
+    let mut usage_by = |by| {
+        let stats = reader.stats(&Filter::default(), StatsQuery { by, usage: true }).unwrap();
+        let mut all = UsageStats::default();
+        stats.groups.iter().for_each(|group| all.merge(group.usage.as_ref().unwrap()));
+        let names: BTreeSet<_> = stats.groups.iter().map(|group| group.name.clone()).collect();
+        (stats.ended(), all, names)
+    };
+    let (ended, all, connectors) = usage_by(StatsGrouping::Connector);
+    assert_eq!((ended, all.fuel.count()), ((CALLS - traffic::INCOMPLETE) as u64, ended));
+    assert_eq!(
+        (all.fuel_limit, all.memory_limit_bytes, all.wall_limit_ms),
+        (1_000_000_000, 67_108_864, 30_000)
+    );
+    assert!(all.fuel.percentile(50).unwrap().abs_diff(600_000) < 30_000);
+    assert!(connectors.contains("github://acme/c00@1.1.0"));
+    for (by, name) in [
+        (StatsGrouping::Operation, "github://acme/c00@1.1.0 op_0"),
+        (StatsGrouping::Code, "timeout"),
+        (StatsGrouping::Actor, "ada"),
+    ] {
+        let (calls, usage, names) = usage_by(by);
+        assert_eq!((calls, &usage), (ended, &all), "{by:?}");
+        assert!(names.contains(name), "{names:?}");
+    }
+    let rows = all_of(|row| row.actor == "ada" && row.status != CallStatus::Running);
+    let stats =
+        reader.stats(&Filter::default(), StatsQuery { by: StatsGrouping::Actor, usage: false }).unwrap();
+    let ada = stats.groups.iter().filter(|group| group.name == "ada").map(|group| group.calls).sum::<u64>();
+    assert_eq!(ada, rows as u64);
+    let hosts = stats_by_host(&mut reader);
+    assert_eq!(hosts.keys().collect::<Vec<_>>(), ["api.example:443", "files.example:443"]);
+    assert!(hosts["api.example:443"] == ended && hosts["files.example:443"] < ended / 4);
+}
+
+fn all_of(fits: impl Fn(&CallRow) -> bool) -> usize {
+    all().iter().filter(|row| fits(row)).count()
+}
+
+/// Returns the number of calls by the host of their requests.
+fn stats_by_host(reader: &mut IndexReader) -> BTreeMap<String, u64> {
+    let by = StatsQuery { by: StatsGrouping::Host, usage: true };
+    let mut hosts = BTreeMap::new();
+    for group in reader.stats(&Filter::default(), by).unwrap().groups {
+        *hosts.entry(group.name).or_default() += group.calls;
+    }
+    hosts
 }

@@ -1,57 +1,332 @@
-//! Reads the audit log with a connection of its own, which sees all that is committed and holds up no writer.
+//! Reads the audit log: calls are found in the index, and their entries are read from the journals.
 
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
 
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use sha2::{Digest as _, Sha256};
 
-use super::find::{self, Plan};
-use super::{owners, rollup, schema, sealed};
+use super::facts::LineFacts;
+use super::find::Plan;
+use super::journal_fill::{IndexProgress, JournalFiles, line_length, next_line, read_at};
+use super::places::LinePlace;
+use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
-use crate::error::AuditError;
-use crate::log::{AuditReader, CallRow, Filter, StoredEntry};
+use crate::error::{AuditError, AuditErrorKind};
+use crate::journal::{
+    JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, open_lines, read_sealed,
+    segments, unended_calls, writer_names,
+};
+use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
-use crate::stats::{SealedUsage, Stats};
+use crate::stats::{SealedUsage, Stats, StatsQuery};
 
-/// A reader of one file.
-pub(super) struct Reader {
-    connection: Connection,
-    lives: PathBuf,
+/// The bytes that are read at once to find calls that ended.
+const CHUNK: usize = 256 * 1024;
+
+/// The number of times that the calls without an end are compared before the index is made again.
+const UNENDED_ATTEMPTS: u32 = 2;
+
+/// Looks up the calls of which it is unknown what was done under their key.
+pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> + Send>;
+
+/// A reader of the audit log with an index of its own, or a connection to the one that all processes share.
+pub(crate) struct IndexReader {
+    pub(super) index: LogIndex,
+    undecided: UndecidedKeys,
+    /// By writer, the place of the entry after the one with this number: its segment and its position.
+    followed: HashMap<String, (u64, u64, u64)>,
+    /// True once the index was made again since the journals have other calls without an end.
+    is_made_again: bool,
 }
 
-impl Reader {
-    pub(super) fn open(path: &Path, lives: PathBuf) -> Result<Self, AuditError> {
-        Ok(Self { connection: schema::open_to_read(path)?, lives })
+/// The writers as they were before the index was brought up to date.
+struct Writers {
+    /// The names of those that processes hold.
+    held: HashSet<String>,
+    free: Vec<String>,
+}
+
+impl Writers {
+    fn read(root: &Path) -> Result<Self, AuditError> {
+        let (held, free): (Vec<_>, Vec<_>) =
+            writer_names(root)?.into_iter().partition(|name| WriterDir::is_held(root, name));
+        Ok(Self { held: held.into_iter().collect(), free })
     }
 
-    /// The row of one call. Incomplete it is only if it had no end after its host was found gone.
-    fn row(&self, id: [u8; 16]) -> Result<Option<CallRow>, AuditError> {
-        let mut select = self.connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
-        let mut read = || select.query_row([id], |row| Ok((call_row(row)?, row.get(15)?))).optional();
-        let found: Option<(CallRow, Option<String>)> = read()?;
-        let Some((row, owner)) = found else { return Ok(None) };
-        if row.status != CallStatus::Running || owner.is_none_or(|name| owners::lives(&self.lives, &name)) {
-            return Ok(Some(row));
+    /// Returns the numbers of those that processes hold.
+    fn held_ids(&self, connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
+        let mut select = connection.prepare_cached("SELECT id, name FROM writers")?;
+        let mut rows = select.query([])?;
+        let mut ids = HashSet::new();
+        while let Some(row) = rows.next()? {
+            if self.held.contains(row.get_ref(1)?.as_str()?) {
+                ids.insert(row.get(0)?);
+            }
         }
-        Ok(read()?.map(|(row, _)| CallRow { incomplete: row.status == CallStatus::Running, ..row }))
+        Ok(ids)
     }
 }
 
-const ROW: &str = "SELECT calls.id, calls.at, routes.connector, routes.op, routes.action, routes.step, calls.actor, \
-                   calls.idempotent, verdicts.status, verdicts.class, verdicts.code, calls.duration, calls.attempts, \
-                   calls.first, calls.last, owners.name FROM calls JOIN routes ON routes.id = calls.route \
-                   JOIN verdicts ON verdicts.id = calls.verdict LEFT JOIN owners ON owners.id = calls.owner";
+/// A line of a call, as it was found in a journal.
+pub(super) struct FoundLine {
+    entry: StoredEntry,
+    /// The first entry of its segment.
+    pub(super) segment: u64,
+    pub(super) sealed: Option<SealedPlace>,
+    /// True if the call ends with it.
+    pub(super) is_end: bool,
+}
+
+/// The reason why the lines of a call could not be read.
+pub(super) enum LineFailure {
+    /// The index has other places than the journal.
+    Misplaced,
+    /// An entry was changed.
+    Changed(AuditError),
+    Failed(AuditError),
+}
+
+impl<E: Into<AuditError>> From<E> for LineFailure {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl IndexReader {
+    /// Creates a reader of the journals below `root`.
+    ///
+    /// # Errors
+    /// `Absent`: no journal has an entry; the journals or the index cannot be read.
+    pub(crate) fn open(
+        root: &Path,
+        busy_timeout: Duration,
+        undecided: UndecidedKeys,
+    ) -> Result<Self, AuditError> {
+        let absent = || AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet");
+        let mut has_segments = false;
+        for name in writer_names(root)? {
+            has_segments |= JournalFiles::list(root, name)?.is_some();
+        }
+        if !has_segments {
+            return Err(absent());
+        }
+        let index = match LogIndex::open(root, busy_timeout) {
+            Err(error) if is_unwritable(&error) => LogIndex::in_memory(root, busy_timeout)?,
+            index => index?,
+        };
+        let mut own = Self { index, undecided, followed: HashMap::new(), is_made_again: false };
+        own.update()?;
+        match IndexProgress::read_all(own.connection())?.values().any(|progress| progress.n > 0) {
+            true => Ok(own),
+            false => Err(absent()),
+        }
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.index.file.connection
+    }
+
+    /// Brings the index up to date, in memory where it cannot be written.
+    fn update(&mut self) -> Result<Writers, AuditError> {
+        // Before the update: of a writer that is free, everything is in the index then.
+        let writers = Writers::read(&self.index.root)?;
+        match self.index.update() {
+            Err(error) if is_unwritable(&error) => {
+                self.index = LogIndex::in_memory(&self.index.root, self.index.busy_timeout)?;
+                self.index.update()?;
+            }
+            updated => updated?,
+        }
+        Ok(writers)
+    }
+
+    /// Runs a query on the index as the journals are now. If the index turns out to be damaged, it is made again.
+    fn query<T>(
+        &mut self,
+        query: impl Fn(&Connection, &Writers) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        let writers = self.update()?;
+        match self.snapshot(&writers, &query) {
+            Err(error) if is_fault_of_file(&error) => {
+                self.index.replace(&error.to_string())?;
+                let writers = self.update()?;
+                self.snapshot(&writers, &query)
+            }
+            result => result,
+        }
+    }
+
+    fn snapshot<T>(
+        &self,
+        writers: &Writers,
+        query: impl Fn(&Connection, &Writers) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        let transaction = self.connection().unchecked_transaction()?;
+        query(&transaction, writers)
+    }
+
+    /// Runs a query together with the calls that have no end and whose writer no process holds, according to the journals.
+    /// If the index has others, it is made again once.
+    fn query_unended<T>(
+        &mut self,
+        query: impl Fn(&Connection, &Writers, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        for attempt in 0.. {
+            let root = self.index.root.clone();
+            let is_made_again = self.is_made_again || attempt > UNENDED_ATTEMPTS;
+            let result = self.query(|connection, writers| {
+                let mut all = HashSet::new();
+                for name in &writers.free {
+                    let unended = unended_calls(&root.join(name))?;
+                    if !is_made_again && !has_unended(connection, name, &unended)? {
+                        return Ok(None);
+                    }
+                    all.extend(unended.ids());
+                }
+                query(connection, writers, &all).map(Some)
+            })?;
+            match result {
+                Some(result) => return Ok(result),
+                // Another process may just have taken a journal.
+                None if attempt < UNENDED_ATTEMPTS => {}
+                None => {
+                    self.is_made_again = true;
+                    self.index.replace("the journals have other calls without an end")?;
+                }
+            }
+        }
+        Err(AuditError::new(AuditErrorKind::Other, "the calls without an end cannot be determined"))
+    }
+
+    /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
+    fn lines_of(&mut self, audit_id: &AuditId) -> Result<Vec<FoundLine>, AuditError> {
+        let mut is_made_again = false;
+        loop {
+            let found = self.query(|connection, _| {
+                let select = "SELECT writers.name, places FROM calls JOIN writers ON writers.id = writer \
+                              WHERE calls.id = ?1";
+                let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?));
+                let mut select = connection.prepare_cached(select)?;
+                Ok(select.query_row([audit_id.bytes()], row).optional()?)
+            })?;
+            let Some((writer, places)) = found else { return Ok(Vec::new()) };
+            match read_lines(&self.index.root, &writer, &places, audit_id) {
+                Ok(lines) => return Ok(lines),
+                Err(LineFailure::Changed(error) | LineFailure::Failed(error)) => return Err(error),
+                Err(LineFailure::Misplaced) if !is_made_again => {
+                    is_made_again = true;
+                    self.index.replace("it has other places than the journals")?;
+                }
+                Err(LineFailure::Misplaced) => {
+                    let what = format_args!("the journal {writer} does not have the entries of {audit_id}");
+                    return Err(AuditError::new(AuditErrorKind::Tampered, what));
+                }
+            }
+        }
+    }
+
+    /// Returns the place of the entry after the `n`-th one of a journal.
+    fn follow(&self, journal: &JournalFiles, n: u64) -> Result<(u64, u64), AuditError> {
+        if let Some((known, segment, offset)) = self.followed.get(&journal.name)
+            && *known == n
+        {
+            return Ok((*segment, *offset));
+        }
+        let next = n.saturating_add(1);
+        let first = journal.firsts.iter().copied().rfind(|first| *first <= next);
+        let Some(first) = first.or_else(|| journal.firsts.first().copied()) else { return Ok((0, 0)) };
+        let mut offset = 0;
+        for_each_line(&journal.dir, first, 0, |at, line| {
+            let is_before = JournalLine::read(line).map_or(true, |line| line.n <= n);
+            if is_before {
+                offset = at.saturating_add(line.len() as u64).saturating_add(1);
+            }
+            is_before
+        })?;
+        Ok((first, offset))
+    }
+
+    /// Adds the ids of calls that ended in a journal after the `from`-th entry, up to the `to`-th. Returns the last entry
+    /// that was read.
+    fn ends_after(
+        &mut self,
+        journal: &JournalFiles,
+        from: u64,
+        to: u64,
+        (ended, most): (&mut Vec<AuditId>, usize),
+    ) -> Result<u64, AuditError> {
+        let (begin, mut offset) = self.follow(journal, from)?;
+        let mut last = from;
+        for segment in journal.firsts.iter().copied().filter(|first| *first >= begin) {
+            for_each_line(&journal.dir, segment, offset, |at, line| {
+                if ended.len() >= most || last >= to {
+                    return false;
+                }
+                if let Ok(read) = JournalLine::read(line) {
+                    last = read.n.max(last);
+                    let is_end =
+                        read.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
+                    ended.extend(read.audit_id.as_deref().and_then(AuditId::parse).filter(|_| is_end));
+                }
+                offset = at.saturating_add(line.len() as u64).saturating_add(1);
+                true
+            })?;
+            self.followed.insert(journal.name.clone(), (last, segment, offset));
+            if ended.len() >= most || last >= to {
+                break;
+            }
+            offset = 0;
+        }
+        Ok(last)
+    }
+}
+
+/// Returns true for an error after which the index is filled in memory instead.
+fn is_unwritable(error: &AuditError) -> bool {
+    matches!(error.kind(), AuditErrorKind::ReadOnly | AuditErrorKind::Full | AuditErrorKind::Io)
+}
+
+/// Returns true if the index has exactly these calls of a journal without an end.
+fn has_unended(connection: &Connection, writer: &str, unended: &UnendedCalls) -> Result<bool, AuditError> {
+    let mut select = connection.prepare_cached(SELECT_UNENDED)?;
+    let ids = select.query_map([writer], |row| row.get(0))?;
+    let ids = ids.collect::<Result<HashSet<[u8; 16]>, _>>()?;
+    Ok(ids == unended.ids().collect())
+}
+
+const SELECT_UNENDED: &str = "SELECT calls.id FROM calls INDEXED BY calls_open JOIN writers ON writers.id = writer \
+                              WHERE outcome = 0 AND writers.name = ?1";
+
+const ROW: &str = "SELECT calls.id, calls.at, targets.connector, targets.op, targets.action, targets.step, actors.name, \
+                   calls.idempotent, outcomes.status, outcomes.class, outcomes.code, calls.duration, calls.attempts, \
+                   calls.writer FROM calls JOIN targets ON targets.id = calls.target \
+                   JOIN outcomes ON outcomes.id = calls.outcome JOIN actors ON actors.id = calls.actor";
 
 const SELECT_BETWEEN: &str = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
-const SELECT_LENGTH: &str = "SELECT n FROM entries ORDER BY n DESC LIMIT 1";
 
-/// Queries of calls here.
+/// The queries of calls here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 1] = [SELECT_BETWEEN];
+pub(super) const QUERIES: [&str; 2] = [SELECT_BETWEEN, SELECT_UNENDED];
 
-fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
+fn by_seq(connection: &Connection, seq: i64, held: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
+    let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.seq = ?1"))?;
+    select.query_row([seq], |row| call_row(row, held)).optional()
+}
+
+fn by_id(connection: &Connection, id: [u8; 16], held: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
+    let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
+    select.query_row([id], |row| call_row(row, held)).optional()
+}
+
+fn call_row(row: &Row<'_>, held: &HashSet<i64>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
-    let status: usize = row.get(8)?;
+    let status = CallStatus::ALL.get(row.get::<_, usize>(8)?).copied().unwrap_or(CallStatus::Running);
     Ok(CallRow {
         audit_id: AuditId::from_bytes(row.get(0)?),
         at: jiff::Timestamp::from_microsecond(row.get(1)?).unwrap_or_default(),
@@ -61,115 +336,242 @@ fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
         step: text(5)?,
         actor: row.get(6)?,
         idempotent: row.get(7)?,
-        status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
-        incomplete: false,
+        status,
+        incomplete: status == CallStatus::Running && !held.contains(&row.get(13)?),
         class: text(9)?,
         code: text(10)?,
         duration_us: row.get(11)?,
         attempts: row.get(12)?,
-        first: row.get(13)?,
-        last: row.get(14)?,
     })
 }
 
-impl AuditReader for Reader {
+fn list(connection: &Connection, filter: &Filter, held: &HashSet<i64>) -> Result<Vec<CallRow>, AuditError> {
+    let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
+    let found = Plan::new(connection, filter)?.calls(connection, held, limit)?;
+    let rows = found.into_iter().filter_map(|seq| by_seq(connection, seq, held).transpose());
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+impl AuditReader for IndexReader {
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
+        if !filter.incomplete {
+            return self
+                .query(|connection, writers| list(connection, filter, &writers.held_ids(connection)?));
+        }
         let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
-        let found = {
-            // All scans see the same moment.
-            let transaction = self.connection.unchecked_transaction()?;
-            Plan::new(&transaction, filter)?.calls(&transaction, &self.lives, limit)?
-        };
-        let rows = found.into_iter().filter_map(|id| self.row(id).transpose());
-        // One may have ended since.
-        let open = filter.incomplete || filter.status == Some(CallStatus::Running);
-        let stands = |row: &CallRow| {
-            !open || (row.status == CallStatus::Running && row.incomplete == filter.incomplete)
-        };
-        rows.filter(|row| row.as_ref().map_or(true, stands)).collect()
+        self.query_unended(|connection, writers, unended| {
+            let all = Filter { limit: 0, ..filter.clone() };
+            let mut rows = list(connection, &all, &writers.held_ids(connection)?)?;
+            rows.retain(|row| unended.contains(&row.audit_id.bytes()));
+            rows.truncate(limit);
+            Ok(rows)
+        })
     }
 
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
-        self.row(audit_id.bytes())
+        let id = audit_id.bytes();
+        let row =
+            self.query(|connection, writers| Ok(by_id(connection, id, &writers.held_ids(connection)?)?))?;
+        if row.as_ref().is_some_and(|row| !row.incomplete) {
+            return Ok(row);
+        }
+        self.query_unended(|connection, writers, unended| {
+            let row = by_id(connection, id, &writers.held_ids(connection)?)?;
+            Ok(row.map(|row| CallRow { incomplete: row.incomplete && unended.contains(&id), ..row }))
+        })
     }
 
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
-        let mut select = self.connection.prepare_cached(SELECT_BETWEEN)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = select.query_map(params![from.bytes(), to.bytes(), most], |row| row.get(0))?;
-        let ids = rows.map(|id| id.map(AuditId::from_bytes));
-        Ok(ids.collect::<Result<_, _>>()?)
+        self.query(|connection, _| {
+            let mut select = connection.prepare_cached(SELECT_BETWEEN)?;
+            let rows = select.query_map(params![from.bytes(), to.bytes(), most], |row| row.get(0))?;
+            Ok(rows.map(|id| id.map(AuditId::from_bytes)).collect::<Result<_, _>>()?)
+        })
     }
 
-    fn length(&mut self) -> Result<u64, AuditError> {
-        Ok(self
-            .connection
-            .prepare_cached(SELECT_LENGTH)?
-            .query_row([], |row| row.get(0))
-            .optional()?
-            .unwrap_or(0))
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
+        self.query(|connection, writers| {
+            let held = writers.held_ids(connection)?;
+            Ok(rollup::stats(connection, filter, query, &held)?)
+        })
     }
 
     fn codes(&mut self) -> Result<Vec<String>, AuditError> {
-        let select = "SELECT DISTINCT code FROM verdicts WHERE code <> '' ORDER BY code";
-        let mut select = self.connection.prepare_cached(select)?;
-        Ok(select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+        self.query(|connection, _| {
+            let select = "SELECT DISTINCT code FROM outcomes WHERE code <> '' ORDER BY code";
+            let mut select = connection.prepare_cached(select)?;
+            Ok(select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+        })
     }
 
-    fn stats(&mut self, filter: &Filter) -> Result<Stats, AuditError> {
-        let transaction = self.connection.unchecked_transaction()?;
-        let lives = |owner| find::owner_lives(&transaction, &self.lives, owner);
-        Ok(rollup::stats(&transaction, filter, lives)?)
+    fn end(&mut self) -> Result<LogPosition, AuditError> {
+        let stored = self.query(|connection, _| Ok(IndexProgress::read_all(connection)?))?;
+        Ok(LogPosition(stored.into_iter().map(|(name, progress)| (name, progress.n)).collect()))
     }
 
-    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
-        Ok(sealed::usage(&self.connection)?)
-    }
-
-    fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        let select = "SELECT call FROM keys WHERE state = 2 AND (?1 IS NULL OR call = ?1) ORDER BY call";
-        let mut select = self.connection.prepare_cached(select)?;
-        let rows = select.query_map([of.map(AuditId::bytes)], |row| row.get(0))?;
-        Ok(rows.map(|id| id.map(AuditId::from_bytes)).collect::<Result<_, _>>()?)
+    fn ended_after(&mut self, position: &mut LogPosition, most: usize) -> Result<Vec<CallRow>, AuditError> {
+        let end: BTreeMap<_, _> = self.end()?.0;
+        let (mut ended, root) = (Vec::new(), self.index.root.clone());
+        for (writer, to) in end {
+            let from = position.0.get(&writer).copied().unwrap_or(0);
+            if from >= to || ended.len() >= most {
+                continue;
+            }
+            let Some(journal) = JournalFiles::list(&root, writer.clone())? else { continue };
+            let last = self.ends_after(&journal, from, to, (&mut ended, most))?;
+            position.0.insert(writer, last);
+        }
+        self.query(|connection, writers| {
+            let held = writers.held_ids(connection)?;
+            let rows = ended.iter().filter_map(|id| by_id(connection, id.bytes(), &held).transpose());
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
 
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {
-        let last = "SELECT last FROM calls WHERE id = ?1";
-        let last = self.connection.query_row(last, [audit_id.bytes()], |row| row.get(0)).optional()?;
-        let mut next: u64 = last.unwrap_or(0);
-        let mut entries = Vec::new();
-        let mut select =
-            self.connection.prepare_cached("SELECT n, body, hash, prev FROM entries WHERE n = ?1")?;
-        while next > 0 {
-            let found =
-                select.query_row([next], |row| Ok((stored(row)?, row.get::<_, u64>(3)?))).optional()?;
-            let Some((entry, prev)) = found else { break };
-            // Backwards and nowhere else: a record that was tampered with has no loops either.
-            next = prev.min(entry.n.saturating_sub(1));
-            entries.push(entry);
-        }
-        entries.reverse();
-        Ok(entries)
+        Ok(self.lines_of(audit_id)?.into_iter().map(|line| line.entry).collect())
     }
 
-    fn entries(&mut self, from: u64, most: usize) -> Result<Vec<StoredEntry>, AuditError> {
-        let select = "SELECT n, body, hash FROM entries WHERE n >= ?1 ORDER BY n LIMIT ?2";
-        let mut select = self.connection.prepare_cached(select)?;
-        let rows = select.query_map(params![from, i64::try_from(most).unwrap_or(i64::MAX)], stored)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
+        self.query(|connection, _| {
+            let select = "SELECT name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
+            let mut select = connection.prepare_cached(select)?;
+            let usage = |row: &Row<'_>| Ok(SealedUsage { client: row.get(0)?, bytes: row.get(1)? });
+            Ok(select.query_map([], usage)?.collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+        let since = since.map_or(i64::MIN, Timestamp::as_microsecond);
+        let limit = if limit == 0 { -1 } else { i64::try_from(limit).unwrap_or(i64::MAX) };
+        self.query(|connection, _| {
+            let select =
+                "SELECT at, event FROM operator_events WHERE at >= ?1 ORDER BY at DESC, n DESC LIMIT ?2";
+            let mut select = connection.prepare_cached(select)?;
+            let event = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+            let rows = select.query_map(params![since, limit], event)?.collect::<Result<Vec<_>, _>>()?;
+            let events = rows.into_iter().filter_map(|(at, event)| {
+                Some((Timestamp::from_microsecond(at).ok()?, serde_json::from_str(&event).ok()?))
+            });
+            Ok(events.collect())
+        })
+    }
+
+    fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        (self.undecided)(of)
     }
 
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {
-        let select = "SELECT f.sealed, l.sealed, calls.verdict FROM calls LEFT JOIN entries f ON f.n = calls.first \
-                      LEFT JOIN entries l ON l.n = calls.last AND calls.last <> calls.first WHERE calls.id = ?1";
-        let found = self.connection.query_row(select, [audit_id.bytes()], |row| {
-            Ok((row.get::<_, Option<Vec<u8>>>(0)?, row.get::<_, Option<Vec<u8>>>(1)?))
-        });
-        let (request, outcome) = found.optional()?.unwrap_or_default();
-        Ok((request.map(Sealed::from_bytes), outcome.map(Sealed::from_bytes)))
+        let root = self.index.root.clone();
+        let (mut request, mut outcome) = (None, None);
+        for (position, line) in self.lines_of(audit_id)?.into_iter().enumerate() {
+            let Some(SealedPlace { offset, bytes, .. }) = line.sealed else { continue };
+            let sealed = read_sealed(&root.join(&line.entry.writer), line.segment, offset, bytes)?;
+            let sealed = sealed.filter(|sealed| sealed.bytes().iter().any(|byte| *byte != 0));
+            *if position == 0 { &mut request } else { &mut outcome } = sealed;
+        }
+        Ok((request, outcome))
     }
 }
 
-fn stored(row: &Row<'_>) -> rusqlite::Result<StoredEntry> {
-    Ok(StoredEntry { n: row.get(0)?, body: row.get(1)?, hash: row.get(2)? })
+/// Reads the lines of a call at these places.
+pub(super) fn read_lines(
+    root: &Path,
+    writer: &str,
+    places: &[u8],
+    audit_id: &AuditId,
+) -> Result<Vec<FoundLine>, LineFailure> {
+    let dir = root.join(writer);
+    let firsts = segments(&dir)?;
+    let mut lines = Vec::new();
+    for place in LinePlace::read_all(places) {
+        let position = firsts.iter().rposition(|first| *first <= place.n).ok_or(LineFailure::Misplaced)?;
+        let segment = firsts.get(position).copied().unwrap_or(0);
+        let file = open_lines(&dir, segment)?.ok_or(LineFailure::Misplaced)?;
+        let text = line_at(&file, place)?.ok_or(LineFailure::Misplaced)?;
+        let changed = |n: u64, what: &str| {
+            let what = format_args!("entry {n} of the journal {writer} {what}");
+            LineFailure::Changed(AuditError::new(AuditErrorKind::Tampered, what))
+        };
+        let damaged = |n: u64, fault: LineFault| changed(n, &format!("is damaged: {fault}"));
+        let line = JournalLine::read(&text).map_err(|fault| damaged(place.n, fault))?;
+        if line.audit_id.as_deref() != Some(audit_id.as_str()) || line.n != place.n {
+            return Err(changed(place.n, "is not the one that was indexed"));
+        }
+        let next = place.offset.saturating_add(place.length).saturating_add(1);
+        let next = match (next_line(&file, next)?, firsts.get(position.saturating_add(1))) {
+            (None, Some(first)) => match open_lines(&dir, *first)? {
+                Some(file) => next_line(&file, 0)?,
+                None => None,
+            },
+            (next, _) => next,
+        };
+        if let Some(next) = next {
+            let number = place.n.saturating_add(1);
+            let next = JournalLine::read(&next).map_err(|fault| damaged(number, fault))?;
+            if next.n != number {
+                return Err(changed(number, "is missing"));
+            }
+            if next.prev().ok() != Some(Sha256::digest(&text).into()) {
+                return Err(changed(place.n, "was changed"));
+            }
+        }
+        let is_end = line.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
+        let sealed = line.sealed;
+        let text = String::from_utf8(text).map_err(|_| changed(place.n, "is no text"))?;
+        let entry = StoredEntry { writer: writer.to_owned(), n: place.n, text };
+        lines.push(FoundLine { entry, segment, sealed, is_end });
+    }
+    Ok(lines)
+}
+
+/// Reads the line at this place; none if no line is there.
+fn line_at(file: &File, place: LinePlace) -> Result<Option<Vec<u8>>, AuditError> {
+    if place.length > LINE_BYTES {
+        return Ok(None);
+    }
+    // With the line breaks before and after it.
+    let start = place.offset.saturating_sub(1);
+    let length = place.length.saturating_add(place.offset.min(1)).saturating_add(1);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    if read_at(file, &mut bytes, start, length)? < length {
+        return Ok(None);
+    }
+    let whole = if place.offset > 0 { bytes.strip_prefix(b"\n") } else { Some(bytes.as_slice()) };
+    let line = whole.and_then(|whole| whole.strip_suffix(b"\n"));
+    Ok(line.filter(|line| !line.contains(&b'\n')).map(<[u8]>::to_owned))
+}
+
+/// Reads the whole lines of a segment from this position on, until `each` returns false. It gets the position of each
+/// line, and the line.
+fn for_each_line(
+    dir: &Path,
+    segment: u64,
+    mut position: u64,
+    mut each: impl FnMut(u64, &[u8]) -> bool,
+) -> Result<(), AuditError> {
+    let Some(file) = open_lines(dir, segment)? else { return Ok(()) };
+    let (mut buffer, mut size) = (Vec::new(), CHUNK);
+    loop {
+        let read = read_at(&file, &mut buffer, position, size)?;
+        let mut start = 0_usize;
+        while let Some(length) = line_length(&buffer, start) {
+            let line = buffer.get(start..start.saturating_add(length)).unwrap_or_default();
+            if !each(position.saturating_add(start as u64), line) {
+                return Ok(());
+            }
+            start = start.saturating_add(length).saturating_add(1);
+        }
+        if read < size || size as u64 > LINE_BYTES {
+            return Ok(());
+        }
+        size = if start > 0 { CHUNK } else { size.saturating_mul(8) };
+        position = position.saturating_add(start as u64);
+    }
 }

@@ -1,94 +1,112 @@
--- The first version of the record. Never edited: what comes after it is a version of its own.
+-- The index of the journals. Everything in it can be made again from them.
 
--- The chain: append-only. `prev` is the entry of the same call before it (0: none), so that a call is found without an
--- index of its own; the chain itself goes by `n`. `sealed` is beside the chain: it may be dropped and the chain holds.
-CREATE TABLE entries (
-  n      INTEGER PRIMARY KEY,
-  prev   INTEGER NOT NULL,
-  body   TEXT NOT NULL,
-  hash   BLOB NOT NULL,
-  sealed BLOB
+-- The journals, and how far each is in the index. `base` is the first segment whose calls are in it. The last line that
+-- was read begins at `last_start` of `segment` and ends before `place`; `seen` is the length of the file at that time.
+CREATE TABLE writers (
+  id         INTEGER PRIMARY KEY,
+  name       TEXT NOT NULL UNIQUE,
+  base       INTEGER NOT NULL,
+  segment    INTEGER NOT NULL,
+  place      INTEGER NOT NULL,
+  seen       INTEGER NOT NULL,
+  last_start INTEGER NOT NULL,
+  n          INTEGER NOT NULL,
+  hash       BLOB NOT NULL,
+  last_seq   INTEGER NOT NULL
 ) STRICT;
 
--- Signed statements about the chain: `kind` is `head` (so many entries, this hash) or `base` (those up to here were
--- pruned).
-CREATE TABLE checkpoints (
-  n    INTEGER NOT NULL,
-  kind TEXT NOT NULL,
-  note TEXT NOT NULL,
-  PRIMARY KEY (n, kind)
-) STRICT, WITHOUT ROWID;
+-- What many calls have in common, so that calls are small.
+CREATE TABLE targets (
+  id        INTEGER PRIMARY KEY,
+  connector TEXT NOT NULL,
+  op        TEXT NOT NULL,
+  action    TEXT NOT NULL,
+  step      TEXT NOT NULL,
+  UNIQUE (connector, op, action, step)
+) STRICT;
+CREATE TABLE outcomes (
+  id     INTEGER PRIMARY KEY,
+  status INTEGER NOT NULL,
+  class  TEXT NOT NULL,
+  code   TEXT NOT NULL,
+  UNIQUE (status, class, code)
+) STRICT;
+-- 0 is a call without an end, and 1 is what nearly all others have: a value.
+INSERT INTO outcomes (id, status, class, code) VALUES (0, 0, '', ''), (1, 1, '', '');
+-- `sealed` is the sum over the actor's calls.
+CREATE TABLE actors (
+  id     INTEGER PRIMARY KEY,
+  name   TEXT NOT NULL UNIQUE,
+  sealed INTEGER NOT NULL DEFAULT 0
+) STRICT;
 
--- The hosts that write; each holds a lock on `running/<name>` while it lives.
-CREATE TABLE owners (
+-- The calls. `seq` is the order of the log. Times are in microseconds. `key` is the SHA-256 of an idempotency key,
+-- `sealed` the number of sealed bytes. `is_undetermined`: it is unknown what was done under the key. `places` are those
+-- of the call's lines, `usage` what its attempts used and the hosts of their requests.
+CREATE TABLE calls (
+  seq             INTEGER PRIMARY KEY,
+  id              BLOB NOT NULL,
+  at              INTEGER NOT NULL,
+  target          INTEGER NOT NULL,
+  outcome         INTEGER NOT NULL,
+  actor           INTEGER NOT NULL,
+  writer          INTEGER NOT NULL,
+  idempotent      INTEGER NOT NULL,
+  duration        INTEGER,
+  attempts        INTEGER,
+  key             BLOB,
+  sealed          INTEGER NOT NULL,
+  is_undetermined INTEGER NOT NULL,
+  places          BLOB NOT NULL,
+  usage           BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX calls_by_id ON calls (id);
+CREATE INDEX calls_of_target ON calls (target);
+CREATE INDEX calls_open ON calls (outcome) WHERE outcome = 0;
+CREATE INDEX calls_of_outcome ON calls (outcome) WHERE outcome > 1;
+CREATE INDEX calls_by_outcome ON calls (outcome, target) WHERE outcome > 1;
+CREATE INDEX calls_sealed ON calls (actor) WHERE sealed > 0;
+
+-- The hosts of requests.
+CREATE TABLE hosts (
   id   INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- What is called, and how calls end: few, so that calls are small and are found by one index each.
-CREATE TABLE routes (
-  id        INTEGER PRIMARY KEY,
-  connector TEXT NOT NULL,
-  op        TEXT NOT NULL,
-  action    TEXT NOT NULL DEFAULT '',
-  step      TEXT NOT NULL DEFAULT '',
-  UNIQUE (connector, op, action, step)
+-- The least and the greatest difference between `seq` and `at` of any call.
+CREATE TABLE skew (
+  one   INTEGER PRIMARY KEY CHECK (one = 0),
+  least INTEGER NOT NULL,
+  most  INTEGER NOT NULL
 ) STRICT;
-CREATE TABLE verdicts (
-  id     INTEGER PRIMARY KEY,
-  status INTEGER NOT NULL,
-  class  TEXT NOT NULL DEFAULT '',
-  code   TEXT NOT NULL DEFAULT '',
-  UNIQUE (status, class, code)
-) STRICT;
--- 0 and 1 are what nearly all calls have.
-INSERT INTO verdicts (id, status) VALUES (0, 0), (1, 1);
+INSERT INTO skew (one, least, most) VALUES (0, 0, 0);
 
--- A view of the chain, one row a call, that can be made anew from it. Ids are time-ordered, so `id` is the order of
--- calls. Times are in microseconds.
-CREATE TABLE calls (
-  id         BLOB PRIMARY KEY,
-  at         INTEGER NOT NULL,
-  route      INTEGER NOT NULL,
-  actor      TEXT NOT NULL,
-  idempotent INTEGER NOT NULL,
-  owner      INTEGER NOT NULL,
-  first      INTEGER NOT NULL,
-  last       INTEGER NOT NULL,
-  verdict    INTEGER NOT NULL,
-  duration   INTEGER,
-  attempts   INTEGER,
-  key        TEXT
-) STRICT, WITHOUT ROWID;
-CREATE INDEX calls_of_route ON calls (route, id);
-CREATE INDEX calls_open ON calls (id) WHERE verdict = 0;
-CREATE INDEX calls_of_verdict ON calls (verdict, id) WHERE verdict > 1;
-CREATE INDEX calls_by_verdict ON calls (verdict, route, id) WHERE verdict > 1;
+-- The calls about whose undetermined keys the operator decided.
+CREATE TABLE decided (call BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 
--- How many calls ended how, and how long they took: a view of `calls`, of the ids below `upto` in `rolled`. A row is a
--- span of so many seconds (an hour, a day) from `start` in which calls were received;
--- `durations` counts them by length (audit/histogram.rs).
+-- The number of calls that ended, and their durations and usage: those that were received in a span of so many seconds
+-- (an hour, a day, 32 days) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
+-- histogram, `usage` several.
 CREATE TABLE rollup (
-  span      INTEGER NOT NULL,
-  start     INTEGER NOT NULL,
-  route     INTEGER NOT NULL,
-  verdict   INTEGER NOT NULL,
-  calls     INTEGER NOT NULL,
-  durations BLOB NOT NULL,
-  PRIMARY KEY (span, start, route, verdict)
+  is_of_host INTEGER NOT NULL,
+  span       INTEGER NOT NULL,
+  start      INTEGER NOT NULL,
+  target     INTEGER NOT NULL,
+  outcome    INTEGER NOT NULL,
+  actor      INTEGER NOT NULL,
+  host       INTEGER NOT NULL,
+  calls      INTEGER NOT NULL,
+  durations  BLOB NOT NULL,
+  usage      BLOB NOT NULL,
+  PRIMARY KEY (is_of_host, span, start, target, outcome, actor, host)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE rolled (
-  one  INTEGER PRIMARY KEY CHECK (one = 0),
-  upto BLOB NOT NULL
-) STRICT;
-INSERT INTO rolled (one, upto) VALUES (0, zeroblob(16));
 
--- Keys that callers gave. `state`: 0 running, 1 its outcome stands, 2 what it did is unknown, 3 that is decided: nobody
--- ever runs under it.
-CREATE TABLE keys (
-  key         TEXT PRIMARY KEY,
-  fingerprint BLOB NOT NULL,
-  call        BLOB NOT NULL,
-  state       INTEGER NOT NULL,
-  until       INTEGER
+-- The changes that operators made, by the number of the entry. Times are in microseconds, `event` is JSON.
+CREATE TABLE operator_events (
+  writer INTEGER NOT NULL,
+  n      INTEGER NOT NULL,
+  at     INTEGER NOT NULL,
+  event  TEXT NOT NULL,
+  PRIMARY KEY (writer, n)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX operator_events_at ON operator_events (at);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
@@ -13,7 +14,7 @@ use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::segment::{SegmentReader, hash_of, prev_of, segments};
+use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
 use crate::error::AuditError;
 use crate::evidence::DerivedFinding;
@@ -40,6 +41,7 @@ impl LogWriter {
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
         let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &facts);
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        failpoint::pass("accept.committed");
         self.accept_journals()?;
         // Keys of calls that are gone stay taken.
         let derived = self.check_derived()?;
@@ -77,7 +79,7 @@ impl LogWriter {
         let base = match signed {
             Some(signed) if signed.base.n < *first => signed.base,
             _ => {
-                let hash = prev_of(&dir, *first)?.unwrap_or_default();
+                let hash = hash_before(&dir, *first)?.unwrap_or_default();
                 ChainHead { n: first.saturating_sub(1), hash }
             }
         };

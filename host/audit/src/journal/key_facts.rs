@@ -97,7 +97,7 @@ pub(super) fn apply(
 }
 
 /// Returns the decision in an entry about a key.
-fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
+pub(crate) fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
     let log = line.log.as_ref().filter(|log| log.name == KEY_DECIDED)?;
     let decided: KeyDecided = serde_json::from_str(log.payload.get()).ok()?;
     Some((AuditId::parse(&decided.call)?, decided.frees_key))

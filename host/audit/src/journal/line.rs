@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -183,8 +182,8 @@ pub(crate) struct JournalLine<'l> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogEvent<'l> {
-    #[serde(rename = "at")]
-    _at: IgnoredAny,
+    #[serde(borrow)]
+    at: Cow<'l, str>,
     #[serde(borrow)]
     pub(crate) payload: &'l RawValue,
     #[serde(borrow, rename = "type")]
@@ -192,6 +191,11 @@ pub(crate) struct LogEvent<'l> {
 }
 
 impl LogEvent<'_> {
+    /// Returns the time of the event, if it has one.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        self.at.parse().ok()
+    }
+
     /// Returns the writer in the facts, if they name one.
     pub(crate) fn writer(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -240,6 +244,11 @@ impl<'l> JournalLine<'l> {
     /// Returns the hash of the line before it.
     pub(crate) fn prev(&self) -> Result<[u8; 32], LineFault> {
         unhex(&self.prev).ok_or(LineFault::Form)
+    }
+
+    /// Returns the JSON text of the call's events; none for an entry about the log itself.
+    pub(crate) fn events_text(&self) -> Option<&'l str> {
+        self.events.map(RawValue::get)
     }
 
     /// Returns the events of the call; none for an entry about the log itself.

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
@@ -244,6 +245,20 @@ impl AuditLog for JournalLog {
 
     fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
         self.blocking(move |own| own.key_state(&claim).inspect_err(|error| own.forget_damaged_keys(error)))
+    }
+
+    fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
+        self.blocking(move |own| {
+            let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
+            wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ()), None))?;
+            // A command without a runtime ends soon, and signs at no other time.
+            if tokio::runtime::Handle::try_current().is_err()
+                && let Err(error) = own.sign()
+            {
+                tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+            }
+            Ok(())
+        })
     }
 
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {

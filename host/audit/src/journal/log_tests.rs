@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -463,4 +464,21 @@ fn the_outcome_of_a_repeated_end_is_found() {
     close(&log, value(&call));
     let KeyState::Done { outcome, .. } = state(&log, "k") else { panic!() };
     assert_eq!(outcome.unwrap().bytes(), b"the outcome");
+}
+
+#[test]
+fn operator_changes_are_entries_of_no_call() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let change = |user: &'static str| OperatorEvent { user: user.into(), ..OperatorEvent::default() };
+    wait_for(log.record(Timestamp::UNIX_EPOCH, change("ada"))).unwrap();
+    // Also without a runtime, as the command line does.
+    let mut recorded = log.record(Timestamp::UNIX_EPOCH, change("bob"));
+    let done = recorded.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(done, Poll::Ready(Ok(()))), "{done:?}");
+    let text = text_of(home.path());
+    let entry = "{\"log\":{\"at\":\"1970-01-01T00:00:00.000000Z\",\"payload\":{\"action\":\"unknown\",\
+                 \"subject\":\"\",\"user\":\"ada\"},\"type\":\"operator\"},";
+    assert!(text.contains(entry) && text.contains("\"user\":\"bob\""), "{text}");
+    assert_eq!(log.loss().unwrap(), None);
 }

@@ -1,6 +1,5 @@
 //! Work that no call waits for: signing, indexing, the quota of sealed bytes, and retention.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use cofferdam_core::warnings::WarningLog;
 use super::log::{LogWriter, wait};
 use super::sync;
 use crate::error::{AuditError, AuditErrorKind};
-use crate::index::LogIndex;
+use crate::index::{LogIndex, QuotaOutcome};
 
 /// The delay after an entry, before it is signed for and indexed.
 const MAINTENANCE_DELAY: Duration = Duration::from_secs(1);
@@ -27,7 +26,7 @@ pub(super) struct Maintenance {
     /// None until the first work, and after an error.
     index: Mutex<Option<LogIndex>>,
     /// The clients for which no more is sealed, since their quota is used up.
-    full_clients: RwLock<HashSet<String>>,
+    quota: RwLock<QuotaOutcome>,
     retained: Mutex<Option<Instant>>,
     pub(super) warnings: WarningLog,
 }
@@ -110,15 +109,14 @@ impl LogWriter {
             let dropped = quota.dropped;
             tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
         }
-        *self.maintenance.full_clients.write().unwrap_or_else(PoisonError::into_inner) = quota.full_clients;
+        *self.maintenance.quota.write().unwrap_or_else(PoisonError::into_inner) = quota;
         *opened = Some(index);
         Ok(())
     }
 
     /// Returns true if no more may be sealed for this client.
     pub(super) fn is_full(&self, client: &str) -> bool {
-        let full = self.maintenance.full_clients.read().unwrap_or_else(PoisonError::into_inner);
-        !full.is_empty() && full.contains(client)
+        self.maintenance.quota.read().unwrap_or_else(PoisonError::into_inner).is_full(client)
     }
 
     /// Removes calls that are older than the operator keeps, once an hour.

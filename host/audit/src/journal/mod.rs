@@ -24,22 +24,25 @@ use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub(crate) use key_facts::decision;
 use keys::SealedOutcome;
 pub use line::{ChainHead, SealedPlace};
-pub(crate) use line::{EntryDraft, JournalLine, LogEvent};
+pub(crate) use line::{EntryDraft, JournalLine, LineFault, LogEvent};
 pub use log::JournalLog;
 use log::LogWriter;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal};
-use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, segments};
+use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
+pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
-pub(crate) use writer_dir::WriterDir;
+pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
 use crate::error::{AuditError, AuditErrorKind};
 use crate::settings::Durability;
@@ -47,6 +50,9 @@ use crate::settings::Durability;
 /// The length at which a segment is followed by the next one. A process reads at most one segment to know the calls
 /// that have no end.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The age at which a segment is followed by the next one, so that old calls can be removed.
+const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of a journal.
 #[derive(Debug, Clone, Copy)]
@@ -216,6 +222,24 @@ impl Journal {
         if drafts.is_empty() {
             return Ok(());
         }
+        if self.segment.as_ref().is_some_and(|segment| self.is_full(segment, now)) {
+            self.segment = None;
+        }
+        self.commit(drafts, now)
+    }
+
+    /// Ends the segment and begins the next one, so that the old one can be removed.
+    pub(crate) fn begin_segment(&mut self, now: Timestamp) -> Result<(), AuditError> {
+        self.segment = None;
+        self.commit(&[], now)
+    }
+
+    /// Returns true if the segment is long or old enough.
+    fn is_full(&self, segment: &Segment, now: Timestamp) -> bool {
+        segment.length() >= self.settings.segment_bytes || segment.is_older_than(SEGMENT_AGE, now)
+    }
+
+    fn commit(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
         let before = self.segment.as_ref().map(|segment| (segment.first(), segment.lengths()));
         // A panic would leave the entries of the other callers in doubt.
         let appended = catch_unwind(AssertUnwindSafe(|| self.append(drafts, now)));
@@ -245,14 +269,14 @@ impl Journal {
 
     /// Appends these entries. If it panics, a part of them may have been written.
     fn append(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<Appended, AppendError> {
-        if self.segment.as_ref().is_some_and(|segment| segment.length() >= self.settings.segment_bytes) {
-            self.segment = None;
-        }
         let segment = match &mut self.segment {
             Some(segment) => segment,
             none => none.insert(Segment::create(self.dir.path(), self.head.n.saturating_add(1))?),
         };
-        let begun = (segment.length() == 0).then(|| self.unended.begin_segment(self.dir.name(), now));
+        let begun = (segment.length() == 0).then(|| {
+            segment.begins(now);
+            self.unended.begin_segment(self.dir.name(), now)
+        });
         let taken = self.untold.map(|cut_bytes| {
             let version = env!("CARGO_PKG_VERSION");
             EntryDraft::of_log("writer_taken", now, &WriterTaken { cut_bytes, version })
@@ -276,6 +300,12 @@ impl Journal {
         panic_if(self.panics_at.take_if(|at| *at == "before.commit"));
         segment.append(&self.lines, &self.sealed, self.settings.durability)?;
         failpoint::pass("after.commit");
+        failpoint::pass_if("open.committed", || {
+            drafts.iter().any(|draft| draft.call().is_some_and(|it| !it.1))
+        });
+        failpoint::pass_if("close.committed", || {
+            drafts.iter().any(|draft| draft.call().is_some_and(|it| it.1))
+        });
         #[cfg(test)]
         panic_if(self.panics_at.take_if(|at| *at == "after.commit"));
         Ok(Appended { head, places })
@@ -347,6 +377,29 @@ pub(crate) fn read_unended(dir: &Path, newest: u64) -> Result<UnendedCalls, Audi
     let Some(mut reader) = SegmentReader::open(dir, newest, ChainHead::EMPTY)? else { return Ok(unended) };
     while let Some(read) = reader.next()? {
         if let (true, Ok(line)) = (read.is_whole, line::JournalLine::read(read.bytes)) {
+            unended.read(&line);
+        }
+    }
+    Ok(unended)
+}
+
+/// Returns the calls without an end according to the newest segment, whether a process holds the journal or not. Lines
+/// that cannot be understood are skipped: verification reports them.
+pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
+    let mut unended = UnendedCalls::default();
+    let Some(first) = segments(dir)?.pop() else { return Ok(unended) };
+    let last = segment::last_line(dir, first)?;
+    if let Some(Ok(last)) = last.as_deref().map(JournalLine::read)
+        && let Some(none) = UnendedCalls::after_release(&last)
+    {
+        return Ok(none);
+    }
+    let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(unended) };
+    while let Some(read) = reader.next()? {
+        if let Ok(line) = JournalLine::read(read.bytes)
+            && read.is_whole
+        {
             unended.read(&line);
         }
     }

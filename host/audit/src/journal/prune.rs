@@ -1,7 +1,8 @@
 //! Pruning: the oldest segments of journals are removed, and a signed statement says where each journal begins now.
 //!
 //! A segment goes once all calls that begin in it have ended, are old enough, and hold no idempotency key, and once all
-//! segments before it have gone. The newest segment stays. What the journals say decides, and their chains are verified
+//! segments before it have gone. The newest segment goes as well, after a new one was begun, unless another process
+//! writes to it. What the journals say decides, and their chains are verified
 //! on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the files are
 //! removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
@@ -22,11 +23,11 @@ use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::SignedJournal;
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
-use super::{UnendedCalls, read_unended, writer_dir};
+use super::writer_dir::WriterDir;
+use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::hex;
-use crate::index::LogIndex;
 use crate::verify::LOSS_ACCEPTED;
 
 /// The lock of the process that prunes.
@@ -61,6 +62,8 @@ struct JournalCut {
     expired: Vec<[u8; 32]>,
     /// Entries about the log in them that stay true.
     facts: Vec<KeptFact>,
+    /// True if the newest segment is among them.
+    has_newest: bool,
 }
 
 /// An entry about the log that outlives its segment.
@@ -144,6 +147,12 @@ impl LogWriter {
             pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
         }
         cuts.retain(|_, cut| !cut.segments.is_empty());
+        if !dry_run {
+            for (writer, cut) in &mut cuts {
+                self.begin_next_segment(writer, cut)?;
+            }
+            cuts.retain(|_, cut| !cut.segments.is_empty());
+        }
         if !dry_run && !cuts.is_empty() {
             self.carry_out(&cuts, before, &pruned)?;
         }
@@ -161,12 +170,14 @@ impl LogWriter {
         let firsts = segments(&dir)?;
         let old: Vec<_> = firsts.iter().copied().filter(|first| *first > journal.base.n).collect();
         let mut cut = JournalCut { base: journal.base, ..JournalCut::default() };
-        let Some((newest, old)) = old.split_last() else { return Ok(cut) };
-        if old.is_empty() {
-            return Ok(cut);
-        }
-        context.unended = read_unended(&dir, *newest)?;
-        for first in old {
+        let Some(newest) = old.last().copied() else { return Ok(cut) };
+        context.unended = read_unended(&dir, newest)?;
+        let is_own = self.state().own.as_ref().is_some_and(|own| own.writer == writer);
+        for first in &old {
+            // Another process writes to it.
+            if *first == newest && context.is_held && !is_own {
+                break;
+            }
             let facts = segment_facts(&dir, *first, cut.base, journal, &context)?;
             match facts.blocker {
                 Some(Blocker::Young) => break,
@@ -174,8 +185,11 @@ impl LogWriter {
                     cut.stopped = Some(PruneStop::new(audit_id, why));
                     break;
                 }
+                // Removing it would gain nothing.
+                None if *first == newest && facts.calls == 0 => break,
                 None => {}
             }
+            cut.has_newest |= *first == newest;
             cut.segments.push(*first);
             cut.base = facts.end;
             cut.entries = cut.entries.saturating_add(facts.entries);
@@ -186,6 +200,36 @@ impl LogWriter {
             cut.facts.extend(facts.facts);
         }
         Ok(cut)
+    }
+
+    /// Begins a segment after one that is to be removed. The newest one stays if a process took the journal meanwhile.
+    fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
+        if !cut.has_newest {
+            return Ok(());
+        }
+        let now = self.clock.timestamp();
+        let own = self.state().own.clone().filter(|own| own.writer == writer);
+        let is_unchanged = |journal: &mut Journal| match journal.head() == cut.base {
+            true => journal.begin_segment(now).map(|()| Some(journal.head())),
+            false => Ok(None),
+        };
+        let begun = match own {
+            Some(own) => own.committer.with_journal(is_unchanged)?,
+            None => match WriterDir::try_take_regular(self.root(), writer)? {
+                Some(dir) => {
+                    let signed = self.signed_heads()?.get(writer).copied();
+                    let opened = Journal::open(dir, self.journal_settings, signed)?;
+                    opened.map_or(Ok(None), |mut journal| is_unchanged(&mut journal))?
+                }
+                None => None,
+            },
+        };
+        match begun {
+            // Signed for, so that a process goes on with the journal.
+            Some(head) => drop(self.checkpoints()?.sign(writer, head, now)?),
+            None => *cut = JournalCut::default(),
+        }
+        Ok(())
     }
 
     fn carry_out(
@@ -227,10 +271,6 @@ impl LogWriter {
             }
             Ok(())
         })?;
-        let mut index = LogIndex::open(self.root(), self.settings.busy_timeout)?;
-        for (writer, cut) in cuts {
-            index.forget(writer, cut.base.n.saturating_add(1))?;
-        }
         Ok(())
     }
 

@@ -5,12 +5,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
+use jiff::{SignedDuration, Timestamp};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
-use super::line::{ChainHead, JournalLine, LineFault};
+use super::line::{ChainHead, JournalLine, LineFault, SealedPlace};
 use super::unended::UnendedCalls;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::seal::Sealed;
@@ -20,7 +24,7 @@ use crate::settings::Durability;
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
 /// The most bytes of a line. Each text of an event has a limit.
-const LINE_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The first bytes of each segment.
 const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
@@ -31,6 +35,8 @@ const TAIL_BYTES: u64 = 16 * 1024;
 /// Above so many bytes that no line has, the end of a segment is what a power cut left. One changed bit makes at most
 /// four.
 const CHANGED_BYTES: usize = 4;
+/// The size of the parts of a file that can become holes, in most file systems.
+const BLOCK: u64 = 4096;
 
 /// The ending of the names of segments; before it stands the number of the first entry.
 pub(super) const LINES: &str = "jsonl";
@@ -59,6 +65,15 @@ impl GrowingFile {
         let file = options.open(&path).map_err(AuditError::from_io)?;
         let length = file.metadata().map_err(AuditError::from_io)?.len();
         Ok(Self { path, file, length })
+    }
+
+    /// Returns the time in the first line of a segment.
+    fn begun_at(&self) -> io::Result<Option<Timestamp>> {
+        let mut text = [0; 64];
+        let read = self.file.read_at(&mut text, 0)?;
+        let time = text.get(..read).and_then(|text| text.strip_prefix(FIRST_LINE)).unwrap_or_default();
+        let time = time.split(|byte| *byte == b'"').next().and_then(|time| std::str::from_utf8(time).ok());
+        Ok(time.and_then(|time| time.parse().ok()))
     }
 
     /// Appends the bytes, all of them or none.
@@ -155,6 +170,8 @@ pub(super) struct SegmentLengths {
 pub(super) struct Segment {
     /// The number of the first entry.
     first: u64,
+    /// The time of the first entry; none if the segment has no line yet, or one without a time.
+    begun_at: Option<Timestamp>,
     lines: GrowingFile,
     /// None until the first sealed part.
     sealed: Option<GrowingFile>,
@@ -179,7 +196,8 @@ impl Segment {
         let path = path_of(dir, first, SEALED);
         let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
         let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
-        Ok(Self { first, lines, sealed, is_new: true })
+        let begun_at = lines.begun_at().map_err(AuditError::from_io)?;
+        Ok(Self { first, begun_at, lines, sealed, is_new: true })
     }
 
     /// Returns the lengths of the files.
@@ -200,6 +218,18 @@ impl Segment {
     /// Returns the number of the first entry.
     pub(super) fn first(&self) -> u64 {
         self.first
+    }
+
+    /// Returns true if the first entry was written so long ago.
+    pub(super) fn is_older_than(&self, age: Duration, now: Timestamp) -> bool {
+        self.begun_at.is_some_and(|begun| {
+            SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(begun) > age)
+        })
+    }
+
+    /// Notes the time of the first entry.
+    pub(super) fn begins(&mut self, at: Timestamp) {
+        self.begun_at = Some(at);
     }
 
     /// Returns the length of the lines in bytes.
@@ -461,12 +491,18 @@ fn tail_of(mut file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
 
 /// Returns the number of the last whole line of a segment; none if there is no such line.
 pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditError> {
+    let last = last_line(dir, first)?;
+    Ok(last.and_then(|line| JournalLine::read(&line).ok().map(|line| line.n)))
+}
+
+/// Returns the last whole line of a segment; none if there is no such line.
+pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, AuditError> {
     let Some(file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(None) };
     let length = file.metadata().map_err(AuditError::from_io)?.len();
     let (tail, _) = tail_of(&file, length).map_err(AuditError::from_io)?;
     let end = tail.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let last = tail.get(..end).unwrap_or_default().rsplit(|byte| *byte == b'\n').next();
-    Ok(last.and_then(|line| JournalLine::read(line).ok()).map(|line| line.n))
+    Ok(last.map(<[u8]>::to_owned))
 }
 
 /// Returns the hash of an entry; none if it is not there, or cannot be read.
@@ -476,9 +512,9 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     }
     let firsts = segments(dir)?;
     let Some(first) = firsts.iter().copied().rfind(|first| *first <= n) else {
-        // Of the last entry that was pruned, the next one has the hash.
-        let oldest = firsts.first().copied().filter(|first| *first == n.saturating_add(1));
-        return Ok(oldest.map(|first| prev_of(dir, first)).transpose()?.flatten());
+        // The next entry names the hash of one that was pruned.
+        let next = firsts.first().copied().filter(|first| n > 0 && *first == n.saturating_add(1));
+        return next.map_or(Ok(None), |next| hash_before(dir, next));
     };
     let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
     let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(None) };
@@ -493,22 +529,17 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     Ok(None)
 }
 
-/// Returns the hash that the first line of a segment has of the line before it.
-pub(super) fn prev_of(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
+/// Returns the hash that the first entry of a segment names.
+pub(super) fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
     let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
         return Ok(None);
     };
-    let Some(read) = reader.next_text()? else { return Ok(None) };
-    Ok(JournalLine::read(read.bytes).and_then(|line| line.prev()).ok())
-}
-
-/// Opens the file of the sealed parts of a segment; none if there is no such file.
-pub(super) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
-    open_to_read(&path_of(dir, first, SEALED))
+    let Some(line) = reader.next_text()? else { return Ok(None) };
+    Ok(JournalLine::read(line.bytes).and_then(|line| line.prev()).ok())
 }
 
 /// Reads a sealed part; none if it was dropped since.
-pub(super) fn read_sealed(
+pub(crate) fn read_sealed(
     dir: &Path,
     first: u64,
     offset: u64,
@@ -520,6 +551,64 @@ pub(super) fn read_sealed(
     read.map_err(AuditError::from_io)?;
     let is_there = sealed.len() as u64 == bytes && sealed.iter().any(|byte| *byte != 0);
     Ok(is_there.then(|| Sealed::from_bytes(sealed)))
+}
+
+/// Opens the lines of a segment to read them; none if there is no such segment.
+pub(crate) fn open_lines(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
+    open_to_read(&path_of(dir, first, LINES))
+}
+
+/// Opens the sealed parts of a segment to read them; none if there are none.
+pub(crate) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
+    open_to_read(&path_of(dir, first, SEALED))
+}
+
+/// Overwrites a sealed part with zeros, which take no space where the file system has holes. Needs no lock: the part of a
+/// call that has ended is never written again.
+pub(crate) fn drop_sealed(dir: &Path, first: u64, place: &SealedPlace) -> Result<(), AuditError> {
+    let path = path_of(dir, first, SEALED);
+    let exists =
+        private_file::check(&path, &POLICY).map_err(|error| AuditError::from_file(&name_of(&path), error))?;
+    if !exists {
+        return Ok(());
+    }
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(&path);
+    file.and_then(|file| zero(&file, place.offset, place.bytes)).map_err(AuditError::from_io)
+}
+
+/// Overwrites bytes with zeros. Blocks in which there are only zeros then become holes.
+fn zero(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    // What is appended meanwhile is not touched.
+    let length = file.metadata()?.len();
+    let (start, end) = (offset.min(length), offset.saturating_add(bytes).min(length));
+    let (block, next) = (start / BLOCK * BLOCK, end.next_multiple_of(BLOCK).min(length));
+    let from = if is_zero(file, block, start)? { block } else { start };
+    let to = if is_zero(file, end, next)? { next } else { end };
+    if from == to {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, from, to.saturating_sub(from)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = [0; BLOCK as usize];
+            let mut at = start;
+            while at < end {
+                let count = usize::try_from(end.saturating_sub(at)).unwrap_or(zeros.len()).min(zeros.len());
+                file.write_all_at(zeros.get(..count).unwrap_or_default(), at)?;
+                at = at.saturating_add(count as u64);
+            }
+            Ok(())
+        }
+        punched => Ok(punched?),
+    }
+}
+
+/// Returns true if there are only zeros in this part of a block.
+fn is_zero(file: &File, from: u64, to: u64) -> io::Result<bool> {
+    let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes.iter().all(|byte| *byte == 0))
 }
 
 fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
@@ -541,7 +630,7 @@ pub(super) fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
 }
 
 /// Returns the numbers of the first entries of the segments in this directory, in order.
-pub(super) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
+pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
     let mut firsts = Vec::new();
     for file in fs::read_dir(dir).map_err(AuditError::from_io)? {
         let name = file.map_err(AuditError::from_io)?.file_name();

@@ -1,20 +1,22 @@
 //! The calls of a journal that have no end.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::line::{EntryDraft, JournalLine};
-use crate::entry::LoggedEvent;
 
 /// The name of the first entry of a segment.
 pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 
 /// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
 const WRITER_RELEASED: &str = "writer_released";
+
+/// The names of the events with which a call ends.
+const ENDS: [&str; 3] = ["final", "resumed", "skipped"];
 
 /// The calls of a journal that have no end: by id, the number of the first entry. Each segment begins with them, so
 /// that no earlier one has to be read.
@@ -32,6 +34,13 @@ struct SegmentBegun {
 /// The facts of an entry that has none.
 #[derive(Serialize)]
 struct NoFacts {}
+
+/// The name of an event.
+#[derive(Deserialize)]
+struct EventName<'l> {
+    #[serde(borrow, rename = "type")]
+    name: Cow<'l, str>,
+}
 
 impl UnendedCalls {
     /// Returns the first entry of the next segment of this writer.
@@ -53,6 +62,11 @@ impl UnendedCalls {
     /// Returns the number of the call's first entry, if the call has no end.
     pub(crate) fn first_entry(&self, audit_id: &AuditId) -> Option<u64> {
         self.0.get(&audit_id.bytes()).copied()
+    }
+
+    /// Returns the ids of the calls.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
+        self.0.keys().copied()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -77,12 +91,15 @@ impl UnendedCalls {
             }
             return true;
         }
-        let (Some(audit_id), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
+        let events =
+            line.events_text().and_then(|events| serde_json::from_str::<Vec<EventName<'_>>>(events).ok());
+        let (Some(audit_id), Some(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), events)
         else {
             return false;
         };
         let resumes = line.resumes.as_deref().and_then(AuditId::parse);
-        self.entry(&audit_id, events.last().is_some_and(is_end), resumes.as_ref(), line.n);
+        let is_end = events.last().is_some_and(|event| ENDS.contains(&&*event.name));
+        self.entry(&audit_id, is_end, resumes.as_ref(), line.n);
         true
     }
 
@@ -95,9 +112,4 @@ impl UnendedCalls {
             false => drop(self.0.entry(audit_id.bytes()).or_insert(n)),
         }
     }
-}
-
-/// Returns true if a call ends with this event.
-fn is_end(event: &LoggedEvent) -> bool {
-    matches!(event.event(), RecordedEvent::Final(_) | RecordedEvent::Resumed(_) | RecordedEvent::Skipped(_))
 }

@@ -67,7 +67,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         let error = HostError::new(HostErrorKind::Validation, "Neither a version nor --remove was given.");
         return Err(error.with_hint(format!("Write `cofferdam trust floor {name} VERSION`.")).into());
     }
-    let previous = session.keyring()?.update(|keyring| match &version {
+    let previous = session.change_keyring(|keyring| match &version {
         Some(version) => {
             keyring.set_floor(&name, version).map_err(|refused| refusal(&refused, HostErrorKind::Validation))
         }

@@ -123,7 +123,7 @@ fn add(args: AddArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let AddArgs { key, scopes, not_after, comment } = args;
     let key = PublicKey::parse(&key).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
     let now = Timestamp::now();
-    let (change, view) = session.keyring()?.update(|keyring| {
+    let (change, view) = session.change_keyring(|keyring| {
         let change = keyring.trust(&key, &scopes, now, not_after, comment.as_deref());
         let change = change.map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
         let view = find(keyring, &key.to_string()).map(|entry| KeyView::new(entry, now))?;
@@ -155,7 +155,7 @@ fn list(session: &Session<'_>) -> Result<(), CommandError> {
 
 fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
-    let view = session.keyring()?.update(|keyring| {
+    let view = session.change_keyring(|keyring| {
         let (id, view) = find(keyring, id).map(|entry| (*entry.id(), KeyView::new(entry, now)))?;
         keyring.remove(&id);
         Ok(view)
@@ -165,7 +165,7 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
 
 fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
-    let view = session.keyring()?.update(|keyring| {
+    let view = session.change_keyring(|keyring| {
         let key = match PublicKey::parse(&args.id) {
             Ok(key) => key,
             Err(_) => find(keyring, &args.id)?.key().clone(),

@@ -4,6 +4,7 @@
 //! results and no secrets.
 
 mod fanout;
+pub mod operator;
 pub mod recorded;
 
 use std::time::Duration;

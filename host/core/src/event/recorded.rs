@@ -17,6 +17,10 @@ use crate::limits::Usage;
 
 type Text<'e> = Cow<'e, str>;
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Declares the enum of events with the name of each.
 macro_rules! recorded_events {
     ($($(#[$doc:meta])* $variant:ident($payload:ident) = $name:literal,)*) => {
@@ -302,11 +306,20 @@ pub struct AttemptEnded<'e> {
     /// The operator's view of the failure or the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,
+    /// The first lines that the connector logged, up to 64 KiB of text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<RecordedLogLine<'e>>,
+    /// The number of later lines, which are not in `log`; left out if there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub log_omitted: u64,
     /// The durations of its parts.
     pub phases: RecordedPhases,
     /// True if any byte of a request may have left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sent: Option<bool>,
+    /// Its requests, including a denied one, in the order in which the connector sent them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RecordedRequest<'e>>,
     /// `value`, `failure` or `refused`.
     pub status: Text<'e>,
     /// The first unkeyed request.
@@ -523,6 +536,59 @@ pub struct RecordedPayload {
     /// The text, redacted and shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+/// A request of an attempt, as the host observed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct RecordedRequest<'e> {
+    /// True if it had neither a response nor an error when the attempt ended; left out otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aborted: bool,
+    /// The time at which the connector sent it, as RFC 3339.
+    pub at: String,
+    /// The bindings whose credentials it carried, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bindings: Vec<Text<'e>>,
+    /// Bytes of the response's body that the connector got.
+    pub bytes_received: u64,
+    /// Bytes of the first line and the body that may have left.
+    pub bytes_sent: u64,
+    /// The code of its failure or, without a `phase`, of the refusal that ended the attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Text<'e>>,
+    /// The `host:port`; left out if the URL had a secret in it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub host: Text<'e>,
+    /// True if it carried the call's idempotency key.
+    pub keyed: bool,
+    /// The method.
+    pub method: Text<'e>,
+    /// The time until the last byte of its response, its failure or the end of the attempt, in milliseconds.
+    pub ms: u64,
+    /// The first 256 characters of the path, without the query; left out if the URL had a secret in it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub path: Text<'e>,
+    /// The phase in which it failed: `dns`, `connect`, `tls`, `send` or `response`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Text<'e>>,
+    /// The HTTP status of its response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// A line that a connector logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct RecordedLogLine<'e> {
+    /// The time, as RFC 3339.
+    pub at: String,
+    /// `trace`, `debug`, `info`, `warn` or `error`.
+    pub level: Text<'e>,
+    /// The text with its fields, printable and redacted.
+    pub text: String,
 }
 
 /// A caller's key, in a form that proves it without disclosing it.
@@ -787,6 +853,11 @@ mod tests {
         let phases = json!({"admit_us": n, "guest_us": n, "instantiate_us": n, "record_us": n});
         let abort = json!({"host": text, "method": text, "request_sent": true, "unsafe_sent": false});
         let unkeyed = json!({"host": text, "method": text});
+        let log_line = json!({"at": text, "level": text, "text": text});
+        let request = json!({
+            "aborted": true, "at": text, "bindings": [text], "bytes_received": n, "bytes_sent": n, "code": text,
+            "host": text, "keyed": true, "method": text, "ms": n, "path": text, "phase": text, "status": 599,
+        });
         let usage = json!({
             "bytes_in": n, "bytes_out": n, "fuel": n, "fuel_limit": n, "host_memory_bytes": n, "log_lines": n,
             "log_lines_dropped": n, "memory_bytes": n, "memory_grows": n, "memory_limit_bytes": n, "requests": n,
@@ -817,8 +888,8 @@ mod tests {
                 "attempt_ended",
                 json!({
                     "aborted_on_return": [abort], "attempt": 1, "class": text, "code": text, "connector": text,
-                    "failure": failure, "phases": phases, "request_sent": true, "status": text, "unkeyed": unkeyed,
-                    "usage": usage,
+                    "failure": failure, "log": [log_line], "log_omitted": n, "phases": phases, "request_sent": true,
+                    "requests": [request], "status": text, "unkeyed": unkeyed, "usage": usage,
                 }),
             ),
             (

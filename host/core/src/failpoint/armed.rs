@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
 /// process.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 27] = [
     "received",
     "admitted",
     "submitted",
@@ -28,11 +28,10 @@ pub const NAMES: [&str; 28] = [
     "checkpoint.before",
     "checkpoint.after",
     "checkpoint.written",
-    "checkpoint.committed",
     "state.before",
     "state.written",
     "accept.committed",
-    "prune.step",
+    "prune.signed",
     "skip.open",
     "skip.close",
 ];

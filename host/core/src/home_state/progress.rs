@@ -58,11 +58,11 @@ pub enum StateLoss {
     #[error("home.state is older than the audit log or the vault")]
     StateOlder,
     #[error(
-        "the audit log is missing or older than home.state and audit.checkpoint say: it had {remembered} entries, and has {found}"
+        "the audit log is missing or older than home.state and audit/checkpoint say: it had {remembered} entries, and has {found}"
     )]
     LogOlder { remembered: u64, found: u64 },
     #[error(
-        "the audit log is not the one that home.state and audit.checkpoint are about: its entry {0} is another"
+        "the audit log is not the one that home.state and audit/checkpoint are about: its entry {0} is another"
     )]
     LogOther(u64),
     #[error("the vault is missing: home.state says that there is one")]

@@ -69,7 +69,8 @@ impl AttemptCredentials {
     ) -> Result<(), AuthorizationError> {
         match &bound.value {
             CredentialValue::Ready(injection) => to.injections.push(injection.clone()),
-            CredentialValue::Handle(_) => {}
+            // Added only for a request that contains a handle.
+            CredentialValue::Handle(_) => return Ok(()),
             CredentialValue::Token(_) => {
                 let token = self.token(bound).await?;
                 let injection = header(entry.grant.placement(), &token)
@@ -90,6 +91,7 @@ impl AttemptCredentials {
                 }));
             }
         }
+        to.bindings.push(Arc::clone(&bound.text));
         Ok(())
     }
 
@@ -123,14 +125,15 @@ impl AttemptCredentials {
         Ok(token)
     }
 
-    /// Returns the secrets that the handles in `head` stand for. Each handle must be valid for this target.
+    /// Adds the secrets that the handles in `head` stand for. Each handle must be valid for this target.
     fn resolve_handles(
         &self,
+        to: &mut Authorization,
         target: &RequestTarget,
         head: &request::Parts,
-    ) -> Result<Vec<Injection>, Denial> {
+    ) -> Result<(), Denial> {
         if !self.has_session_tokens() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let path = head.uri.path_and_query().map_or("", |path| path.as_str());
         let texts = head.headers.values().map(|value| value.as_bytes()).chain([path.as_bytes()]);
@@ -138,18 +141,20 @@ impl AttemptCredentials {
         found.sort_unstable();
         found.dedup();
         let mut now = self.state();
-        let mut placed = Vec::new();
         for handle in &found {
             let of = now.handles.credential_index(handle).map_err(|why| self.bad_handle(why))?;
             let bound = self.prepared.entries.get(of).and_then(|entry| entry.for_target(target));
-            let Some(ResolvedBinding { value: CredentialValue::Handle(secret), .. }) = bound else {
+            let Some(ResolvedBinding { value: CredentialValue::Handle(secret), text, .. }) = bound else {
                 return Err(self.bad_handle(&format!("its credential does not go to {target}")));
             };
-            placed.push(Injection::Replace { handle: handle.clone(), secret: Arc::clone(secret) });
+            to.injections.push(Injection::Replace { handle: handle.clone(), secret: Arc::clone(secret) });
+            if !to.bindings.contains(text) {
+                to.bindings.push(Arc::clone(text));
+            }
         }
         // A handle is for one request, whatever its outcome.
         found.iter().for_each(|handle| now.handles.spend(handle));
-        Ok(placed)
+        Ok(())
     }
 
     fn has_session_tokens(&self) -> bool {
@@ -209,9 +214,7 @@ impl Authorize for AttemptCredentials {
                     (None, _) => {}
                 }
             }
-            authorization
-                .injections
-                .extend(self.resolve_handles(target, head).map_err(AuthorizationError::Denied)?);
+            self.resolve_handles(&mut authorization, target, head).map_err(AuthorizationError::Denied)?;
             authorization.identity = (!state.is_empty()).then(|| state.into());
             Ok(authorization)
         })

@@ -48,6 +48,8 @@ pub struct Authorization {
     /// The names and versions of the bindings. Connections are shared only between requests with the same
     /// text.
     pub identity: Option<Arc<str>>,
+    /// The names of the bindings whose credentials the request carries.
+    pub bindings: Vec<Arc<str>>,
 }
 
 impl Authorization {

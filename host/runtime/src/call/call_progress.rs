@@ -303,6 +303,8 @@ impl CallProgress {
                 ..std::mem::take(&mut self.phases)
             };
             facts.request_sent = Some(ended.request_sent);
+            (facts.log, facts.log_omitted) = self.recorder.redactor.log(&ended.log);
+            facts.requests = ended.requests.iter().map(|it| self.recorder.redactor.request(it)).collect();
             facts.unkeyed.clone_from(&ended.unkeyed);
         }
         self.recorder.write(event);

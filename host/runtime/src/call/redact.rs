@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::RecordedPayload;
+use cofferdam_core::event::recorded::{RecordedLogLine, RecordedPayload, RecordedRequest};
 use cofferdam_core::secret::{Scanner, redact_likely_secrets};
+use cofferdam_sandbox::RecordedLog;
 use serde_json::{Map, Value};
 
 /// The secrets that a call could carry, to be searched for.
@@ -87,6 +88,30 @@ impl FieldRedactor {
         fields.iter().map(|(name, value)| (name.clone(), self.value(value))).collect()
     }
 
+    /// Redacts the texts of a request that the guest chose.
+    pub(super) fn request(&self, request: &RecordedRequest<'static>) -> RecordedRequest<'static> {
+        RecordedRequest {
+            host: self.text(&request.host).into(),
+            method: self.text(&request.method).into(),
+            path: self.text(&request.path).into(),
+            ..request.clone()
+        }
+    }
+
+    /// Returns what the audit log has of a guest's log lines, and the number of omitted ones. They may have the same
+    /// content as payloads, so that no line is kept if no payloads are.
+    pub(super) fn log(&self, log: &RecordedLog) -> (Vec<RecordedLogLine<'static>>, u64) {
+        if self.most == 0 {
+            return (Vec::new(), log.omitted.saturating_add(log.lines.len() as u64));
+        }
+        let line = |line: &RecordedLogLine<'static>| RecordedLogLine {
+            at: line.at.clone(),
+            level: line.level.clone(),
+            text: self.capped(line.text.as_bytes(), self.most),
+        };
+        (log.lines.iter().map(line).collect(), log.omitted)
+    }
+
     fn capped(&self, bytes: &[u8], most: usize) -> String {
         let cut = bytes.len() > most;
         let kept = bytes.get(..most).unwrap_or(bytes);
@@ -142,5 +167,21 @@ mod tests {
         let kept = redactor.payload(at_the_end.as_bytes()).unwrap_or_default();
         assert!(!kept.contains("s3cr3t"), "{kept}");
         assert_eq!(FieldRedactor::new(0).payload(b"{}"), None);
+    }
+    #[test]
+    fn texts_of_attempts_are_redacted() {
+        let secret = Secret::new("s3cr3t-s3cr3t".to_owned());
+        let text = "a s3cr3t-s3cr3t".to_owned();
+        let line = RecordedLogLine { text: text.clone(), ..RecordedLogLine::default() };
+        let log = RecordedLog { lines: vec![line.clone(), line], omitted: 3 };
+        let request = RecordedRequest { path: text.into(), status: Some(200), ..RecordedRequest::default() };
+        let mut redactor = FieldRedactor::new(40);
+        redactor.add_scanner(Arc::new(Scanner::for_bindings([("api_key/a/default", &secret)])));
+        let (lines, omitted) = redactor.log(&log);
+        assert_eq!((lines.len(), omitted), (2, 3));
+        assert!(lines.iter().all(|line| line.text == "a <ref:api_key/a/default>"), "{lines:?}");
+        let recorded = redactor.request(&request);
+        assert_eq!((&*recorded.path, recorded.status), ("a <ref:api_key/a/default>", Some(200)));
+        assert_eq!(FieldRedactor::new(0).log(&log), (Vec::new(), 5), "payloads are not kept");
     }
 }

@@ -8,6 +8,7 @@ use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
     FindingKind, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log,
 };
+use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::home_state::{HomeState, StateError, StateLoss, StoredState};
@@ -22,6 +23,9 @@ use super::Host;
 pub struct Audit {
     log: Arc<dyn AuditLog>,
     home: PathBuf,
+    /// The user that changes of operators are recorded with.
+    pub(super) user: Arc<str>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// The result of verifying the audit log.
@@ -86,8 +90,8 @@ impl Host {
 }
 
 impl Audit {
-    pub(super) fn new(log: Arc<dyn AuditLog>, home: PathBuf) -> Self {
-        Self { log, home }
+    pub(super) fn new(log: Arc<dyn AuditLog>, home: PathBuf, user: Arc<str>, clock: Arc<dyn Clock>) -> Self {
+        Self { log, home, user, clock }
     }
 
     /// Returns a new reader, which sees everything that was durable at the time of this call.
@@ -131,7 +135,8 @@ impl Audit {
     /// `audit_unavailable`: that cannot be determined.
     pub fn is_new(&self) -> Result<bool, HostError> {
         let is_lost = self.log.loss().map_err(unreadable)?.is_some();
-        let checkpoint = self.log.evidence().and_then(|evidence| evidence.checkpoint()).map_err(unreadable)?;
+        let checkpoint =
+            self.log.evidence().and_then(|evidence| evidence.checkpoint()).map_err(unreadable)?;
         Ok(!is_lost && checkpoint.is_none() && self.existing()?.is_none())
     }
 
@@ -268,7 +273,8 @@ impl VerificationReport {
 /// Converts a verification outcome to a report with this key.
 pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> VerificationReport {
     let (findings, stats) = (outcome.findings, outcome.stats);
-    let journal = |VerifiedJournal { writer, from, to, hash }| JournalReport { writer, from, to, head: hex(&hash) };
+    let journal =
+        |VerifiedJournal { writer, from, to, hash }| JournalReport { writer, from, to, head: hex(&hash) };
     let put_back = |AcknowledgedFinding { writer, n, flaw, .. }| PutBack { writer, n, flaw };
     VerificationReport {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
@@ -295,7 +301,7 @@ pub fn unreadable(error: AuditError) -> HostError {
     trouble("read", error)
 }
 
-fn unwritable(error: AuditError) -> HostError {
+pub(super) fn unwritable(error: AuditError) -> HostError {
     trouble("written", error)
 }
 

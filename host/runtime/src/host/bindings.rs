@@ -1,12 +1,14 @@
 //! Bindings: lists them and the installed connectors that request them, and changes them.
 //!
 //! No API here ever shows a secret, or a part of one. All of them open the vault, which may block: on a thread of
-//! an asynchronous runtime, use its `spawn_blocking`.
+//! an asynchronous runtime, use its `spawn_blocking`. Changes are recorded in the audit log before they are made; those
+//! that only take permissions away are made also if it cannot be written.
 
 use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::suggest::nearest;
 use cofferdam_egress::credentials::allow_command;
@@ -19,6 +21,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::Host;
+use super::operator::{ChangeRecorder, OperatorChange, binding_state};
 
 /// A binding to be created.
 pub struct NewBinding {
@@ -105,7 +108,7 @@ impl Host {
             return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
         }
         let now = self.pipeline.loader.clock.timestamp();
-        self.changed("set", &name, |bindings| {
+        self.changed(OperatorAction::Bind, &name, |bindings| {
             if bindings.get(&name).is_some() {
                 return Err(HostError::new(HostErrorKind::Conflict, format!("{name} is bound already."))
                     .with_hint(format!(
@@ -135,7 +138,7 @@ impl Host {
     pub fn rebind(&self, name: &BindingName, material: SecretMaterial) -> Result<BindingView, HostError> {
         check_kind(name, &material)?;
         let now = self.pipeline.loader.clock.timestamp();
-        self.changed("rebound", name, |bindings| {
+        self.changed(OperatorAction::Rebind, name, |bindings| {
             let binding = found(name, bindings)?;
             binding.material = material.clone();
             binding.changed = now;
@@ -155,7 +158,7 @@ impl Host {
         hosts: &[HostGrant],
     ) -> Result<BindingView, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
-        self.changed("allowed", name, |bindings| {
+        self.changed(OperatorAction::Allow, name, |bindings| {
             let binding = found(name, bindings)?;
             binding.connectors.extend(connector.cloned());
             binding.connectors = deduplicated(&binding.connectors);
@@ -177,7 +180,7 @@ impl Host {
         hosts: &[HostGrant],
     ) -> Result<BindingView, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
-        self.changed("disallowed", name, |bindings| {
+        self.changed(OperatorAction::Disallow, name, |bindings| {
             let binding = found(name, bindings)?;
             remove(name, &mut binding.connectors, connector.map(std::slice::from_ref).unwrap_or_default())?;
             remove(name, &mut binding.hosts, hosts)?;
@@ -191,7 +194,7 @@ impl Host {
     /// `binding_not_found`, or the vault cannot be opened or written.
     pub fn revoke_binding(&self, name: &BindingName) -> Result<BindingView, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
-        self.changed("revoked", name, |bindings| {
+        self.changed(OperatorAction::Unbind, name, |bindings| {
             let removed = bindings.remove(name).ok_or_else(|| not_bound(name, bindings))?;
             Ok(view(&removed, now))
         })
@@ -263,12 +266,41 @@ impl Host {
     /// Changes one binding and records the change. The errors of `change` are the host's own.
     fn changed(
         &self,
-        what: &'static str,
+        action: OperatorAction,
         name: &BindingName,
-        change: impl FnMut(&mut Bindings) -> Result<BindingView, HostError>,
+        mut change: impl FnMut(&mut Bindings) -> Result<BindingView, HostError>,
     ) -> Result<BindingView, HostError> {
+        let what = match action {
+            OperatorAction::Bind => "set",
+            OperatorAction::Rebind => "rebound",
+            OperatorAction::Unbind => "revoked",
+            OperatorAction::Allow => "allowed",
+            _ => "disallowed",
+        };
         let id = AuditId::mint();
-        let changed = self.change_vault(change).map_err(|error| error.with_request_id(&id));
+        let now = self.pipeline.loader.clock.timestamp();
+        let mut recorder = ChangeRecorder::new(&self.audit);
+        let mut intended = None;
+        let changed = self.change_vault(|bindings| {
+            let state = |bindings: &Bindings| bindings.get(name).map(|it| binding_state(it, now));
+            let before = state(bindings);
+            let done = change(bindings)?;
+            let intend = OperatorChange {
+                action,
+                subject: name.to_string(),
+                before,
+                after: state(bindings),
+                is_restriction: matches!(action, OperatorAction::Unbind | OperatorAction::Disallow),
+            };
+            let is_change = intend.before != intend.after || action == OperatorAction::Rebind;
+            // A vault may ask for the change again, if another process changed it in the meantime.
+            if is_change && intended.as_ref() != Some(&intend) {
+                intended = Some(intend.clone());
+                recorder.intend(intend)?;
+            }
+            Ok(done)
+        });
+        let changed = recorder.conclude(changed).map_err(|error| error.with_request_id(&id));
         match &changed {
             Ok(view) => tracing::info!(
                 target: "cofferdam::record", audit_id = id.as_str(), binding = view.name,

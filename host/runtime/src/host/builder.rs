@@ -59,6 +59,7 @@ pub struct HostBuilder {
     retention: Option<Duration>,
     sealed: SealedQuota,
     record: AuditSettings,
+    user: Option<Arc<str>>,
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
     vault_passphrase: Option<Secret>,
@@ -87,6 +88,7 @@ impl Default for HostBuilder {
             retention: None,
             sealed: SealedQuota::default(),
             record: AuditSettings::default(),
+            user: None,
             vault: None,
             vault_key_file: None,
             vault_passphrase: None,
@@ -239,6 +241,13 @@ impl HostBuilder {
         self
     }
 
+    /// Sets the user that changes of operators are recorded with: installs, bindings, trust. Default: the actor.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        self.user = Some(actor_name(user));
+        self
+    }
+
     /// Sets whether requests and outcomes are stored, sealed with the host's key, so that a call can be resumed
     /// after a crash and its outcome replayed. Default: they are. Without them, a call whose key was given before
     /// gets an error that its key was used, and not the outcome.
@@ -362,6 +371,7 @@ impl HostBuilder {
                 Arc::new(JournalLog::new(&home, settings, Arc::clone(&self.clock)))
             }
         };
+        let user = self.user.unwrap_or_else(|| Arc::clone(&self.record.actor));
         let context = AuditContext::new(Arc::clone(&log), home.join("host.key"), self.record);
         let broker = CredentialBroker::new(BrokerSettings {
             vault: Arc::clone(&vault),
@@ -383,8 +393,8 @@ impl HostBuilder {
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         // As many as may wait for a permit to run.
         let queue = crate::call::waiting_calls(self.concurrency);
+        let audit = Audit::new(log, home.clone(), user, Arc::clone(&self.clock));
         let loader = PackageLoader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
-        let audit = Audit::new(log, home.clone());
         let action_store = ActionStore::new(home.join("actions"));
         let pipeline = CallPipeline::new(PipelineParts {
             loader,

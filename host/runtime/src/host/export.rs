@@ -38,7 +38,8 @@ impl Audit {
             return Err(tampered(&finding.what));
         }
         let evidence = self.log().evidence().map_err(unreadable)?;
-        let (range, is_strict, total) = (ExportRange { since, until }, proof.findings.is_empty(), proof.entries);
+        let (range, is_strict, total) =
+            (ExportRange { since, until }, proof.findings.is_empty(), proof.entries);
         let exported =
             export(&*evidence, &signer, range, is_strict, out, &mut |done| progress(done, total.max(done)));
         match exported {

@@ -2,13 +2,15 @@
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failure::{AuditId, FailureContext};
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::{InstallOutcome, RegistryError};
+use cofferdam_model::registry::{InstallOutcome, Registry, RegistryError};
 use semver::Version;
 use serde::Serialize;
 
 use super::Host;
+use super::operator::{ChangeRecorder, OperatorChange, package_state};
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
 
 /// The options of an install.
@@ -67,12 +69,12 @@ pub struct Installed {
 }
 
 impl Host {
-    /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, and installs it. On any error
-    /// nothing on disk has changed.
+    /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, records the install, and installs
+    /// it. On any error no installed connector has changed.
     ///
     /// # Errors
     /// [`Error::Failure`] if hash, signature or capabilities refuse it; [`Error::Host`] if the package, its
-    /// manifest or the host's own files are at fault.
+    /// manifest or the host's own files are at fault, and if the audit log cannot be written.
     pub async fn install(
         &self,
         package: Vec<u8>,
@@ -130,24 +132,30 @@ impl Host {
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
         // guests.
         let any_version = options.allow_downgrade;
+        let signer = proof.signer().map(ToString::to_string);
+        let (audit, before, by) = (self.audit.clone(), previous.clone(), signer.clone());
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
-            let outcome = if any_version {
+            // In one task with the change: a caller that gives up does not separate the two.
+            let mut recorder = ChangeRecorder::new(&audit);
+            if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), by)? {
+                recorder.intend(change)?;
+            }
+            let outcome = recorder.conclude(if any_version {
                 registry.install_any_version(&package, signature)
             } else {
                 registry.install(&package, signature)
-            };
-            (package, outcome)
+            });
+            Ok::<_, HostError>((package, outcome?))
         });
         let (package, outcome) = write.await.map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The install was lost.").with_source(error)
-        })?;
-        let outcome = outcome.map_err(HostError::from)?;
+        })??;
         Ok(Installed {
             name: package.manifest().name().to_string(),
             version: package.manifest().version().to_string(),
             hash: format!("sha256:{digest}"),
-            signer: proof.signer().map(ToString::to_string),
+            signer,
             already_installed: matches!(
                 outcome,
                 InstallOutcome::AlreadyInstalled | InstallOutcome::SignatureUpdated
@@ -182,4 +190,37 @@ impl Host {
             Some(_) => Ok((highest, false)),
         }
     }
+}
+
+/// Returns the change that an install makes. None if exactly this package is installed already, with this signature.
+fn install_change(
+    registry: &Registry,
+    package: &Package,
+    signature: Option<&[u8]>,
+    highest: Option<&Version>,
+    signer: Option<String>,
+) -> Result<Option<OperatorChange>, HostError> {
+    let (name, version) = (package.manifest().name(), package.manifest().version());
+    let before = match registry.find(name, version)? {
+        Some(installed) => {
+            // Damaged files are repaired, which is no change.
+            let stored = registry.read(&installed).ok().and_then(|stored| stored.signature);
+            if signature.is_none() || stored.as_deref() == signature {
+                return Ok(None);
+            }
+            Some(package_state(version, &installed, None))
+        }
+        None => highest.map(|highest| OperatorState {
+            version: Some(highest.to_string().into()),
+            ..OperatorState::default()
+        }),
+    };
+    let unsigned = signer.is_none();
+    Ok(Some(OperatorChange {
+        action: OperatorAction::Install,
+        subject: format!("{name}@{version}"),
+        before,
+        after: Some(OperatorState { unsigned, ..package_state(version, package.digest(), signer) }),
+        is_restriction: false,
+    }))
 }

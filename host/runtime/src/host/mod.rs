@@ -9,11 +9,13 @@ mod builder;
 mod export;
 mod inspection;
 mod install;
+mod operator;
 mod recovery;
 
 use std::sync::Arc;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
 use cofferdam_core::suggest;
 use cofferdam_egress::credentials::CredentialError;
@@ -26,7 +28,7 @@ use serde_json::Value;
 
 pub use access_query::{AccessDecision, AccessQuery};
 pub use audit::unreadable;
-pub use audit::{Audit, PutBack, VerificationReport};
+pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{
     BindingInspection, BindingVerdict, BindingView, CredentialConsumer, NewBinding, STALE_AFTER_DAYS,
@@ -39,8 +41,10 @@ pub use inspection::{
     RevisionGround, SignatureView,
 };
 pub use install::{InstallOptions, Installed};
+pub use operator::{OperatorChange, keyring_changes};
 pub use recovery::ReplayedCall;
 
+use self::operator::{ChangeRecorder, package_state};
 use crate::call::{Call, CallPipeline, CallResult, ConnectorRef};
 use crate::flow::actions::ActionStore;
 
@@ -151,14 +155,23 @@ impl Host {
         self.pipeline.loader.registry.has_lost_its_index()
     }
 
-    /// Removes an installed connector and its cached code.
+    /// Removes an installed connector and its cached code. This is recorded, and done also if the audit log cannot be
+    /// written. It may block.
     ///
     /// # Errors
     /// It is not installed, or the package directory cannot be written.
     pub fn remove(&self, connector: &ConnectorRef) -> Result<(), HostError> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
-        loader.registry.remove(connector.name(), connector.version())?;
+        let mut recorder = ChangeRecorder::new(&self.audit);
+        recorder.intend(OperatorChange {
+            action: OperatorAction::Remove,
+            subject: connector.to_string(),
+            before: Some(package_state(connector.version(), &digest, None)),
+            after: None,
+            is_restriction: true,
+        })?;
+        recorder.conclude(loader.registry.remove(connector.name(), connector.version()))?;
         loader.forget(&connector.to_string(), &digest);
         Ok(())
     }

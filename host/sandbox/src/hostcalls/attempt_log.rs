@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cofferdam_core::failure::{
-    AbortedRequest, BindingProblem, CircuitOpen, Denial, DenialCode, LimitHit, LimitKind, RequestPhase,
+    BindingProblem, CircuitOpen, Denial, DenialCode, LimitHit, LimitKind, RequestPhase,
 };
 use cofferdam_core::secret::SecretMatch;
 use cofferdam_egress::egress::{AuthorizationError, VaultFailure};
-use http::Method;
 use tokio::sync::Notify;
 
+use super::request_log::{RequestLog, RequestNumber};
 use crate::memory::MemoryAccount;
 
 /// The reason why a gate ended the attempt.
@@ -36,6 +36,17 @@ impl Termination {
     /// Returns the verdict on a count above its limit.
     pub(crate) fn over(limit: LimitKind, configured: u64, used: u64) -> Self {
         Self::Limit(LimitHit::new(limit, configured, used))
+    }
+
+    /// Returns the code of the failure or the error that the attempt ends with.
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            Self::Denied(denial) => denial.code().name(),
+            Self::Limit(hit) => hit.limit.name(),
+            Self::Binding(problem) => problem.code().name(),
+            Self::Circuit(_) => "circuit_open",
+            Self::Host(failure) => failure.kind.code(),
+        }
     }
 
     /// Returns the verdict on a secret in a request, to `host` if that contains none itself.
@@ -86,21 +97,6 @@ pub(crate) struct SeenStatus {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
-/// An admitted request and its progress.
-#[derive(Debug)]
-struct PendingRequest {
-    host: String,
-    method: Method,
-    /// True if any byte of it may have left.
-    sent: bool,
-    /// True if it was answered, or failed.
-    ended: bool,
-}
-
-/// Names one admitted request of an attempt.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RequestNumber(usize);
-
 /// One attempt's ledger.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
@@ -109,7 +105,8 @@ pub(crate) struct AttemptLog {
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
     statuses: Mutex<Vec<SeenStatus>>,
-    pending: Mutex<Vec<PendingRequest>>,
+    /// The observations of each request.
+    pub(crate) request_log: RequestLog,
     maybe_sent: AtomicU64,
     /// True if the attempt was judged by the requests it had sent.
     closed: Mutex<bool>,
@@ -128,7 +125,7 @@ impl AttemptLog {
             ended: Notify::new(),
             faults: Mutex::default(),
             statuses: Mutex::default(),
-            pending: Mutex::default(),
+            request_log: RequestLog::default(),
             maybe_sent: AtomicU64::new(0),
             closed: Mutex::new(false),
             requests: AtomicU64::new(0),
@@ -180,21 +177,6 @@ impl AttemptLog {
         lock(&self.faults).push(fault);
     }
 
-    /// Records that a request was admitted. Until [`ends`](Self::ends) it is running, even if nothing waits
-    /// for it.
-    pub(crate) fn begin_request(&self, host: String, method: Method) -> RequestNumber {
-        let mut under_way = lock(&self.pending);
-        under_way.push(PendingRequest { host, method, sent: false, ended: false });
-        RequestNumber(under_way.len().saturating_sub(1))
-    }
-
-    /// Records that a request was answered, or failed.
-    pub(crate) fn end_request(&self, RequestNumber(at): RequestNumber) {
-        if let Some(request) = lock(&self.pending).get_mut(at) {
-            request.ended = true;
-        }
-    }
-
     /// Records that a request is about to be sent, with a first line of so many bytes; returns whether it may
     /// be. Until it is known that nothing of it left ([`mark_unsent`](Self::mark_unsent)) it counts as sent, even if
     /// its end is not awaited.
@@ -204,7 +186,7 @@ impl AttemptLog {
         if *closed {
             return false;
         }
-        self.set_sent(number, true);
+        self.request_log.update(number, |request| request.mark_sending(line));
         self.maybe_sent.fetch_add(1, Ordering::Relaxed);
         self.bytes_out.fetch_add(line, Ordering::Relaxed);
         true
@@ -218,26 +200,9 @@ impl AttemptLog {
 
     /// Records that nothing of a request that was about to be sent has left, and nothing will.
     pub(crate) fn mark_unsent(&self, number: RequestNumber, line: u64) {
-        self.set_sent(number, false);
+        self.request_log.update(number, |request| request.mark_unsent(line));
         self.maybe_sent.fetch_sub(1, Ordering::Relaxed);
         self.bytes_out.fetch_sub(line, Ordering::Relaxed);
-    }
-
-    fn set_sent(&self, RequestNumber(at): RequestNumber, sent: bool) {
-        if let Some(request) = lock(&self.pending).get_mut(at) {
-            request.sent = sent;
-        }
-    }
-
-    /// Returns the running requests.
-    pub(crate) fn pending_requests(&self) -> Vec<AbortedRequest> {
-        let under_way = lock(&self.pending);
-        let open = under_way.iter().filter(|request| !request.ended);
-        open.map(|request| {
-            let unsafe_sent = request.sent && !request.method.is_safe();
-            AbortedRequest::new(request.host.clone(), request.method.to_string(), request.sent, unsafe_sent)
-        })
-        .collect()
     }
 
     /// Returns true if any byte of any request of this attempt may have reached a server. This decides

@@ -131,9 +131,10 @@ impl FrameChecks {
             (None, None) => Ok(()),
         };
         verdict.map_err(|verdict| {
-            rules.observer.ledger.end(verdict);
+            rules.observer.end_attempt(verdict);
             Error::HttpRequestDenied
         })?;
+        rules.observer.sent_body(data.len() as u64);
         let admits = |fields: &HeaderMap| {
             fields.keys().all(|name| {
                 guest_may_trail(name) && !rules.credentials.as_ref().is_some_and(|by| by.writes_header(name))
@@ -144,7 +145,7 @@ impl FrameChecks {
 
     fn failed(&self, error: BodyScanError<Error>) -> Error {
         let observer = &self.rules.observer;
-        observer.ledger.end(match error {
+        observer.end_attempt(match error {
             BodyScanError::Body(error) => return error,
             BodyScanError::TooLarge(used) => {
                 Termination::over(LimitKind::RequestBody, REQUEST_BODY_BYTES, used)
@@ -236,6 +237,7 @@ impl GuestResponseBody {
             let frame = frame.map_err(|error| self.failed(error))?;
             // The reader keeps a frame until it asks for the next one.
             let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.observer.received(bytes);
             // The ledger has the verdict; the body only has to end.
             self.charge.set(self.base.saturating_add(bytes)).map_err(|_| Error::HttpRequestDenied)?;
             Ok(frame)
@@ -254,7 +256,7 @@ impl GuestResponseBody {
                 Error::HttpRequestDenied,
             ),
         };
-        self.observer.ledger.end(verdict);
+        self.observer.end_attempt(verdict);
         error
     }
 }

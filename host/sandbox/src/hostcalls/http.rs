@@ -29,6 +29,7 @@ use super::bodies::GuestResponseBody;
 use super::bodies::{GuestRequestBody, RequestRules, SignerBuffer};
 use super::guards::{AttemptGuards, HostWait};
 use super::http_types::fields_cost;
+use super::request_log::ObservedRequest;
 use super::request_observer::{RequestObserver, timeouts};
 use crate::memory::GrowthRefusal;
 use crate::memory::{MemoryCharge, REQUEST_BYTES};
@@ -38,6 +39,9 @@ const OUTGOING_CHUNK: usize = 16 * 1024;
 
 /// The cost of a body that a guest writes: two chunks, which wait until they are sent, and their queue.
 pub(super) const OUTGOING_BODY_BYTES: u64 = 2 * OUTGOING_CHUNK as u64 + 2 * 1024;
+
+/// The recorded code of a request that is never sent because the guest built it wrongly.
+const INVALID_REQUEST: &str = "invalid_request";
 
 /// The operator's network settings, for every connector of a host.
 #[derive(Clone)]
@@ -160,6 +164,16 @@ impl HttpGate {
         self.guards.admit(&target, mark).map_err(Termination::Circuit)?;
         Ok(target)
     }
+
+    /// Records a request that is refused, and ends the attempt.
+    fn refuse(&self, request: &Request<WasiBody>, verdict: Termination, scanner: Option<&Scanner>) {
+        let (method, clock) = (request.method().clone(), &*self.guards.clock);
+        let mut refused = ObservedRequest::refused(method, request.uri(), verdict.code(), scanner, clock);
+        refused.keyed = self.guards.unkeyed.is_keyed(request.headers());
+        // The attempt is over in any case, and its memory with it: there is no charge.
+        self.ledger.request_log.add(refused);
+        self.ledger.end(verdict);
+    }
 }
 
 impl WasiHttpHooks for HttpGate {
@@ -203,7 +217,7 @@ impl WasiHttpHooks for HttpGate {
             Ok(target) if !self.ledger.is_over() => target,
             Ok(_) => return Box::new(async { Err(Error::HttpRequestDenied) }),
             Err(verdict) => {
-                self.ledger.end(verdict);
+                self.refuse(&request, verdict, scanner.as_deref());
                 return Box::new(async { Err(Error::HttpRequestDenied) });
             }
         };
@@ -212,8 +226,11 @@ impl WasiHttpHooks for HttpGate {
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let ledger = &self.ledger;
-        let observer =
-            RequestObserver::new(ledger, &self.guards, &request, target.to_string(), options.as_ref());
+        let more = (scanner.as_deref(), options.as_ref());
+        let Ok(observer) = RequestObserver::new(ledger, &self.guards, &request, target.to_string(), more)
+        else {
+            return Box::new(async { Err(Error::HttpRequestDenied) });
+        };
         let line = line_bytes(request.method(), request.uri());
         let rules = RequestRules {
             read_only: self.read_only.clone(),
@@ -262,8 +279,10 @@ enum RequestFailure {
     Ended(Termination),
     /// The network failed.
     Fault(NetworkFaultParts),
-    /// The request is the guest's error, or came too late.
-    Unsent(Error),
+    /// The request is the guest's error.
+    Flawed(Error),
+    /// The attempt was already judged when the request was to be sent.
+    Late,
 }
 
 impl From<AuthorizationError> for RequestFailure {
@@ -280,12 +299,12 @@ impl From<SendError> for RequestFailure {
             }
             SendError::Limit(hit) => Self::Ended(Termination::Limit(hit)),
             SendError::Fault(fault) => Self::Fault(fault),
-            SendError::Over => Self::Unsent(Error::HttpRequestDenied),
-            SendError::Flawed(RequestFlaw::ContentLength) => Self::Unsent(Error::HttpRequestBodySize(None)),
-            SendError::Flawed(RequestFlaw::Path) => Self::Unsent(Error::HttpRequestUriInvalid),
-            SendError::Flawed(RequestFlaw::Credential) => {
-                Self::Unsent(Error::HttpRequestHeaderSectionSize(None))
-            }
+            SendError::Over => Self::Late,
+            SendError::Flawed(flaw) => Self::Flawed(match flaw {
+                RequestFlaw::ContentLength => Error::HttpRequestBodySize(None),
+                RequestFlaw::Path => Error::HttpRequestUriInvalid,
+                RequestFlaw::Credential => Error::HttpRequestHeaderSectionSize(None),
+            }),
         }
     }
 }
@@ -306,15 +325,18 @@ impl GuardedRequest {
             () = ledger.ended() => return Err(Error::HttpRequestDenied),
             answer = self.exchange(request, &charge) => answer,
         };
-        observer.end();
         let RequestAnswer { response, wait, renews } = match answer {
             Ok(answer) => answer,
             Err(RequestFailure::Ended(verdict)) => {
-                ledger.end(verdict);
+                observer.end_attempt(verdict);
                 return Err(Error::HttpRequestDenied);
             }
             Err(RequestFailure::Fault(fault)) => return Err(observer.saw_fault(fault, false)),
-            Err(RequestFailure::Unsent(error)) => return Err(error),
+            Err(RequestFailure::Late) => return Err(Error::HttpRequestDenied),
+            Err(RequestFailure::Flawed(error)) => {
+                observer.failed(None, INVALID_REQUEST);
+                return Err(error);
+            }
         };
         let (head, body) = response.into_parts();
         // Computed again: sending may have obtained a new token.
@@ -322,7 +344,7 @@ impl GuardedRequest {
         let bindings = credentials.as_ref().map(|credentials| credentials.bindings_for(&self.target));
         let bindings = bindings.unwrap_or_default();
         if let Some(found) = scanner.as_deref().and_then(|scanner| find_in_fields(scanner, &head.headers)) {
-            ledger.end(Termination::secret_in_response(&observer.host, found, &bindings));
+            observer.end_attempt(Termination::secret_in_response(&observer.host, found, &bindings));
             return Err(Error::HttpRequestDenied);
         }
         observer.saw_answer(&head, &bindings, renews);
@@ -350,6 +372,7 @@ impl GuardedRequest {
             Some(credentials) => credentials.authorize(&self.target, &head).await?,
             None => Authorization::default(),
         };
+        observer.authorized(&authorization.bindings);
         let buffer = authorization.signer.as_ref().map(|signer| SignerBuffer {
             charge: Arc::clone(charge),
             base: charge.bytes(),

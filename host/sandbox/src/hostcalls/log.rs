@@ -1,6 +1,8 @@
-//! `cofferdam:connector/log`: a guest's own log lines, bounded and sanitized, into the operator's log.
+//! `cofferdam:connector/log`: a guest's own log lines, bounded and sanitized, into the operator's log and the
+//! audit log.
 
 use cofferdam_core::event::EventSource;
+use cofferdam_core::event::recorded::RecordedLogLine;
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_core::limits;
 use cofferdam_core::secret::Scanner;
@@ -38,6 +40,13 @@ struct LogField {
 const MAX_FIELDS: usize = 32;
 const KEY_CHARS: usize = 64;
 
+/// The most text of an attempt's lines in the audit log, in bytes.
+const RECORDED_BYTES: usize = 64 * 1024;
+
+/// The cost of a line that is kept for the audit log in addition to its text: its time, and its place in a growing
+/// list.
+const RECORDED_LINE_BYTES: u64 = 256;
+
 /// The suppressed errors of a guest that the audit log keeps for one attempt.
 const MAX_SUPPRESSED: usize = 100;
 
@@ -47,7 +56,25 @@ const MAX_SUPPRESSED: usize = 100;
 pub(crate) struct GuestLog {
     call: AuditId,
     lines: usize,
+    recorded: RecordedLog,
+    /// The bytes of the recorded lines' texts.
+    recorded_bytes: usize,
     suppressed: Vec<SuppressedError>,
+}
+
+/// The lines of an attempt for the audit log: the first ones, up to a size.
+#[derive(Debug, Default)]
+pub struct RecordedLog {
+    /// The lines in order.
+    pub lines: Vec<RecordedLogLine<'static>>,
+    /// The number of later lines.
+    pub omitted: u64,
+}
+
+impl RecordedLog {
+    fn omit(&mut self) {
+        self.omitted = self.omitted.saturating_add(1);
+    }
 }
 
 impl Drop for GuestLog {
@@ -75,7 +102,8 @@ pub struct SuppressedError {
 
 impl GuestLog {
     pub(crate) fn new(call: AuditId) -> Self {
-        Self { call, lines: 0, suppressed: Vec::new() }
+        let recorded = RecordedLog::default();
+        Self { call, lines: 0, recorded, recorded_bytes: 0, suppressed: Vec::new() }
     }
 
     /// Lines that were written, and lines that were dropped.
@@ -87,6 +115,11 @@ impl GuestLog {
     /// Returns the suppressed errors, in order.
     pub(crate) fn take_suppressed(&mut self) -> Vec<SuppressedError> {
         std::mem::take(&mut self.suppressed)
+    }
+
+    /// Returns the lines for the audit log.
+    pub(crate) fn take_recorded(&mut self) -> RecordedLog {
+        std::mem::take(&mut self.recorded)
     }
 
     /// Counts one more line and returns whether it is still to be written.
@@ -104,7 +137,7 @@ fn read_suppressed(
     cause: &WasmStr,
 ) -> wasmtime::Result<SuppressedError> {
     let scanner = store.data().scanner();
-    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
+    let cut = |text: &str, chars| clean_prefix(text, chars, scanner.as_deref());
     let reason = cut(&reason.to_str(&*store)?, limits::LOG_LINE_CHARS);
     let cause = cut(&cause.to_str(&*store)?, limits::LOG_LINE_CHARS.saturating_sub(reason.len()));
     Ok(SuppressedError { at: store.data().clock.timestamp(), by: EventSource::Connector, reason, cause })
@@ -117,7 +150,7 @@ fn line(
     fields: &WasmList<LogField>,
 ) -> wasmtime::Result<String> {
     let scanner = store.data().scanner();
-    let cut = |text: &str, chars| cut(text, chars, scanner.as_deref());
+    let cut = |text: &str, chars| clean_prefix(text, chars, scanner.as_deref());
     let mut line = cut(&message.to_str(&*store)?, limits::LOG_LINE_CHARS);
     for index in 0..fields.len().min(MAX_FIELDS) {
         let room = limits::LOG_LINE_CHARS.saturating_sub(line.len());
@@ -129,7 +162,7 @@ fn line(
 }
 
 /// Returns the first `chars` characters, sanitized and without secrets; text far behind them is not read.
-fn cut(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
+pub(super) fn clean_prefix(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
     let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
     let near = text.get(..end).unwrap_or_default();
     match scanner {
@@ -138,6 +171,34 @@ fn cut(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
         // one.
         Some(scanner) => {
             sanitize_line(&scanner.redact(&sanitize_line(near, usize::MAX), end < text.len()), chars)
+        }
+    }
+}
+
+/// Keeps a line for the audit log if there is space for it. A shorter line after an omitted one is omitted too, so
+/// that no reader takes the gap for silence.
+fn record(data: &mut StoreData, level: GuestLogLevel, text: String) -> wasmtime::Result<()> {
+    let bytes = data.log.recorded_bytes.saturating_add(text.len());
+    if data.log.recorded.omitted > 0 || bytes > RECORDED_BYTES {
+        data.log.recorded.omit();
+        return Ok(());
+    }
+    data.log.recorded_bytes = bytes;
+    // Never released: it is kept to the end of the attempt.
+    data.ledger().hold(RECORDED_LINE_BYTES.saturating_add(text.capacity() as u64))?;
+    let at = format!("{:.6}", data.clock.timestamp());
+    data.log.recorded.lines.push(RecordedLogLine { at, level: level.name().into(), text });
+    Ok(())
+}
+
+impl GuestLogLevel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
         }
     }
 }
@@ -159,7 +220,9 @@ pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Re
         if store.data_mut().log.takes_another() {
             let line = line(&mut store, &message, &fields)?;
             write(store.data().audit_id.as_str(), level, &line);
+            return record(store.data_mut(), level, line);
         }
+        store.data_mut().log.recorded.omit();
         Ok(())
     })?;
     instance.func_wrap("suppressed", |mut store, args: (WasmStr, WasmStr)| {

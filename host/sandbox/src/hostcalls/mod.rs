@@ -8,6 +8,7 @@ pub(super) mod http;
 pub(super) mod http_types;
 pub(super) mod log;
 pub(super) mod random;
+mod request_log;
 pub(crate) mod request_observer;
 pub(super) mod sockets;
 

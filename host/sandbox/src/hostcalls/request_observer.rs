@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use cofferdam_core::failure::{RequestPhase, UnkeyedRequest};
+use cofferdam_core::secret::Scanner;
 use cofferdam_egress::egress::{
     EgressTimeouts, NetworkFaultParts, ObserveDeparture, code, is_method_override, line_bytes,
 };
@@ -13,8 +14,10 @@ use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, response};
 use wasmtime_wasi_http::{Error, RequestOptions};
 
-use super::attempt_log::{AttemptLog, RequestNumber, SeenFault, SeenStatus};
+use super::attempt_log::{AttemptLog, SeenFault, SeenStatus, Termination};
 use super::guards::AttemptGuards;
+use super::request_log::{ObservedRequest, RequestNumber};
+use crate::memory::GrowthRefusal;
 
 /// The least time that a host must have had before a timeout of the guest's own choice counts against it.
 const MIN_BLAMEABLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,13 +46,16 @@ struct ShortTimeouts {
 
 impl RequestObserver {
     /// Records that `request` to `host` was admitted.
+    ///
+    /// # Errors
+    /// The attempt has too little memory left, which ends it.
     pub(super) fn new<B>(
         ledger: &Arc<AttemptLog>,
         guards: &AttemptGuards,
         request: &Request<B>,
         host: String,
-        options: Option<&RequestOptions>,
-    ) -> Self {
+        (scanner, options): (Option<&Scanner>, Option<&RequestOptions>),
+    ) -> Result<Self, GrowthRefusal> {
         let is_short = |timeout: fn(&RequestOptions) -> Option<Duration>| {
             options.and_then(timeout).is_some_and(|timeout| timeout < MIN_BLAMEABLE_TIMEOUT)
         };
@@ -58,27 +64,63 @@ impl RequestObserver {
             first_byte: is_short(|options| options.first_byte_timeout),
             between_bytes: is_short(|options| options.between_bytes_timeout),
         };
-        Self {
-            number: ledger.begin_request(host.clone(), request.method().clone()),
+        let method = request.method().clone();
+        let mut observed = ObservedRequest::new(method, request.uri(), host.clone(), scanner, &*guards.clock);
+        observed.keyed = guards.unkeyed.is_keyed(request.headers());
+        // Never released: it is kept to the end of the attempt.
+        ledger.hold(observed.cost())?;
+        Ok(Self {
+            unkeyed: guards.unkeyed.judge(request, &host, observed.keyed),
+            number: ledger.request_log.add(observed),
             line: line_bytes(request.method(), request.uri()) as u64,
-            unkeyed: guards.unkeyed.judge(request, &host),
             host,
             ledger: Arc::clone(ledger),
             guards: guards.clone(),
             sent_unkeyed: Mutex::default(),
             short,
+        })
+    }
+
+    /// Ends the attempt because of the request.
+    pub(super) fn end_attempt(&self, verdict: Termination) {
+        self.failed(None, verdict.code());
+        self.ledger.end(verdict);
+    }
+
+    /// Records that the request failed in a phase, or was refused without one.
+    pub(super) fn failed(&self, phase: Option<RequestPhase>, code: &'static str) {
+        let now = self.guards.clock.now();
+        self.update(|request| request.failed(phase, code, now));
+    }
+
+    /// Records the bindings whose credentials the request carries.
+    pub(super) fn authorized(&self, bindings: &[Arc<str>]) {
+        if !bindings.is_empty() {
+            self.update(|request| request.bindings = bindings.to_vec());
         }
     }
 
-    /// Records that the request was answered, or failed.
-    pub(super) fn end(&self) {
-        self.ledger.end_request(self.number);
+    /// Records that a part of the request's body is sent.
+    pub(super) fn sent_body(&self, bytes: u64) {
+        self.update(|request| request.sent_body(bytes));
+    }
+
+    /// Records that the guest got a part of the response's body.
+    pub(super) fn received(&self, bytes: u64) {
+        let now = self.guards.clock.now();
+        self.update(|request| request.received(bytes, now));
+    }
+
+    fn update(&self, change: impl FnOnce(&mut ObservedRequest)) {
+        self.ledger.request_log.update(self.number, change);
     }
 
     /// Records an answer to a request that carried `bindings`. `mends` is true if the host itself repairs the
     /// rejection, by a new token for the next attempt.
     pub(super) fn saw_answer(&self, answer: &response::Parts, bindings: &[String], mends: bool) {
         let status = answer.status;
+        let now = self.guards.clock.now();
+        self.update(|request| request.answered(status.as_u16(), now));
         let retry_after_ms = retry_after_ms(&answer.headers, self.guards.clock.timestamp().into());
         self.guards.saw_answer(&self.host, status.as_u16(), retry_after_ms, mends);
         if status.is_client_error() || status.is_server_error() {
@@ -98,6 +140,7 @@ impl RequestObserver {
         if !(chosen && code == code::TIMEOUT) {
             self.guards.saw_fault(&self.host, code);
         }
+        self.failed(Some(phase), code);
         self.ledger.saw_fault(SeenFault { host: self.host.clone(), phase, code, request_sent });
         guest_error(phase, code)
     }
@@ -227,15 +270,22 @@ impl UnkeyedWatch {
     }
 
     /// Returns the request to `host` as an unkeyed one, if it is unkeyed.
-    pub(super) fn judge<B>(&self, request: &Request<B>, host: impl ToString) -> Option<UnkeyedRequest> {
-        let fields = request.headers();
-        let is_idempotent = IDEMPOTENT.contains(request.method()) && !fields.keys().any(is_method_override);
-        if is_idempotent
-            || (self.key_was_asked_for.load(Ordering::Relaxed) && contains_key(fields, &self.key))
-        {
-            return None;
-        }
-        Some(UnkeyedRequest::new(request.method().as_str(), host.to_string()))
+    pub(super) fn judge<B>(
+        &self,
+        request: &Request<B>,
+        host: impl ToString,
+        is_keyed: bool,
+    ) -> Option<UnkeyedRequest> {
+        let is_idempotent =
+            IDEMPOTENT.contains(request.method()) && !request.headers().keys().any(is_method_override);
+        (!is_idempotent && !is_keyed)
+            .then(|| UnkeyedRequest::new(request.method().as_str(), host.to_string()))
+    }
+
+    /// Returns true if a request with these fields carries the key.
+    pub(super) fn is_keyed(&self, fields: &HeaderMap) -> bool {
+        // A guest that never asked for the key cannot mean it: such a value is a coincidence.
+        self.key_was_asked_for.load(Ordering::Relaxed) && contains_key(fields, &self.key)
     }
 
     /// Records that an unkeyed request is about to be sent. Until it is known that nothing of it left
@@ -316,7 +366,8 @@ mod tests {
         if let Some((name, value)) = field {
             request = request.header(name, value);
         }
-        watch.judge(&request.body(()).unwrap(), "a.example:443")
+        let request = request.body(()).unwrap();
+        watch.judge(&request, "a.example:443", watch.is_keyed(request.headers()))
     }
 
     #[test]

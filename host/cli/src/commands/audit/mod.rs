@@ -1,5 +1,7 @@
 //! `audit`: shows and verifies the audit log.
 
+mod attempt_facts;
+mod changes;
 mod chart;
 mod export;
 mod filter;
@@ -29,6 +31,7 @@ pub(crate) enum Command {
     Show(show::Args),
     Tail(tail::Args),
     Stats(stats::Args),
+    Changes(changes::Args),
     Verify(verify::Args),
     Export(export::Args),
     Prune(prune::Args),
@@ -43,6 +46,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Show(args) => show::run(&args, session),
         Command::Tail(args) => tail::run(&args, session),
         Command::Stats(args) => stats::run(args, session),
+        Command::Changes(args) => changes::run(&args, session),
         Command::Verify(args) => verify::run(&args, session),
         Command::Export(args) => export::run(&args, session),
         Command::Prune(args) => prune::run(&args, session),

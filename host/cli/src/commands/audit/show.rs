@@ -2,12 +2,11 @@
 
 use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::line::{self, CallLine};
-use super::{existing, id, map_read_error, time_format};
+use super::{attempt_facts, existing, id, map_read_error, time_format};
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -69,7 +68,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
 }
 
 /// The events of an entry.
-fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, HostError> {
+fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, CommandError> {
     let events = map_read_error(entry.events())?;
     Ok(events.into_iter().map(EventDetails::from).collect())
 }
@@ -114,15 +113,15 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mu
     }
     page.heading("what happened");
     for event in events {
-        let at = event.at.parse::<Timestamp>().unwrap_or(row.at);
-        let since = u64::try_from(at.duration_since(row.at).as_micros()).map(time_format::format_duration);
-        let since = since.unwrap_or_default();
+        let since = time_format::format_since(row.at, &event.at);
         page.block(0, &format!("{:>3}  {since:>9}  {}", event.seq, event.name));
         for (key, value) in &event.payload {
-            match value {
+            match (key.as_str(), value) {
                 // All of the last one is said below.
-                Value::Object(failure) if key == "failure" => page.block(18, &in_short(failure)),
-                value => add(page, 18, key, value),
+                ("failure", Value::Object(failure)) => page.block(18, &in_short(failure)),
+                ("requests", value) => attempt_facts::requests(page, 18, row.at, value),
+                ("log", value) => attempt_facts::log(page, 18, row.at, value),
+                (key, value) => add(page, 18, key, value),
             };
         }
     }

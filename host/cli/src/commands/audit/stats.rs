@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::{CallStatus, Histogram, SealedUsage, Stats, StatsGroup};
+use cofferdam_audit::{
+    CallStatus, Histogram, SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats,
+};
 use serde::Serialize;
 
 use super::filter::{CallFilterArgs, check_code};
@@ -15,12 +17,16 @@ const EXAMPLES: &str = "\
 Times are taken as whole hours: `--since 2h` counts from the beginning of the hour that was two hours ago. \
 Percentiles are within 3 %. Calls that have no end yet are counted, and took no time.
 
+`--by host` counts a call for each host that it had requests to. `--usage` shows what the attempts used of their \
+limits, of which the largest is shown.
+
 Sealed requests and outcomes are those of all calls in the log. `sealed_size` and `sealed_size_per_client` in \
 config.toml say how many are kept; `--format json` lists every client.
 
 Examples:
   cofferdam audit stats
   cofferdam audit stats --since 7d --connector github://acme/slack
+  cofferdam audit stats --by operation --usage
   cofferdam audit stats --failed --format json";
 
 /// Counts the calls in the audit log by connector and by outcome, with their durations.
@@ -29,6 +35,48 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     which: CallFilterArgs,
+
+    /// Groups the calls by this.
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "connector")]
+    by: Grouping,
+
+    /// Shows the used fuel, memory, time, requests and bytes against their limits.
+    #[arg(long)]
+    usage: bool,
+}
+
+/// The property by which calls are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Grouping {
+    Connector,
+    Operation,
+    Host,
+    Code,
+    Actor,
+}
+
+impl Grouping {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Connector => "connector",
+            Self::Operation => "operation",
+            Self::Host => "host",
+            Self::Code => "code",
+            Self::Actor => "actor",
+        }
+    }
+}
+
+impl From<Grouping> for StatsGrouping {
+    fn from(by: Grouping) -> Self {
+        match by {
+            Grouping::Connector => Self::Connector,
+            Grouping::Operation => Self::Operation,
+            Grouping::Host => Self::Host,
+            Grouping::Code => Self::Code,
+            Grouping::Actor => Self::Actor,
+        }
+    }
 }
 
 /// The most clients that are shown to people.
@@ -40,6 +88,7 @@ struct CallTotals {
     calls: u64,
     failed: u64,
     durations: Histogram,
+    usage: Option<UsageStats>,
 }
 
 impl CallTotals {
@@ -47,6 +96,9 @@ impl CallTotals {
         self.calls += group.calls;
         self.failed += if group.status == CallStatus::Value { 0 } else { group.calls };
         self.durations.merge(&group.durations);
+        if let Some(usage) = &group.usage {
+            self.usage.get_or_insert_default().merge(usage);
+        }
     }
 }
 
@@ -75,6 +127,72 @@ impl DurationPercentiles {
     }
 }
 
+/// The amounts of one resource that attempts used, for programs.
+#[derive(Debug, Serialize)]
+struct ResourceUsage {
+    p50: Option<u64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
+    max: Option<u64>,
+    /// The largest limit; none for what has no limit of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+}
+
+impl ResourceUsage {
+    fn new(used: &Histogram, limit: Option<u64>) -> Self {
+        Self {
+            p50: used.percentile(50),
+            p90: used.percentile(90),
+            p99: used.percentile(99),
+            max: used.max(),
+            limit,
+        }
+    }
+
+    fn row(&self, name: &str, resource: &str, format: fn(u64) -> String) -> [String; 7] {
+        let cell = |amount: Option<u64>| amount.map(format).unwrap_or_default();
+        let Self { p50, p90, p99, max, limit } = *self;
+        [name.to_owned(), resource.to_owned(), cell(p50), cell(p90), cell(p99), cell(max), cell(limit)]
+    }
+}
+
+/// What attempts used, for programs.
+#[derive(Debug, Serialize)]
+struct UsageView {
+    fuel: ResourceUsage,
+    memory_bytes: ResourceUsage,
+    wall_us: ResourceUsage,
+    requests: ResourceUsage,
+    bytes: ResourceUsage,
+}
+
+impl From<&UsageStats> for UsageView {
+    fn from(usage: &UsageStats) -> Self {
+        let wall_limit = usage.wall_limit_ms.saturating_mul(1_000);
+        Self {
+            fuel: ResourceUsage::new(&usage.fuel, Some(usage.fuel_limit)),
+            memory_bytes: ResourceUsage::new(&usage.memory_bytes, Some(usage.memory_limit_bytes)),
+            wall_us: ResourceUsage::new(&usage.wall_us, Some(wall_limit)),
+            requests: ResourceUsage::new(&usage.requests, None),
+            bytes: ResourceUsage::new(&usage.bytes, None),
+        }
+    }
+}
+
+impl UsageView {
+    fn rows(&self, name: &str) -> [[String; 7]; 5] {
+        let number = |amount: u64| amount.to_string();
+        [
+            self.fuel.row(name, "fuel", number),
+            self.memory_bytes.row(name, "memory", bytes),
+            self.wall_us.row(name, "time", time_format::format_duration),
+            self.requests.row(name, "requests", number),
+            self.bytes.row(name, "bytes", bytes),
+        ]
+    }
+}
+
 /// Everything, for programs.
 #[derive(Debug, Serialize)]
 struct StatsView<'s> {
@@ -86,11 +204,21 @@ struct StatsView<'s> {
     incomplete: u64,
     #[serde(flatten)]
     durations: DurationPercentiles,
-    by_connector: Vec<ByConnector<'s>>,
+    by: &'static str,
+    /// With the name `by_connector`, or another one that says what the calls are grouped by.
+    #[serde(flatten)]
+    by_name: BTreeMap<String, Vec<ByName<'s>>>,
     by_class: Vec<ByClass<'s>>,
     groups: Vec<OutcomeGroup<'s>>,
     histogram: Vec<HistogramStep>,
     sealed: SealedBytes<'s>,
+}
+
+impl ByName<'_> {
+    /// Returns the name for people: calls with a value have no code.
+    fn shown_name(&self) -> String {
+        if self.name.is_empty() { "-".to_owned() } else { self.name.to_owned() }
+    }
 }
 
 /// The bytes of sealed requests and outcomes, whenever they were written.
@@ -101,12 +229,14 @@ struct SealedBytes<'s> {
 }
 
 #[derive(Debug, Serialize)]
-struct ByConnector<'s> {
-    connector: &'s str,
+struct ByName<'s> {
+    name: &'s str,
     calls: u64,
     failed: u64,
     #[serde(flatten)]
     durations: DurationPercentiles,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<UsageView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,7 +250,7 @@ struct ByClass<'s> {
 
 #[derive(Debug, Serialize)]
 struct OutcomeGroup<'s> {
-    connector: &'s str,
+    name: &'s str,
     status: &'static str,
     class: Option<&'s str>,
     calls: u64,
@@ -138,18 +268,22 @@ struct HistogramStep {
 /// Counts.
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let filter = args.which.filter()?;
+    let query = StatsQuery { by: args.by.into(), usage: args.usage };
     let host = session.host()?;
-    let (stats, sealed) = match existing(&host)? {
+    let (stats, grouped, sealed) = match existing(&host)? {
         Some(mut reader) => {
             check_code(&filter, Some(&mut *reader))?;
-            (map_read_error(reader.stats(&filter))?, map_read_error(reader.sealed_usage())?)
+            // Of all calls: by host, a call is in no group or in several.
+            let stats = map_read_error(reader.stats(&filter, StatsQuery::default()))?;
+            let grouped = map_read_error(reader.stats(&filter, query))?;
+            (stats, grouped, map_read_error(reader.sealed_usage())?)
         }
         None => {
             check_code(&filter, None)?;
-            (Stats::default(), Vec::new())
+            (Stats::default(), Stats::default(), Vec::new())
         }
     };
-    let counted = stats_view(&stats, &sealed);
+    let counted = stats_view(&stats, &grouped, args.by, &sealed);
     session.ui.result(&counted, |it| page(&counted, &stats.durations(), it))?;
     if counted.calls + stats.running + stats.incomplete == 0 {
         session.ui.note("No call in the audit log fits.");
@@ -157,30 +291,41 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     Ok(())
 }
 
-fn stats_view<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> {
-    let (mut all, mut connectors, mut classes) = (CallTotals::default(), BTreeMap::new(), BTreeMap::new());
+fn stats_view<'s>(
+    stats: &'s Stats,
+    grouped: &'s Stats,
+    by: Grouping,
+    sealed: &'s [SealedUsage],
+) -> StatsView<'s> {
+    let (mut all, mut names, mut classes) = (CallTotals::default(), BTreeMap::new(), BTreeMap::new());
+    for group in &grouped.groups {
+        names.entry(group.name.as_str()).or_insert_with(CallTotals::default).add(group);
+    }
     for group in &stats.groups {
         all.add(group);
-        connectors.entry(group.connector.as_str()).or_insert_with(CallTotals::default).add(group);
         let ending = (group.status.number(), group.status.name(), group.class.as_deref());
         classes.entry(ending).or_insert_with(CallTotals::default).add(group);
     }
-    let by_connector = connectors.into_iter().map(|(connector, CallTotals { calls, failed, durations })| {
-        ByConnector { connector, calls, failed, durations: DurationPercentiles::from_histogram(&durations) }
+    let by_name = names.into_iter().map(|(name, CallTotals { calls, failed, durations, usage })| ByName {
+        name,
+        calls,
+        failed,
+        durations: DurationPercentiles::from_histogram(&durations),
+        usage: usage.as_ref().map(UsageView::from),
     });
     let by_class = classes.into_iter().map(|((_, status, class), CallTotals { calls, durations, .. })| {
         ByClass { status, class, calls, durations: DurationPercentiles::from_histogram(&durations) }
     });
-    let groups = stats.groups.iter().map(|group| OutcomeGroup {
-        connector: &group.connector,
+    let groups = grouped.groups.iter().map(|group| OutcomeGroup {
+        name: &group.name,
         status: group.status.name(),
         class: group.class.as_deref(),
         calls: group.calls,
         durations: DurationPercentiles::from_histogram(&group.durations),
     });
-    let mut by_connector: Vec<_> = by_connector.collect();
+    let mut by_name: Vec<_> = by_name.collect();
     // Stable: by name where as many.
-    by_connector.sort_by_key(|line| std::cmp::Reverse(line.calls));
+    by_name.sort_by_key(|line| std::cmp::Reverse(line.calls));
     let steps =
         chart::ranges(&all.durations).into_iter().map(|(from_us, calls)| HistogramStep { from_us, calls });
     StatsView {
@@ -191,7 +336,8 @@ fn stats_view<'s>(stats: &'s Stats, sealed: &'s [SealedUsage]) -> StatsView<'s> 
         running: stats.running,
         incomplete: stats.incomplete,
         durations: DurationPercentiles::from_histogram(&all.durations),
-        by_connector,
+        by: by.name(),
+        by_name: BTreeMap::from([(format!("by_{}", by.name()), by_name)]),
         by_class: by_class.collect(),
         groups: groups.collect(),
         histogram: steps.collect(),
@@ -217,13 +363,23 @@ fn page(counted: &StatsView<'_>, durations: &Histogram, page: &mut Page) {
     if counted.calls == 0 {
         return;
     }
-    let rows = counted.by_connector.iter().map(|line| {
+    let by_name = || counted.by_name.values().flatten();
+    let rows = by_name().map(|line| {
         let [p50, p90, p99, max] = line.durations.cells();
         let failed = share(line.failed, line.calls);
-        [line.connector.to_owned(), line.calls.to_string(), failed, p50, p90, p99, max]
+        [line.shown_name(), line.calls.to_string(), failed, p50, p90, p99, max]
     });
-    page.heading("by connector");
-    page.table(["CONNECTOR", "CALLS", "FAILED", "P50", "P90", "P99", "MAX"], rows.collect());
+    let header = counted.by.to_uppercase();
+    page.heading(&format!("by {}", counted.by));
+    page.table([header.as_str(), "CALLS", "FAILED", "P50", "P90", "P99", "MAX"], rows.collect());
+    let usage: Vec<_> = by_name()
+        .filter_map(|line| line.usage.as_ref().map(|usage| usage.rows(&line.shown_name())))
+        .flatten()
+        .collect();
+    if !usage.is_empty() {
+        page.heading(&format!("usage by {}", counted.by));
+        page.table([header.as_str(), "RESOURCE", "P50", "P90", "P99", "MAX", "LIMIT"], usage);
+    }
     let rows = counted.by_class.iter().map(|line| {
         let [p50, p90, p99, max] = line.durations.cells();
         let ending = line.class.unwrap_or(line.status).to_owned();

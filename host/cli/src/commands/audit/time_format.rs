@@ -27,6 +27,12 @@ pub(super) fn format_timestamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S%.3fZ").to_string()
 }
 
+/// Formats the time from `begin` until `at`, an RFC 3339 time.
+pub(super) fn format_since(begin: Timestamp, at: &str) -> String {
+    let at = at.parse::<Timestamp>().unwrap_or(begin);
+    u64::try_from(at.duration_since(begin).as_micros()).map(format_duration).unwrap_or_default()
+}
+
 /// Formats a duration.
 pub(super) fn format_duration(micros: u64) -> String {
     let tenths = |of: u64, unit: &str| format!("{}.{} {unit}", micros / of, micros % of * 10 / of);

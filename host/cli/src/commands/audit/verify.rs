@@ -193,7 +193,8 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     }
     for PutBack { writer, n, flaw } in proof.put_back.iter().take(most) {
         let journal = writer.as_ref().map(|writer| format!("journal {writer}, ")).unwrap_or_default();
-        let what = format!("{journal}entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
+        let what =
+            format!("{journal}entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
         page.styled_field("put back", TextStyle::Doubtful, &what);
     }
 }

@@ -8,11 +8,11 @@ use cofferdam_runtime::host::Host;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::actor::actor;
 use crate::allow_private::AllowPrivate;
 use crate::answer::OutcomeFields;
 use crate::commands::audit;
 use crate::exit_codes::exit_code;
+use crate::process_user::ProcessUser;
 use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
@@ -78,7 +78,7 @@ async fn resume(
     cancellation: &Cancellation,
     session: &Session<'_>,
 ) -> Result<Option<u8>, CommandError> {
-    let (mut failed, mut done, actor) = (None, 0_u32, actor());
+    let (mut failed, mut done, actor) = (None, 0_u32, ProcessUser::look_up().actor());
     for before in ids {
         if cancellation.is_cancelled() {
             break;

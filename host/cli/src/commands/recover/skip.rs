@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cofferdam_runtime::flow::SkipRequest;
 
-use crate::actor::actor;
 use crate::commands::audit;
+use crate::process_user::ProcessUser;
 use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
@@ -39,7 +39,11 @@ pub(crate) struct Args {
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let id = audit::resolve_id(&host, &args.id)?;
-    let skip = SkipRequest { actor: Arc::from(actor()), reason: args.reason, frees_key: args.free_key };
+    let skip = SkipRequest {
+        actor: Arc::from(ProcessUser::look_up().actor()),
+        reason: args.reason,
+        frees_key: args.free_key,
+    };
     runtime::block_on_with(&host, async { Ok(host.skip(&id, skip).await?) })?;
     let skipped = serde_json::json!({"audit_id": id, "status": "skipped", "frees_key": args.free_key});
     session.ui.result(&skipped, |page| {

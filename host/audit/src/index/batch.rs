@@ -1,0 +1,397 @@
+//! Calls of one journal that are being added to the index, in memory until they are written all at once: nearly all begin
+//! and end in one batch, and are written once.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use cofferdam_core::event::operator::OPERATOR_EVENT;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use uuid::Uuid;
+
+use super::facts::{EndFacts, LineFacts};
+use super::interner::Interner;
+use super::places::LinePlace;
+use super::rollup::{CallCount, RollupChanges};
+use super::usage::CallUsage;
+use crate::command::CallStatus;
+use crate::error::AuditError;
+use crate::hex::unhex;
+use crate::journal::{JournalLine, SealedPlace, decision, open_sealed};
+
+/// A clock that falls back by more than this had leapt ahead before.
+const LEAP_US: i64 = 86_400_000_000;
+
+/// The bytes of a sealed part that are all zero only if the part was dropped.
+const SEALED_HEAD: usize = 32;
+
+type Id = [u8; 16];
+
+/// A call as it is in the index.
+struct IndexedCall {
+    seq: i64,
+    at: i64,
+    target: i64,
+    outcome: i64,
+    actor: i64,
+    writer: i64,
+    idempotent: bool,
+    duration: Option<i64>,
+    attempts: Option<u32>,
+    key: Option<[u8; 32]>,
+    sealed: i64,
+    is_undetermined: bool,
+    places: Vec<u8>,
+    usage: CallUsage,
+    /// False until it is written.
+    is_stored: bool,
+}
+
+/// The columns of a call, in the order of [`call`] and [`CallBatch::write`].
+const SELECT: &str = "SELECT seq, at, target, outcome, actor, writer, idempotent, duration, attempts, key, sealed, \
+                      is_undetermined, places, usage FROM calls WHERE id = ?1";
+const INSERT: &str = "INSERT INTO calls (seq, at, target, outcome, actor, writer, idempotent, duration, attempts, key, \
+                      sealed, is_undetermined, places, usage, id) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+const UPDATE: &str = "UPDATE calls SET outcome = ?2, idempotent = ?3, duration = ?4, attempts = ?5, key = ?6, \
+                      sealed = ?7, is_undetermined = ?8, places = ?9, usage = ?10 WHERE seq = ?1";
+const IS_TAKEN: &str = "SELECT 1 FROM calls WHERE seq = ?1";
+const SELECT_AHEAD: &str = "SELECT seq, at FROM calls WHERE seq > ?1 AND writer = ?2 ORDER BY seq";
+const SELECT_BEHIND: &str = "SELECT seq FROM calls WHERE seq <= ?1 AND writer = ?2 ORDER BY seq DESC LIMIT 1";
+
+/// The queries of calls here.
+#[cfg(test)]
+pub(super) const QUERIES: [&str; 4] = [SELECT, IS_TAKEN, SELECT_AHEAD, SELECT_BEHIND];
+
+fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
+    Ok(IndexedCall {
+        seq: row.get(0)?,
+        at: row.get(1)?,
+        target: row.get(2)?,
+        outcome: row.get(3)?,
+        actor: row.get(4)?,
+        writer: row.get(5)?,
+        idempotent: row.get(6)?,
+        duration: row.get(7)?,
+        attempts: row.get(8)?,
+        key: row.get(9)?,
+        sealed: row.get(10)?,
+        is_undetermined: row.get(11)?,
+        places: row.get(12)?,
+        usage: CallUsage::from_bytes(row.get_ref(13)?.as_blob()?),
+        is_stored: true,
+    })
+}
+
+/// The place of a line that is read.
+#[derive(Clone, Copy)]
+pub(super) struct ReadPlace<'p> {
+    pub(super) dir: &'p Path,
+    /// The first entry of the segment, and that of the next segment.
+    pub(super) segment: u64,
+    pub(super) next_segment: u64,
+    pub(super) offset: u64,
+}
+
+/// The calls of one journal that are being added.
+pub(super) struct CallBatch<'c> {
+    connection: &'c Connection,
+    interner: &'c mut Interner,
+    /// The number of the journal's writer, when it was created, and the last place of its calls in the log's order.
+    writer: i64,
+    created_at: i64,
+    pub(super) last_seq: i64,
+    calls: HashMap<Id, IndexedCall>,
+    /// The places of the calls that are not written yet.
+    taken: HashSet<i64>,
+    rollup: RollupChanges,
+    /// The sealed bytes that are added, by actor.
+    sealed: HashMap<i64, i64>,
+    skew: Option<(i64, i64)>,
+    sealed_file: Option<(u64, Option<File>)>,
+}
+
+impl<'c> CallBatch<'c> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        interner: &'c mut Interner,
+        (writer, name): (i64, &str),
+        last_seq: i64,
+    ) -> Self {
+        Self {
+            connection,
+            interner,
+            writer,
+            created_at: created_at(name),
+            last_seq,
+            calls: HashMap::new(),
+            taken: HashSet::new(),
+            rollup: RollupChanges::default(),
+            sealed: HashMap::new(),
+            skew: None,
+            sealed_file: None,
+        }
+    }
+
+    /// Adds a line, which is given without its line break. One that cannot be understood is skipped: verification
+    /// reports it. Returns its number.
+    pub(super) fn line(&mut self, bytes: &[u8], place: ReadPlace<'_>) -> Result<Option<u64>, AuditError> {
+        let Ok(line) = JournalLine::read(bytes) else { return Ok(None) };
+        // A number that belongs to another segment was changed, or is of a write that failed and was repeated.
+        if !(place.segment..place.next_segment).contains(&line.n) {
+            return Ok(None);
+        }
+        if let Some((decided, _)) = decision(&line) {
+            let insert = "INSERT OR IGNORE INTO decided (call) VALUES (?1)";
+            self.connection.prepare_cached(insert)?.execute([decided.bytes()])?;
+        }
+        if let Some(log) = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT) {
+            let insert =
+                "INSERT OR REPLACE INTO operator_events (writer, n, at, event) VALUES (?1, ?2, ?3, ?4)";
+            let at = log.at().map_or(0, Timestamp::as_microsecond);
+            let row = params![self.writer, line.n, at, log.payload.get()];
+            self.connection.prepare_cached(insert)?.execute(row)?;
+        }
+        if let (Some(id), Some(events)) =
+            (line.audit_id.as_deref().and_then(AuditId::parse), line.events_text())
+            && let Some(facts) = LineFacts::read(events)
+        {
+            let length = bytes.len() as u64;
+            let own = LinePlace { n: line.n, offset: place.offset, length };
+            self.call_line(id.bytes(), &line, &facts, own, place)?;
+        }
+        Ok(Some(line.n))
+    }
+
+    fn call_line(
+        &mut self,
+        id: Id,
+        line: &JournalLine<'_>,
+        facts: &LineFacts<'_>,
+        own: LinePlace,
+        place: ReadPlace<'_>,
+    ) -> Result<(), AuditError> {
+        if let Some(resumed) = line.resumes.as_deref().and_then(AuditId::parse)
+            && self.load(resumed.bytes())?
+        {
+            self.end(resumed.bytes(), &EndFacts::of_resolution(CallStatus::Resumed), 0)?;
+        }
+        if !self.load(id)? {
+            match &facts.received {
+                Some(_) => self.begin(id, facts)?,
+                // Its beginning was pruned, or is damaged.
+                None => return Ok(()),
+            }
+        }
+        let sealed = match &line.sealed {
+            Some(sealed) if self.is_kept(place, sealed)? => i64::try_from(sealed.bytes).unwrap_or(i64::MAX),
+            _ => 0,
+        };
+        if let Some(call) = self.calls.get_mut(&id) {
+            own.append_to(&mut call.places);
+            call.idempotent = facts.idempotent.unwrap_or(call.idempotent);
+            call.key = facts.key.as_deref().and_then(unhex).or(call.key);
+            call.sealed = call.sealed.saturating_add(sealed);
+            call.usage.attempts.extend_from_slice(&facts.attempts);
+            for host in &facts.hosts {
+                let host = self.interner.host(self.connection, host)?;
+                if !call.usage.hosts.contains(&host) {
+                    call.usage.hosts.push(host);
+                }
+            }
+            if sealed > 0 {
+                let sum = self.sealed.entry(call.actor).or_default();
+                *sum = sum.saturating_add(sealed);
+            }
+        }
+        match &facts.end {
+            Some(end) => self.end(id, end, facts.last_at),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the call in memory. False if it is not in the index, or is of another journal.
+    fn load(&mut self, id: Id) -> Result<bool, AuditError> {
+        if self.calls.contains_key(&id) {
+            return Ok(true);
+        }
+        let stored = self.connection.prepare_cached(SELECT)?.query_row([id], call).optional()?;
+        let Some(stored) = stored.filter(|stored| stored.writer == self.writer) else { return Ok(false) };
+        self.calls.insert(id, stored);
+        Ok(true)
+    }
+
+    fn begin(&mut self, id: Id, facts: &LineFacts<'_>) -> Result<(), AuditError> {
+        let Some((received, at)) = &facts.received else { return Ok(()) };
+        // An id that is in another journal already was copied there.
+        let is_known = "SELECT 1 FROM calls WHERE id = ?1";
+        if self.connection.prepare_cached(is_known)?.exists([id])? {
+            return Ok(());
+        }
+        let fell_back = at.saturating_add(LEAP_US) < self.last_seq;
+        if fell_back && at.saturating_add(LEAP_US) >= self.created_at {
+            self.write()?;
+            self.pull_back(*at)?;
+        }
+        let seq = self.free_seq(self.last_seq.saturating_add(1).max(*at))?;
+        self.last_seq = seq;
+        self.taken.insert(seq);
+        self.widen_skew(seq, *at);
+        let call = IndexedCall {
+            seq,
+            at: *at,
+            target: self.interner.target(self.connection, received.target())?,
+            outcome: 0,
+            actor: self.interner.actor(self.connection, &received.actor)?,
+            writer: self.writer,
+            idempotent: false,
+            duration: None,
+            attempts: None,
+            key: None,
+            sealed: 0,
+            is_undetermined: false,
+            places: Vec::with_capacity(24),
+            usage: CallUsage::default(),
+            is_stored: false,
+        };
+        self.calls.insert(id, call);
+        Ok(())
+    }
+
+    /// Ends a call that is in memory.
+    fn end(&mut self, id: Id, end: &EndFacts<'_>, ended_at: i64) -> Result<(), AuditError> {
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.outcome == 0) else { return Ok(()) };
+        call.outcome = self.interner.outcome(self.connection, end.status, &end.class, &end.code)?;
+        let is_resolved = matches!(end.status, CallStatus::Resumed | CallStatus::Skipped);
+        let duration = match end.duration_us {
+            Some(duration) => i64::try_from(duration).unwrap_or(i64::MAX),
+            None => ended_at.saturating_sub(call.at).max(0),
+        };
+        call.duration = (!is_resolved).then_some(duration);
+        call.attempts = end.attempts.or((!is_resolved).then_some(0));
+        call.is_undetermined = end.is_undetermined;
+        let IndexedCall { at, target, outcome, actor, duration, .. } = *call;
+        self.rollup.add(&CallCount { at, target, outcome, actor, duration, usage: &call.usage });
+        Ok(())
+    }
+
+    /// Returns the next place in the log's order, from this one on, that no call has.
+    fn free_seq(&self, from: i64) -> Result<i64, AuditError> {
+        let mut is_taken = self.connection.prepare_cached(IS_TAKEN)?;
+        let mut seq = from;
+        while self.taken.contains(&seq) || is_taken.exists([seq])? {
+            seq = seq.saturating_add(1);
+        }
+        Ok(seq)
+    }
+
+    /// Moves the calls of this journal that are ahead of this time, since the clock had leapt, behind those before them.
+    fn pull_back(&mut self, at: i64) -> Result<(), AuditError> {
+        let ahead: Vec<(i64, i64)> = {
+            let mut select = self.connection.prepare_cached(SELECT_AHEAD)?;
+            let rows = select.query_map([at, self.writer], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        let behind: Option<i64> = {
+            let mut select = self.connection.prepare_cached(SELECT_BEHIND)?;
+            select.query_row([at, self.writer], |row| row.get(0)).optional()?
+        };
+        let count = i64::try_from(ahead.len()).unwrap_or(i64::MAX);
+        self.last_seq = behind.unwrap_or_else(|| at.saturating_sub(count).saturating_sub(1));
+        for (before, received) in ahead {
+            let seq = self.free_seq(self.last_seq.saturating_add(1))?;
+            let update = "UPDATE calls SET seq = ?2 WHERE seq = ?1";
+            self.connection.prepare_cached(update)?.execute([before, seq])?;
+            self.widen_skew(seq, received);
+            self.last_seq = seq;
+        }
+        Ok(())
+    }
+
+    fn widen_skew(&mut self, seq: i64, at: i64) {
+        let skew = seq.saturating_sub(at);
+        let (least, most) = self.skew.unwrap_or((skew, skew));
+        self.skew = Some((least.min(skew), most.max(skew)));
+    }
+
+    /// Returns true if a sealed part was not dropped.
+    fn is_kept(&mut self, place: ReadPlace<'_>, sealed: &SealedPlace) -> Result<bool, AuditError> {
+        let file = match &self.sealed_file {
+            Some((segment, file)) if *segment == place.segment => file,
+            _ => {
+                let file = open_sealed(place.dir, place.segment)?;
+                &self.sealed_file.insert((place.segment, file)).1
+            }
+        };
+        let mut head = [0; SEALED_HEAD];
+        let wanted = usize::try_from(sealed.bytes).unwrap_or(SEALED_HEAD).min(SEALED_HEAD);
+        let Some(head) = head.get_mut(..wanted) else { return Ok(false) };
+        let read = file.as_ref().is_some_and(|file| file.read_exact_at(head, sealed.offset).is_ok());
+        Ok(read && head.iter().any(|byte| *byte != 0))
+    }
+
+    /// Writes everything that was added.
+    pub(super) fn write(&mut self) -> Result<(), AuditError> {
+        let mut calls: Vec<_> = self.calls.drain().collect();
+        calls.sort_unstable_by_key(|(_, call)| call.seq);
+        self.taken.clear();
+        let mut insert = self.connection.prepare_cached(INSERT)?;
+        let mut update = self.connection.prepare_cached(UPDATE)?;
+        for (id, call) in calls {
+            let IndexedCall { seq, at, target, outcome, actor, writer, idempotent, .. } = call;
+            let IndexedCall { duration, attempts, key, sealed, is_undetermined, places, usage, .. } = call;
+            let usage = usage.to_bytes();
+            match call.is_stored {
+                false => insert.execute(params![
+                    seq,
+                    at,
+                    target,
+                    outcome,
+                    actor,
+                    writer,
+                    idempotent,
+                    duration,
+                    attempts,
+                    key,
+                    sealed,
+                    is_undetermined,
+                    places,
+                    usage,
+                    id
+                ])?,
+                true => update.execute(params![
+                    seq,
+                    outcome,
+                    idempotent,
+                    duration,
+                    attempts,
+                    key,
+                    sealed,
+                    is_undetermined,
+                    places,
+                    usage
+                ])?,
+            };
+        }
+        std::mem::take(&mut self.rollup).write(self.connection)?;
+        for (actor, bytes) in self.sealed.drain() {
+            let add = "UPDATE actors SET sealed = sealed + ?2 WHERE id = ?1";
+            self.connection.prepare_cached(add)?.execute([actor, bytes])?;
+        }
+        if let Some((least, most)) = self.skew.take() {
+            let widen =
+                "UPDATE skew SET least = min(least, ?1), most = max(most, ?2) WHERE least > ?1 OR most < ?2";
+            self.connection.prepare_cached(widen)?.execute([least, most])?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns when the writer of this name was created, in microseconds: names are UUIDs that begin with their time.
+fn created_at(name: &str) -> i64 {
+    let time = Uuid::try_parse(name).ok().map_or(0, |name| name.as_u128() >> 80);
+    i64::try_from(time).unwrap_or(0).saturating_mul(1_000)
+}

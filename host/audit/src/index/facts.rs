@@ -1,0 +1,235 @@
+//! The facts of a journal's line that the index stores, borrowed from the line as far as possible.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::usage::AttemptUsage;
+use crate::command::CallStatus;
+
+/// An event of a call.
+#[derive(Deserialize)]
+struct EventText<'l> {
+    at: &'l str,
+    #[serde(borrow)]
+    payload: &'l RawValue,
+    #[serde(rename = "type")]
+    name: &'l str,
+}
+
+/// The payload of `received`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ReceivedFacts<'l> {
+    #[serde(borrow)]
+    action: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    pub(super) actor: Cow<'l, str>,
+    #[serde(borrow)]
+    connector: Cow<'l, str>,
+    #[serde(borrow)]
+    op: Cow<'l, str>,
+    #[serde(borrow)]
+    step: Option<Cow<'l, str>>,
+}
+
+impl ReceivedFacts<'_> {
+    /// Returns the connector, the operation, the action and the step.
+    pub(super) fn target(&self) -> [&str; 4] {
+        [
+            &self.connector,
+            &self.op,
+            self.action.as_deref().unwrap_or_default(),
+            self.step.as_deref().unwrap_or_default(),
+        ]
+    }
+}
+
+/// The payload of `admitted`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AdmittedFacts<'l> {
+    #[serde(borrow)]
+    claim: Option<ClaimFacts<'l>>,
+    idempotent: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ClaimFacts<'l> {
+    #[serde(borrow)]
+    key_sha256: Cow<'l, str>,
+}
+
+/// The payload of `replayed`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReplayedFacts {
+    idempotent: Option<bool>,
+}
+
+/// The payload of `attempt_ended`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AttemptFacts<'l> {
+    #[serde(borrow)]
+    requests: Option<&'l RawValue>,
+    usage: UsageFacts,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct UsageFacts {
+    bytes_in: u64,
+    bytes_out: u64,
+    fuel: u64,
+    fuel_limit: u64,
+    memory_bytes: u64,
+    memory_limit_bytes: u64,
+    requests: u64,
+    wall_limit_ms: u64,
+    wall_us: u64,
+}
+
+#[derive(Deserialize)]
+struct RequestFacts<'l> {
+    #[serde(borrow)]
+    host: Cow<'l, str>,
+}
+
+impl From<UsageFacts> for AttemptUsage {
+    fn from(usage: UsageFacts) -> Self {
+        let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
+        Self {
+            used: [usage.fuel, usage.memory_bytes, usage.wall_us, usage.requests, bytes],
+            limits: [usage.fuel_limit, usage.memory_limit_bytes, usage.wall_limit_ms],
+        }
+    }
+}
+
+/// The payload of `final`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EndedFacts<'l> {
+    attempts: Option<u32>,
+    #[serde(borrow)]
+    class: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    code: Option<Cow<'l, str>>,
+    duration_us: Option<u64>,
+    #[serde(borrow)]
+    key_end: Option<KeyEndFacts<'l>>,
+    #[serde(borrow)]
+    status: Cow<'l, str>,
+}
+
+#[derive(Deserialize)]
+struct KeyEndFacts<'l> {
+    #[serde(borrow)]
+    state: Cow<'l, str>,
+}
+
+/// The end of a call.
+pub(super) struct EndFacts<'l> {
+    pub(super) status: CallStatus,
+    pub(super) class: Cow<'l, str>,
+    pub(super) code: Cow<'l, str>,
+    pub(super) duration_us: Option<u64>,
+    pub(super) attempts: Option<u32>,
+    /// True if it is unknown what was done under the call's key.
+    pub(super) is_undetermined: bool,
+}
+
+impl EndFacts<'_> {
+    /// Returns the end of a call that was resolved by a decision.
+    pub(super) fn of_resolution(status: CallStatus) -> Self {
+        Self {
+            status,
+            class: Cow::default(),
+            code: Cow::default(),
+            duration_us: None,
+            attempts: None,
+            is_undetermined: false,
+        }
+    }
+}
+
+/// The facts of a line of a call.
+#[derive(Default)]
+pub(super) struct LineFacts<'l> {
+    /// The request, and when it was received, in microseconds.
+    pub(super) received: Option<(ReceivedFacts<'l>, i64)>,
+    pub(super) idempotent: Option<bool>,
+    /// The SHA-256 of the idempotency key, in hexadecimal.
+    pub(super) key: Option<Cow<'l, str>>,
+    /// The usage of the attempts that ended.
+    pub(super) attempts: Vec<AttemptUsage>,
+    /// The hosts of their requests.
+    pub(super) hosts: Vec<Cow<'l, str>>,
+    pub(super) end: Option<EndFacts<'l>>,
+    /// The time of the last event, in microseconds.
+    pub(super) last_at: i64,
+}
+
+impl<'l> LineFacts<'l> {
+    /// Reads the events of a line. None if they cannot be understood.
+    pub(super) fn read(events: &'l str) -> Option<Self> {
+        let events: Vec<EventText<'l>> = serde_json::from_str(events).ok()?;
+        let mut facts = Self::default();
+        let count = events.len();
+        for (position, event) in events.into_iter().enumerate() {
+            let is_last = position.saturating_add(1) == count;
+            match event.name {
+                "received" => facts.received = Some((payload(event.payload), micros(event.at))),
+                "admitted" => {
+                    let admitted: AdmittedFacts<'l> = payload(event.payload);
+                    facts.idempotent = admitted.idempotent.or(facts.idempotent);
+                    facts.key = admitted.claim.map(|claim| claim.key_sha256).or(facts.key);
+                }
+                "replayed" => {
+                    let replayed: ReplayedFacts = payload(event.payload);
+                    facts.idempotent = replayed.idempotent.or(facts.idempotent);
+                }
+                "attempt_ended" => {
+                    let attempt: AttemptFacts<'l> = payload(event.payload);
+                    let usage = AttemptUsage::from(attempt.usage);
+                    // An attempt that did not run used nothing.
+                    facts.attempts.extend(Some(usage).filter(|usage| usage.used != [0; 5]));
+                    let requests: Option<Vec<RequestFacts<'l>>> =
+                        attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
+                    facts.hosts.extend(requests.into_iter().flatten().map(|request| request.host));
+                }
+                "final" if is_last => facts.end = Some(end(payload(event.payload))),
+                "resumed" if is_last => facts.end = Some(EndFacts::of_resolution(CallStatus::Resumed)),
+                "skipped" if is_last => facts.end = Some(EndFacts::of_resolution(CallStatus::Skipped)),
+                _ => {}
+            }
+            if is_last {
+                facts.last_at = micros(event.at);
+            }
+        }
+        Some(facts)
+    }
+}
+
+fn end(ended: EndedFacts<'_>) -> EndFacts<'_> {
+    let status = CallStatus::ALL.into_iter().find(|status| status.name() == ended.status);
+    EndFacts {
+        status: status.filter(|status| *status != CallStatus::Running).unwrap_or(CallStatus::Failure),
+        class: ended.class.unwrap_or_default(),
+        code: ended.code.unwrap_or_default(),
+        duration_us: ended.duration_us,
+        attempts: ended.attempts,
+        is_undetermined: ended.key_end.is_some_and(|key| key.state == "unknown"),
+    }
+}
+
+/// Reads a payload; an empty one if this version does not understand it.
+fn payload<'l, T: Default + Deserialize<'l>>(payload: &'l RawValue) -> T {
+    serde_json::from_str(payload.get()).unwrap_or_default()
+}
+
+fn micros(at: &str) -> i64 {
+    at.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond)
+}

@@ -1,0 +1,96 @@
+//! The numbers of what many calls have in common: targets, outcomes, actors and hosts. Each is looked up once.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
+
+use crate::command::CallStatus;
+
+/// The most numbers that are remembered of each kind; more are looked up each time.
+const REMEMBERED: usize = 10_000;
+
+/// The numbers that were looked up. Rows with numbers are never removed.
+#[derive(Default)]
+pub(super) struct Interner {
+    targets: HashMap<Vec<u8>, i64>,
+    outcomes: HashMap<Vec<u8>, i64>,
+    actors: HashMap<Vec<u8>, i64>,
+    hosts: HashMap<Vec<u8>, i64>,
+    key: Vec<u8>,
+}
+
+impl Interner {
+    /// Returns the number of a target: its connector, operation, action and step.
+    pub(super) fn target(&mut self, connection: &Connection, parts: [&str; 4]) -> rusqlite::Result<i64> {
+        let [connector, op, action, step] = parts;
+        let select = "SELECT id FROM targets WHERE connector = ?1 AND op = ?2 AND action = ?3 AND step = ?4";
+        let insert = "INSERT INTO targets (connector, op, action, step) VALUES (?1, ?2, ?3, ?4)";
+        key_of(&mut self.key, &parts);
+        let row = params![connector, op, action, step];
+        number(&mut self.targets, &self.key, connection, [select, insert], row)
+    }
+
+    /// Returns the number of an outcome.
+    pub(super) fn outcome(
+        &mut self,
+        connection: &Connection,
+        status: CallStatus,
+        class: &str,
+        code: &str,
+    ) -> rusqlite::Result<i64> {
+        let select = "SELECT id FROM outcomes WHERE status = ?1 AND class = ?2 AND code = ?3";
+        let insert = "INSERT INTO outcomes (status, class, code) VALUES (?1, ?2, ?3)";
+        key_of(&mut self.key, &[status.name(), class, code]);
+        let row = params![status.number(), class, code];
+        number(&mut self.outcomes, &self.key, connection, [select, insert], row)
+    }
+
+    /// Returns the number of an actor.
+    pub(super) fn actor(&mut self, connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+        let select = "SELECT id FROM actors WHERE name = ?1";
+        let insert = "INSERT INTO actors (name) VALUES (?1)";
+        key_of(&mut self.key, &[name]);
+        number(&mut self.actors, &self.key, connection, [select, insert], params![name])
+    }
+
+    /// Returns the number of a host of requests.
+    pub(super) fn host(&mut self, connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+        let select = "SELECT id FROM hosts WHERE name = ?1";
+        let insert = "INSERT INTO hosts (name) VALUES (?1)";
+        key_of(&mut self.key, &[name]);
+        number(&mut self.hosts, &self.key, connection, [select, insert], params![name])
+    }
+}
+
+/// Makes the key of these parts.
+fn key_of(key: &mut Vec<u8>, parts: &[&str]) {
+    key.clear();
+    for part in parts {
+        key.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        key.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn number(
+    known: &mut HashMap<Vec<u8>, i64>,
+    key: &[u8],
+    connection: &Connection,
+    [select, insert]: [&str; 2],
+    row: &[&dyn ToSql],
+) -> rusqlite::Result<i64> {
+    if let Some(id) = known.get(key) {
+        return Ok(*id);
+    }
+    let found = connection.prepare_cached(select)?.query_row(row, |row| row.get(0)).optional()?;
+    let id = match found {
+        Some(id) => id,
+        None => {
+            connection.prepare_cached(insert)?.execute(row)?;
+            connection.last_insert_rowid()
+        }
+    };
+    if known.len() < REMEMBERED {
+        known.insert(key.to_owned(), id);
+    }
+    Ok(id)
+}

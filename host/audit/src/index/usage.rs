@@ -1,0 +1,156 @@
+//! The resources that calls used, as the index stores them: of one call as numbers, of many as histograms.
+
+use crate::histogram::{Histogram, HistogramSum, Varints, put_varint};
+use crate::stats::UsageStats;
+
+/// The resources that an attempt used, and their limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct AttemptUsage {
+    /// Fuel, memory, wall time in microseconds, requests, bytes.
+    pub(super) used: [u64; 5],
+    /// Fuel, memory, wall time in milliseconds.
+    pub(super) limits: [u64; 3],
+}
+
+/// The usage of the attempts of a call, and the numbers of the hosts of their requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct CallUsage {
+    pub(super) attempts: Vec<AttemptUsage>,
+    pub(super) hosts: Vec<i64>,
+}
+
+impl CallUsage {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if *self == Self::default() {
+            return bytes;
+        }
+        put_varint(&mut bytes, self.attempts.len() as u64);
+        for AttemptUsage { used, limits } in &self.attempts {
+            used.iter().chain(limits).for_each(|number| put_varint(&mut bytes, *number));
+        }
+        self.hosts.iter().for_each(|host| put_varint(&mut bytes, host.cast_unsigned()));
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut numbers = Varints::new(bytes);
+        let mut own = Self::default();
+        for _ in 0..numbers.next().unwrap_or(0) {
+            let mut attempt = AttemptUsage::default();
+            for number in attempt.used.iter_mut().chain(&mut attempt.limits) {
+                let Some(stored) = numbers.next() else { return own };
+                *number = stored;
+            }
+            own.attempts.push(attempt);
+        }
+        own.hosts.extend(numbers.map(u64::cast_signed));
+        own
+    }
+}
+
+/// The usage of the attempts of many calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct UsageCount {
+    used: [Histogram; 5],
+    limits: [u64; 3],
+}
+
+impl UsageCount {
+    pub(super) fn record(&mut self, attempt: &AttemptUsage) {
+        self.used.iter_mut().zip(attempt.used).for_each(|(own, amount)| own.record(amount));
+        raise(&mut self.limits, attempt.limits);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.used.iter_mut().zip(&other.used).for_each(|(own, other)| own.merge(other));
+        raise(&mut self.limits, other.limits);
+    }
+
+    /// Counts everything that `other` counts no more. The limits stay what they were.
+    pub(super) fn remove(&mut self, other: &Self) {
+        self.used.iter_mut().zip(&other.used).for_each(|(own, other)| own.remove(other));
+    }
+
+    /// Returns true if this can be `other` after the removal of larger amounts.
+    #[cfg(test)]
+    pub(super) fn is_rest_like(&self, other: &Self) -> bool {
+        self.used.iter().zip(&other.used).all(|(own, other)| own.is_rest_like(other))
+    }
+
+    /// Writes the limits, and then each histogram after its length.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if *self == Self::default() {
+            return bytes;
+        }
+        self.limits.iter().for_each(|limit| put_varint(&mut bytes, *limit));
+        for histogram in &self.used {
+            let histogram = histogram.to_bytes();
+            put_varint(&mut bytes, histogram.len() as u64);
+            bytes.extend_from_slice(&histogram);
+        }
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut own = Self::default();
+        let mut used = own.used.iter_mut();
+        own.limits = read(bytes, |histogram| {
+            if let Some(own) = used.next() {
+                *own = Histogram::from_bytes(histogram);
+            }
+        });
+        own
+    }
+}
+
+/// A sum of the usage in many rows.
+#[derive(Debug, Default)]
+pub(super) struct UsageSum {
+    used: [HistogramSum; 5],
+    limits: [u64; 3],
+}
+
+impl UsageSum {
+    /// Adds what [`UsageCount::to_bytes`] wrote.
+    pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
+        let mut used = self.used.iter_mut();
+        let limits =
+            read(bytes, |histogram| used.next().into_iter().for_each(|own| own.add_bytes(histogram)));
+        raise(&mut self.limits, limits);
+    }
+
+    pub(super) fn into_stats(self) -> UsageStats {
+        let [fuel, memory_bytes, wall_us, requests, bytes] = self.used.map(HistogramSum::into_histogram);
+        let [fuel_limit, memory_limit_bytes, wall_limit_ms] = self.limits;
+        UsageStats {
+            fuel,
+            memory_bytes,
+            wall_us,
+            requests,
+            bytes,
+            fuel_limit,
+            memory_limit_bytes,
+            wall_limit_ms,
+        }
+    }
+}
+
+fn raise(limits: &mut [u64; 3], others: [u64; 3]) {
+    limits.iter_mut().zip(others).for_each(|(own, other)| *own = other.max(*own));
+}
+
+/// Reads what [`UsageCount::to_bytes`] wrote: `each` gets the bytes of each histogram. Returns the limits.
+fn read<'b>(bytes: &'b [u8], mut each: impl FnMut(&'b [u8])) -> [u64; 3] {
+    let mut numbers = Varints::new(bytes);
+    let mut limits = [0; 3];
+    limits.iter_mut().for_each(|limit| *limit = numbers.next().unwrap_or(0));
+    while let Some(length) = numbers.next() {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some((histogram, rest)) = numbers.rest().split_at_checked(length) else { break };
+        each(histogram);
+        numbers = Varints::new(rest);
+    }
+    limits
+}
