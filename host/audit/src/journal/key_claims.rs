@@ -35,8 +35,21 @@ impl LogWriter {
 
     /// Returns the calls of which it is unknown what they did under their key, and that are not resolved.
     pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        // Without a table, no call had a key, or the journals tell.
-        let keys = self.keys()?.table.all()?;
+        let keys = match self.keys() {
+            Ok(keys) => keys.table.all()?,
+            // Reading needs neither space nor the permission to write.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    AuditErrorKind::Full | AuditErrorKind::ReadOnly | AuditErrorKind::Io
+                ) =>
+            {
+                let table = KeyTable::in_memory()?;
+                self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
+                table.all()?
+            }
+            Err(error) => return Err(error),
+        };
         let is_undecided = |stored: &&StoredKey| stored.state == StoredKeyState::Undetermined;
         let calls = keys.values().filter(is_undecided).map(|stored| AuditId::from_bytes(stored.call));
         let mut calls: Vec<_> = calls.filter(|call| of.is_none_or(|of| of == call)).collect();
@@ -125,33 +138,46 @@ impl LogWriter {
         if self.is_running(&stored) {
             return Ok(());
         }
+        let call = AuditId::from_bytes(stored.call);
+        if let Some(journal) = self.held_journal(&stored.writer) {
+            // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
+            self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
+            let is_unended =
+                |journal: &mut Journal| Ok::<_, AuditError>(journal.unended()?.first_entry(&call).is_some());
+            return match journal.committer.with_journal(is_unended)? {
+                true => Ok(()),
+                false => remove_unopened(table, &key, &stored),
+            };
+        }
         // None if another process took the journal just now, to resume the call.
         let Some(dir) = WriterDir::try_take(self.root(), &stored.writer)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         // A damaged journal tells nothing: the key stays taken.
         let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { return Ok(()) };
-        if journal.unended()?.first_entry(&AuditId::from_bytes(stored.call)).is_some() {
-            return Ok(());
+        match journal.unended()?.first_entry(&call).is_some() {
+            true => Ok(()),
+            false => remove_unopened(table, &key, &stored),
         }
-        // Its process ended before the call was in the journal: nothing of it ran.
-        table.change(|keys| match keys.get(&key)? {
-            Some(now) if now == stored => keys.remove(&key),
-            _ => Ok(()),
-        })
+    }
+
+    /// Returns the journal, if this process holds it.
+    fn held_journal(&self, writer: &str) -> Option<Arc<HeldJournal>> {
+        let state = self.state();
+        let own = state.own.iter().find(|own| own.writer == writer).cloned();
+        own.or_else(|| state.adopted.get(writer).cloned())
     }
 
     /// Returns true if the process of the key's call lives, so that the call runs or is about to.
     fn is_running(&self, stored: &StoredKey) -> bool {
-        let state = self.state();
-        if state.calls.contains_key(&AuditId::from_bytes(stored.call)) {
-            return true;
+        let call = AuditId::from_bytes(stored.call);
+        {
+            let state = self.state();
+            // Also a call that is about to be opened.
+            if state.calls.contains_key(&call) || state.pending_opens.contains(&call) {
+                return true;
+            }
         }
-        let is_own = |journal: &Arc<HeldJournal>| journal.writer == stored.writer;
-        match state.own.iter().any(is_own) || state.adopted.contains_key(&stored.writer) {
-            // A call of this process that is being opened, in a commit that is under way.
-            true => true,
-            false => WriterDir::is_held(self.root(), &stored.writer),
-        }
+        self.held_journal(&stored.writer).is_none() && WriterDir::is_held(self.root(), &stored.writer)
     }
 
     fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
@@ -292,6 +318,14 @@ pub(super) fn end_key(
                 keys.put(key, &StoredKey { state, until, has_value, outcome, ..stored })
             }
         }
+    })
+}
+
+/// Frees a key whose process ended before its call was in the journal: nothing of it ran.
+fn remove_unopened(table: &KeyTable, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
+    table.change(|keys| match keys.get(key)? {
+        Some(now) if now == *stored => keys.remove(key),
+        _ => Ok(()),
     })
 }
 
