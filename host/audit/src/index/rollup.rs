@@ -187,6 +187,9 @@ fn split(lengths: &[i64], since: i64, until: i64, spans: &mut Vec<(i64, i64, i64
     }
 }
 
+/// The name of a group, and the number of the status and the class of its calls.
+type GroupKey = (Rc<str>, (usize, Rc<str>));
+
 /// A sum of counts.
 #[derive(Default)]
 struct CountSum {
@@ -212,7 +215,8 @@ pub(super) fn stats(
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
     let is_of_host = query.by == StatsGrouping::Host;
-    let (mut groups, mut sums) = (GroupNames::new(connection, query.by)?, HashMap::<_, CountSum>::new());
+    let (mut groups, mut sums) =
+        (GroupNames::new(connection, query.by)?, HashMap::<GroupKey, CountSum>::new());
     let mut select = connection.prepare_cached(SELECT_SPAN)?;
     for (span, from, to) in spans(from, to) {
         let mut rows = select.query(params![is_of_host, span, from, to])?;
@@ -245,7 +249,7 @@ pub(super) fn stats(
             *if held.contains(&row.get(2)?) { &mut stats.running } else { &mut stats.incomplete } += 1;
         }
     }
-    let group = |((name, (status, class)), sum): ((Rc<str>, (usize, Rc<str>)), CountSum)| StatsGroup {
+    let group = |((name, (status, class)), sum): (GroupKey, CountSum)| StatsGroup {
         name: name.to_string(),
         status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
         class: Some(class.to_string()).filter(|class| !class.is_empty()),
