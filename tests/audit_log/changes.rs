@@ -112,8 +112,7 @@ fn changes_are_recorded_with_old_and_new_state() {
     assert!(page.contains("version 1.1.0 -> 1.2.0") && page.contains("version 1.2.0 -> none"), "{page}");
     assert_eq!(cli.run(&["audit", "changes", "--since", "2999-01-01", "--format", "json"]).json(), json!([]));
     let text = format!("{page}{}", Value::from(changes));
-    let log = fs::read(home.path().join("audit.db-wal")).unwrap_or_default();
-    let log = [fs::read(home.path().join("audit.db")).unwrap(), log].concat();
+    let log: Vec<u8> = home.segments().into_iter().flat_map(|segment| fs::read(segment).unwrap()).collect();
     for secret in SECRETS {
         assert!(!text.contains(secret), "{text}");
         assert!(!log.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret}");
@@ -159,9 +158,9 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     ];
     fed(&cli, &set, SECRETS[0]).ok();
     // A mistake with a backup: nothing can be written in the place of the log.
-    let (log, backup) = (home.path().join("audit.db"), home.path().join("audit.db.backup"));
+    let (log, backup) = (home.path().join("audit"), home.path().join("audit.backup"));
     fs::rename(&log, &backup).unwrap();
-    fs::create_dir(&log).unwrap();
+    fs::write(&log, "").unwrap();
     let before = home.snapshot();
     cli.run(&["trust", "add", &other, "--for", "github://other/*"]).fails(84).said("audit log");
     cli.run(&["install", "1.2.0.wasm"]).fails(84).said("audit log");
@@ -189,7 +188,7 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["status"]), (1, &json!("revoked")));
     assert_eq!(cli.run(&["list", "--format", "json"]).json(), json!([]));
 
-    fs::remove_dir(&log).unwrap();
+    fs::remove_file(&log).unwrap();
     fs::rename(&backup, &log).unwrap();
     assert_eq!(actions(&changes(&cli)), ["trust", "install", "bind"]);
     cli.run(&["audit", "verify"]).ok();

@@ -33,8 +33,8 @@ pub(super) struct KillChecker {
     /// By segment, the lines that were read, and the hash and number of the last one.
     segments: BTreeMap<PathBuf, (usize, String, u64)>,
     calls: BTreeMap<String, OnRecord>,
-    /// By call, the key that its caller gave.
-    keys: BTreeMap<String, String>,
+    /// By call, the SHA-256 of the key that its caller gave.
+    claims: BTreeMap<String, String>,
     /// The service's requests: the keys, and the number of each.
     effects: BTreeMap<String, usize>,
     seen: usize,
@@ -52,7 +52,7 @@ impl KillChecker {
         Self {
             segments: BTreeMap::new(),
             calls: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            claims: BTreeMap::new(),
             effects: BTreeMap::new(),
             seen: 0,
             jobs: BTreeMap::new(),
@@ -97,14 +97,18 @@ impl KillChecker {
     /// Everything that does not agree.
     pub(super) fn finds(&mut self, stage: &Stage) -> Vec<String> {
         let mut findings = Vec::new();
-        let keys = self.reads(stage, &mut findings);
+        self.reads(stage, &mut findings);
         self.sees(stage);
-        self.agrees(&keys, &mut findings);
+        // The log has no key, but its hash.
+        let names: BTreeMap<_, _> = self.effects.keys().map(|key| (hex(&Sha256::digest(key)), key)).collect();
+        let keys =
+            self.claims.iter().filter_map(|(call, claim)| Some((call.clone(), (*names.get(claim)?).clone())));
+        self.agrees(&keys.collect(), &mut findings);
         findings
     }
 
-    /// Reads the new entries of the log, verifying the chains; returns the keys of calls.
-    fn reads(&mut self, stage: &Stage, findings: &mut Vec<String>) -> BTreeMap<String, String> {
+    /// Reads the new entries of the log, verifying the chains.
+    fn reads(&mut self, stage: &Stage, findings: &mut Vec<String>) {
         for path in stage.home.segments() {
             let text = std::fs::read(&path).unwrap();
             // What a kill left of a last line is cut off by the next process.
@@ -124,7 +128,6 @@ impl KillChecker {
             }
             self.segments.insert(path, (lines.len(), hash, n));
         }
-        self.keys.clone()
     }
 
     fn reads_entry(&mut self, body: &Value, findings: &mut Vec<String>) {
@@ -139,9 +142,7 @@ impl KillChecker {
                 findings.push(format!("{audit_id} has events out of order: {event}"));
             }
             if let Some(sha256) = event["payload"]["claim"]["key_sha256"].as_str() {
-                let names = self.jobs.keys().map(|name| (hex(&Sha256::digest(name)), name));
-                let key = names.into_iter().find(|(own, _)| own == sha256).map(|(_, name)| name.clone());
-                self.keys.extend(key.map(|key| (audit_id.to_owned(), key)));
+                self.claims.insert(audit_id.to_owned(), sha256.to_owned());
             }
             if event["type"] == "resumed" {
                 call.resumed_by = event["payload"]["by"].as_str().map(str::to_owned);

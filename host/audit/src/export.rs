@@ -317,9 +317,12 @@ fn check_end(
             }
             Some(_) => format!("the journal {writer} is not the one that was signed"),
         };
-        let is_short = journals.get(writer).is_none_or(|found| found.head.n < expected.head.n);
-        let flaw = if is_short { FindingKind::Truncated } else { FindingKind::Rewritten };
-        verifier.find(0, flaw, what);
+        let read = journals.get(writer).map_or(0, |found| found.head.n);
+        let (n, flaw) = match read < expected.head.n {
+            true => (read.saturating_add(1), FindingKind::Truncated),
+            false => (expected.head.n, FindingKind::Rewritten),
+        };
+        verifier.find_of(writer, n, flaw, what);
     }
     for writer in journals.keys().filter(|writer| !signed.journals.contains_key(*writer)) {
         let what = format!("no signed statement is about the journal {writer}");

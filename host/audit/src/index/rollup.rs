@@ -92,13 +92,19 @@ pub(super) struct RollupChanges(HashMap<RowKey, Count>);
 impl RollupChanges {
     /// Counts a call.
     pub(super) fn add(&mut self, call: &CallCount<'_>) {
-        let CallCount { at, target, outcome, actor, usage, .. } = *call;
-        for host in [0].iter().chain(&usage.hosts) {
-            for span in [HOUR, DAY, MONTH] {
-                let key = (i64::from(*host != 0), span, begin(at, span), target, outcome, actor, *host);
-                self.0.entry(key).or_default().record(call);
+        for host in [0].iter().chain(&call.usage.hosts) {
+            for span in [HOUR, DAY] {
+                self.add_to(span, *host, call);
             }
         }
+        // Large histograms, which change with each call: only what is asked for most.
+        self.add_to(MONTH, 0, &CallCount { usage: &CallUsage::default(), ..*call });
+    }
+
+    fn add_to(&mut self, span: i64, host: i64, call: &CallCount<'_>) {
+        let CallCount { at, target, outcome, actor, .. } = *call;
+        let key = (i64::from(host != 0), span, begin(at, span), target, outcome, actor, host);
+        self.0.entry(key).or_default().record(call);
     }
 
     /// Adds the calls to the stored counts.
@@ -167,9 +173,9 @@ fn begin(micros: i64, span: i64) -> i64 {
 }
 
 /// Returns the spans, from a beginning to an end in seconds, that make up these hours: as long ones as possible.
-fn spans(since: i64, until: i64) -> Vec<(i64, i64, i64)> {
+fn spans(lengths: &[i64], since: i64, until: i64) -> Vec<(i64, i64, i64)> {
     let mut spans = Vec::new();
-    split(&[MONTH, DAY, HOUR], since, until, &mut spans);
+    split(lengths, since, until, &mut spans);
     spans
 }
 
@@ -186,6 +192,9 @@ fn split(lengths: &[i64], since: i64, until: i64, spans: &mut Vec<(i64, i64, i64
         split(shorter, since, until, spans);
     }
 }
+
+/// The name of a group, and the number of the status and the class of its calls.
+type GroupKey = (Rc<str>, (usize, Rc<str>));
 
 /// A sum of counts.
 #[derive(Default)]
@@ -212,9 +221,12 @@ pub(super) fn stats(
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
     let is_of_host = query.by == StatsGrouping::Host;
-    let (mut groups, mut sums) = (GroupNames::new(connection, query.by)?, HashMap::<_, CountSum>::new());
+    let (mut groups, mut sums) =
+        (GroupNames::new(connection, query.by)?, HashMap::<GroupKey, CountSum>::new());
     let mut select = connection.prepare_cached(SELECT_SPAN)?;
-    for (span, from, to) in spans(from, to) {
+    // Rows of months have neither usage nor hosts.
+    let lengths: &[i64] = if is_of_host || query.usage { &[DAY, HOUR] } else { &[MONTH, DAY, HOUR] };
+    for (span, from, to) in spans(lengths, from, to) {
         let mut rows = select.query(params![is_of_host, span, from, to])?;
         while let Some(row) = rows.next()? {
             let (target, outcome) = (row.get(0)?, row.get(1)?);
@@ -245,7 +257,7 @@ pub(super) fn stats(
             *if held.contains(&row.get(2)?) { &mut stats.running } else { &mut stats.incomplete } += 1;
         }
     }
-    let group = |((name, (status, class)), sum): ((Rc<str>, (usize, Rc<str>)), CountSum)| StatsGroup {
+    let group = |((name, (status, class)), sum): (GroupKey, CountSum)| StatsGroup {
         name: name.to_string(),
         status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
         class: Some(class.to_string()).filter(|class| !class.is_empty()),
@@ -303,19 +315,19 @@ impl<'c> GroupNames<'c> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DAY, HOUR, MONTH, spans};
+    use super::{DAY, HOUR, MONTH};
 
     #[test]
     fn spans_are_split_into_months_days_and_hours() {
         let (h, d, m) = (HOUR, DAY, MONTH);
         // The parts that no call is in.
         let spans = |since, until| -> Vec<_> {
-            spans(since, until)
+            super::spans(&[m, d, h], since, until)
                 .into_iter()
                 .filter(|(_, from, to)| from < to && *from > -m && *to > 0)
                 .collect()
         };
-        let all = super::spans(i64::MIN, i64::MAX);
+        let all = super::spans(&[m, d, h], i64::MIN, i64::MAX);
         let longest = all.iter().find(|(span, ..)| *span == m).copied();
         assert!(longest.is_some_and(|(_, from, to)| from < i64::MIN + m && to == i64::MAX));
         assert_eq!(spans(d + h, 4 * d + h), [(h, d + h, 2 * d), (d, 2 * d, 4 * d), (h, 4 * d, 4 * d + h)]);

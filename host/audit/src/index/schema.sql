@@ -86,7 +86,7 @@ CREATE TABLE decided (call BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 -- The number of calls that ended, and their durations and usage: those that were received in a span of so many seconds
 -- (an hour, a day, 32 days) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
--- histogram, `usage` several.
+-- histogram, `usage` several. Rows of 32 days have no usage, and there are none of hosts.
 CREATE TABLE rollup (
   is_of_host INTEGER NOT NULL,
   span       INTEGER NOT NULL,

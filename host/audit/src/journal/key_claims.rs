@@ -35,8 +35,21 @@ impl LogWriter {
 
     /// Returns the calls of which it is unknown what they did under their key, and that are not resolved.
     pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        // Without a table, no call had a key, or the journals tell.
-        let keys = self.keys()?.table.all()?;
+        let keys = match self.keys() {
+            Ok(keys) => keys.table.all()?,
+            // Reading needs neither space nor the permission to write.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    AuditErrorKind::Full | AuditErrorKind::ReadOnly | AuditErrorKind::Io
+                ) =>
+            {
+                let table = KeyTable::in_memory()?;
+                self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
+                table.all()?
+            }
+            Err(error) => return Err(error),
+        };
         let is_undecided = |stored: &&StoredKey| stored.state == StoredKeyState::Undetermined;
         let calls = keys.values().filter(is_undecided).map(|stored| AuditId::from_bytes(stored.call));
         let mut calls: Vec<_> = calls.filter(|call| of.is_none_or(|of| of == call)).collect();
@@ -132,35 +145,47 @@ impl LogWriter {
         if self.is_running(&stored) {
             return Ok(());
         }
+        let call = AuditId::from_bytes(stored.call);
+        // A damaged journal tells nothing: the key stays taken.
+        let may_have =
+            |journal: &Journal| !journal.is_intact() || journal.unended().first_entry(&call).is_some();
+        if let Some(journal) = self.held_journal(&stored.writer) {
+            // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
+            self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
+            return match journal.committer.with_journal(|journal| may_have(journal)) {
+                true => Ok(()),
+                false => remove_unopened(table, &key, &stored),
+            };
+        }
         // None if another process took the journal just now, to resume the call.
         let Some(dir) = WriterDir::try_take_regular(self.root(), &stored.writer)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-        // A journal that is damaged or older than it was tells nothing: the key stays taken.
+        // A journal that is older than it was tells nothing either.
         let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };
-        let Some(journal) = Journal::open(dir, self.journal_settings, Some(signed))? else { return Ok(()) };
-        let has_call = journal.unended().first_entry(&AuditId::from_bytes(stored.call)).is_some();
-        if has_call || !journal.is_intact() {
-            return Ok(());
-        }
-        // Its process ended before the call was in the journal: nothing of it ran.
-        table.change(|keys| match keys.get(&key)? {
-            Some(now) if now == stored => keys.remove(&key),
+        match Journal::open(dir, self.journal_settings, Some(signed))? {
+            Some(journal) if !may_have(&journal) => remove_unopened(table, &key, &stored),
             _ => Ok(()),
-        })
+        }
+    }
+
+    /// Returns the journal, if this process holds it.
+    fn held_journal(&self, writer: &str) -> Option<Arc<HeldJournal>> {
+        let state = self.state();
+        let own = state.own.iter().find(|own| own.writer == writer).cloned();
+        own.or_else(|| state.adopted.get(writer).cloned())
     }
 
     /// Returns true if the process of the key's call lives, so that the call runs or is about to.
     fn is_running(&self, stored: &StoredKey) -> bool {
-        let state = self.state();
-        if state.calls.contains_key(&AuditId::from_bytes(stored.call)) {
-            return true;
+        let call = AuditId::from_bytes(stored.call);
+        {
+            let state = self.state();
+            // Also a call that is about to be opened.
+            if state.calls.contains_key(&call) || state.pending_opens.contains(&call) {
+                return true;
+            }
         }
-        let is_own = |journal: &Arc<HeldJournal>| journal.writer == stored.writer;
-        match state.own.iter().any(is_own) || state.adopted.contains_key(&stored.writer) {
-            // A call of this process that is being opened, in a commit that is under way.
-            true => true,
-            false => WriterDir::is_held(self.root(), &stored.writer),
-        }
+        self.held_journal(&stored.writer).is_none() && WriterDir::is_held(self.root(), &stored.writer)
     }
 
     fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
@@ -306,6 +331,14 @@ pub(super) fn end_key(
                 keys.put(key, &StoredKey { state, until, has_value, outcome, ..stored })
             }
         }
+    })
+}
+
+/// Frees a key whose process ended before its call was in the journal: nothing of it ran.
+fn remove_unopened(table: &KeyTable, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
+    table.change(|keys| match keys.get(key)? {
+        Some(now) if now == *stored => keys.remove(key),
+        _ => Ok(()),
     })
 }
 

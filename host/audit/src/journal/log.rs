@@ -77,7 +77,7 @@ pub(super) struct WriterState {
     /// Journals of ended processes, in which this process resumes calls.
     pub(super) adopted: HashMap<String, Arc<HeldJournal>>,
     /// Calls that are about to be opened.
-    pending_opens: HashSet<AuditId>,
+    pub(super) pending_opens: HashSet<AuditId>,
     /// The calls of this process that have no end.
     pub(super) calls: HashMap<AuditId, OpenedCall>,
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.

@@ -100,9 +100,11 @@ fn the_key_table_follows_the_journal_after_a_kill() {
     let killed = log(home.path());
     let [only_claimed, ended] = ["claimed", "ended"].map(|key| call(Some(key), false));
     let keys = killed.0.keys().unwrap();
+    let pending = PendingOpen::new(&killed.0, &only_claimed.audit_id);
     killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap()).unwrap();
     drop(keys);
     assert!(matches!(state(&killed, "claimed"), KeyState::Running { .. }));
+    drop(pending);
     assert!(matches!(open(&killed, &ended), OpenOutcome::Started));
     // The end is in the journal, and not yet in the table.
     wait_for(killed.0.end(None, &value(&ended)).unwrap().written).unwrap();

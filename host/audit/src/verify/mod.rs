@@ -354,6 +354,13 @@ impl<'k> Verifier<'k> {
         self.find_in(None, n, None, flaw, what, thing.as_bytes());
     }
 
+    /// Notes a finding at an entry of a journal that was checked.
+    pub(crate) fn find_of(&mut self, writer: &str, n: u64, flaw: FindingKind, what: String) {
+        self.journal.writer = Some(writer.to_owned());
+        self.find(n, flaw, what);
+        self.journal.writer = None;
+    }
+
     /// Notes a finding at an entry of the journal, in this text.
     pub(crate) fn find_in(
         &mut self,

@@ -11,7 +11,7 @@ use cofferdam_audit::{
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::home_state::{HomeState, StateError, StateLoss, StoredState};
+use cofferdam_core::home_state::{HomeState, StateError, StoredState};
 use cofferdam_core::host_key::{self, HostKeyError};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -199,11 +199,7 @@ impl Audit {
         let key = NoteSigner::new(&self.host_key()?).key();
         let expected = ExpectedState { pinned, is_log_expected, findings };
         let mut outcome = verify_log(&mut *evidence, &key, &expected, progress).map_err(unreadable)?;
-        // A truncated log shows in the chain, unless its findings were accepted and `home.state` does not know of
-        // that.
-        let is_known =
-            loss.is_some_and(StateLoss::is_of_the_log) && outcome.findings.iter().any(|it| !it.accepted);
-        if let Some(loss) = loss.filter(|_| !is_known) {
+        if let Some(loss) = loss {
             let (what, flaw) = (loss.to_string(), FindingKind::HomeState);
             let of = *Digest::sha256(what.as_bytes()).as_bytes();
             let (writer, audit_id, seq, n, accepted) = (None, None, None, 0, false);
