@@ -103,7 +103,8 @@ fn calls_of_a_process() {
     for n in 0..count {
         let key = n.is_multiple_of(3).then(|| format!("{}-{n}", std::process::id()));
         let call = opening(key.as_deref());
-        assert!(matches!(wait_for(log.open(call.clone())), Ok(OpenOutcome::Started)));
+        let opened = wait_for(log.open(call.clone()));
+        assert!(matches!(opened, Ok(OpenOutcome::Started)), "{opened:?}");
         println!("\nreceived {}", call.audit_id);
         wait_for(log.close(None, end(&call))).unwrap();
         println!("\nfinal {} {}", call.audit_id, key.as_deref().unwrap_or_default());
