@@ -74,6 +74,18 @@ impl LogWriter {
         if let Some(loss) = self.checkpoints()?.reader().loss()? {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
+        // Only a table that is made, or made again, must not be in use meanwhile: many processes may begin at once.
+        if self.has_key_table() {
+            let shared = FileLock::acquire_shared(&lock, patience)
+                .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
+            let shared = shared
+                .ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))?;
+            if let Some(table) = self.open_existing_keys()? {
+                let table = Arc::new(table);
+                *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
+                return Ok(HeldKeys { table, _shared: shared });
+            }
+        }
         let alone =
             FileLock::acquire(&lock, patience).map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
         let alone =
@@ -88,6 +100,22 @@ impl LogWriter {
     pub(super) fn forget_damaged_keys(&self, error: &AuditError) {
         if is_damaged(error) {
             *self.keys.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Opens the key table; none if it is damaged, or was moved away meanwhile.
+    fn open_existing_keys(&self) -> Result<Option<KeyTable>, AuditError> {
+        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        if !self.has_key_table() {
+            return Ok(None);
+        }
+        match KeyTable::open(&self.root().join(KEYS), &key, self.settings.busy_timeout) {
+            Err(error) if is_damaged(&error) => Ok(None),
+            table => {
+                let table = table?;
+                self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
+                Ok(Some(table))
+            }
         }
     }
 

@@ -13,6 +13,9 @@ use crate::error::{AuditError, AuditErrorKind};
 /// The lock file of a writer.
 const LOCK: &str = "lock";
 
+/// The most directories that are created until one is not taken by another process.
+const TRIES: u32 = 32;
+
 /// A directory that this process writes to.
 #[derive(Debug)]
 pub(crate) struct WriterDir {
@@ -24,9 +27,13 @@ pub(crate) struct WriterDir {
 impl WriterDir {
     /// Creates a directory.
     pub(crate) fn create(root: &Path) -> Result<Self, AuditError> {
-        let name = Uuid::now_v7().to_string();
-        let taken = Self::try_take(root, &name)?;
-        taken.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process holds a new directory"))
+        for _ in 0..TRIES {
+            // None if a process that looks for a free journal took it first.
+            if let Some(taken) = Self::try_take(root, &Uuid::now_v7().to_string())? {
+                return Ok(taken);
+            }
+        }
+        Err(AuditError::new(AuditErrorKind::Locked, "another process holds a new directory"))
     }
 
     /// Takes this directory; none while another process holds it.

@@ -98,7 +98,7 @@ fn each_changed_byte_of_an_export_is_found() {
 }
 
 #[test]
-fn each_removed_doubled_or_moved_line_of_an_export_is_found() {
+fn each_moved_or_removed_line_of_an_export_is_found() {
     let (home, key, middle) = home();
     for range in [ExportRange::default(), since(middle)] {
         let bytes = exported(home.path(), range);
