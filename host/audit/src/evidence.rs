@@ -30,11 +30,18 @@ pub trait AuditEvidence: Send {
         visit: &mut dyn FnMut(EvidenceLine<'_>) -> Result<(), AuditError>,
     ) -> Result<(), AuditError>;
 
-    /// Returns whether the sealed part at this place is what the entry says: a part that was dropped is.
+    /// Returns whether the lines of the newest segment from this position on are what a killed process or a power cut
+    /// left: a line without its end, or bytes that never were a line.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn sealed_holds(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<bool, AuditError>;
+    fn is_torn(&self, writer: &str, segment: u64, position: u64) -> Result<bool, AuditError>;
+
+    /// Compares the sealed part at this place with what the entry says of it.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn sealed(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError>;
 
     /// Compares what is derived from the journals with them, and corrects what can be.
     ///
@@ -48,14 +55,25 @@ pub trait AuditEvidence: Send {
 pub struct EvidenceLine<'l> {
     /// The number of the first entry of its segment, according to the segment's name.
     pub segment: u64,
-    /// True for the first line of the segment.
-    pub is_first: bool,
+    /// The position of its first byte in the segment.
+    pub position: u64,
     /// False if the segment ends before the line does.
     pub is_whole: bool,
     /// True if the segment is the newest one, to which a host may be writing.
     pub is_newest: bool,
     /// The text.
     pub text: &'l [u8],
+}
+
+/// The state of a sealed part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealedState {
+    /// It is as it was written, or was dropped.
+    Intact,
+    /// The file ends before it does. A power cut may leave this of an entry that was not signed for yet.
+    Short,
+    /// It was changed.
+    Changed,
 }
 
 /// A key that is not in the state that the journals have.
@@ -65,4 +83,12 @@ pub struct DerivedFinding {
     pub audit_id: Option<AuditId>,
     /// The problem.
     pub what: String,
+}
+
+impl DerivedFinding {
+    /// Returns what the finding is about, so that another call is another finding.
+    pub(crate) fn thing(&self) -> String {
+        let audit_id = self.audit_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("{} {audit_id}", self.what)
+    }
 }

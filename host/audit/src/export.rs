@@ -130,9 +130,16 @@ pub fn export(
     for writer in writers {
         let journal = signed.as_ref().and_then(|signed| signed.journals.get(&writer));
         let base = journal.map_or(ChainHead::EMPTY, |journal| journal.base);
-        let (mut head, mut error, mut is_over) = (base, None, false);
+        let (mut head, mut error, mut is_over, mut is_torn) = (base, None, false, false);
         evidence.read(&writer, base.n, &mut |line: EvidenceLine<'_>| {
-            if is_over || error.is_some() || !line.is_whole {
+            let end = journal.map_or(0, |journal| journal.head.n);
+            // The next process cuts off what a power cut left after the last entry that was on the disk.
+            is_torn = is_torn
+                || line.is_newest
+                    && head.n >= end
+                    && JournalLine::following(head, line.text).is_err()
+                    && evidence.is_torn(&writer, line.segment, line.position)?;
+            if is_over || is_torn || error.is_some() || !line.is_whole {
                 return Ok(());
             }
             if is_strict && JournalLine::following(head, line.text).is_err() {

@@ -29,7 +29,7 @@ pub use command::{
 };
 pub use entry::{Entry, LoggedEvent};
 pub use error::{AuditError, AuditErrorKind};
-pub use evidence::{AuditEvidence, DerivedFinding, EvidenceLine};
+pub use evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
 pub use export::{CheckedExport, ExportError, ExportRange, export, verify_export};
 pub use hex::hex;
 pub use histogram::Histogram;

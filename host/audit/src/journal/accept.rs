@@ -9,11 +9,12 @@ use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
+use super::key_claims::is_damaged;
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::segment::{SegmentReader, hash_before, segments};
+use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
 use crate::error::AuditError;
 use crate::evidence::DerivedFinding;
@@ -41,13 +42,29 @@ impl LogWriter {
         let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &facts);
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
         failpoint::pass("accept.committed");
+        self.accept_journals()?;
+        // Keys of calls that are gone stay taken.
+        let derived = self.check_derived()?;
+        if derived.is_empty() {
+            return checkpoint_file::text(self.root()).map(Option::unwrap_or_default);
+        }
+        let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
+        let accepted = sign_accepted(&findings, now, checkpoints.signer());
+        let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &LossAccepted { accepted, checkpoint: None });
+        wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        self.sign()
+    }
+
+    /// Signs for all journals as they are.
+    fn accept_journals(&self) -> Result<(), AuditError> {
+        let (checkpoints, now) = (self.checkpoints()?, self.clock.timestamp());
         let signed = checkpoints.journals()?.unwrap_or_default();
         let mut journals = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
             let journal = self.journal_as_it_is(&writer, signed.get(&writer))?;
             journals.extend(journal.map(|journal| (writer, journal)));
         }
-        checkpoints.accept(journals, now)
+        checkpoints.accept(journals, now).map(drop)
     }
 
     /// Returns where a journal begins and ends, according to its files; none if it has no entry.
@@ -58,20 +75,33 @@ impl LogWriter {
     ) -> Result<Option<SignedJournal>, AuditError> {
         let dir = self.root().join(writer);
         let firsts = segments(&dir)?;
-        let (Some(first), Some(newest)) = (firsts.first(), firsts.last()) else { return Ok(None) };
+        let Some(first) = firsts.first() else { return Ok(None) };
         let base = match signed {
             Some(signed) if signed.base.n < *first => signed.base,
-            _ => base_before(&dir, *first)?,
+            _ => {
+                let hash = hash_before(&dir, *first)?.unwrap_or_default();
+                ChainHead { n: first.saturating_sub(1), hash }
+            }
         };
-        let mut head = base;
-        if let Some(mut reader) = SegmentReader::open(&dir, *newest, ChainHead::EMPTY)? {
+        let mut head = None;
+        // The newest segment may have no line that can be read.
+        for segment in firsts.iter().rev() {
+            let Some(mut reader) = SegmentReader::open_regular(&dir, *segment, ChainHead::EMPTY)? else {
+                continue;
+            };
             while let Some(read) = reader.next_text()? {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
-                    head = ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY }.after(read.bytes);
+                    let before = ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY };
+                    head = Some(before.after(read.bytes));
                 }
             }
+            // A segment with another name than its own may not be where the entry is looked for.
+            head = match head {
+                Some(found) if hash_of(&dir, found.n)? == Some(found.hash) => break,
+                _ => None,
+            };
         }
-        Ok(Some(SignedJournal { head, base }))
+        Ok(Some(SignedJournal { head: head.unwrap_or(base), base }))
     }
 
     /// Compares the key table with the journals. A damaged table is made again.
@@ -80,18 +110,28 @@ impl LogWriter {
         if !self.has_key_table() {
             return Ok(Vec::new());
         }
-        let Ok(keys) = self.keys() else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
+        let Ok(mut keys) = self.keys() else { return Ok(Vec::new()) };
+        let mut found: Option<Vec<DerivedFinding>> = None;
         for _ in 0..TRIES {
             // In this order: what is read later is never behind.
-            let stored = keys.table.all()?;
-            found = self.key_differences(&stored)?;
-            if found.is_empty() {
+            let stored = match keys.table.all() {
+                Err(error) if is_damaged(&error) => {
+                    self.forget_damaged_keys(&error);
+                    // Its lock would hold up the one under which the table is made again.
+                    drop(keys);
+                    keys = self.keys()?;
+                    keys.table.all()?
+                }
+                stored => stored?,
+            };
+            let mut now = self.key_differences(&stored)?;
+            now.retain(|finding| found.as_ref().is_none_or(|before| before.contains(finding)));
+            if found.insert(now).is_empty() {
                 break;
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(found)
+        Ok(found.unwrap_or_default())
     }
 
     fn key_differences(
@@ -129,10 +169,4 @@ fn is_same(own: &StoredKey, expected: &StoredKey) -> bool {
     let facts =
         |of: &StoredKey| (of.call, of.fingerprint, of.state, of.until, of.is_idempotent, of.has_value);
     facts(own) == facts(expected)
-}
-
-/// Returns the entry before the first one of this segment.
-fn base_before(dir: &std::path::Path, first: u64) -> Result<ChainHead, AuditError> {
-    let hash = hash_before(dir, first)?.unwrap_or_default();
-    Ok(ChainHead { n: first.saturating_sub(1), hash })
 }

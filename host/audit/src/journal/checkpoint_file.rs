@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::home_state::{HomeState, LogProgress, StateError, StateLoss, StoredState};
+use cofferdam_core::home_state::{HomeProgress, HomeState, StateError, StateLoss, StoredState};
 use cofferdam_core::host_key;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 use jiff::Timestamp;
@@ -103,12 +103,22 @@ impl CheckpointFile {
         change: impl FnOnce(&mut BTreeMap<String, SignedJournal>),
     ) -> Result<String, AuditError> {
         let _lock = self.lock()?;
-        let mut journals = match self.reader.read()? {
-            StoredCheckpoint::Valid(checkpoint) => checkpoint.journals,
-            StoredCheckpoint::Missing if self.is_new()? => BTreeMap::new(),
+        let (stored, checkpoint) = match self.reader.read()? {
+            StoredCheckpoint::Valid(checkpoint) => (self.reader.stored()?, Some(checkpoint)),
+            StoredCheckpoint::Missing if self.is_new()? => (self.reader.stored()?, None),
             StoredCheckpoint::Missing => return Err(unsignable("was removed")),
             StoredCheckpoint::Invalid => return Err(unsignable("was changed")),
         };
+        // A statement over a loss would grow past what the home remembers, and hide it.
+        let progress = match stored.progress(checkpoint.as_ref()) {
+            Ok(progress) => progress,
+            Err(loss) => return Err(AuditError::new(AuditErrorKind::Tampered, loss)),
+        };
+        if progress.is_none() {
+            // Before the first statement: from then on one without a state is a loss.
+            self.reader.state.create(None).map_err(AuditError::from_state)?;
+        }
+        let mut journals = checkpoint.map(|checkpoint| checkpoint.journals).unwrap_or_default();
         change(&mut journals);
         let checkpoint = self.statement(journals, now);
         let note = self.write(&checkpoint)?;
@@ -172,12 +182,7 @@ impl CheckpointFile {
 
     /// Has the home remember the statement.
     fn remember(&self, checkpoint: &LogCheckpoint) -> Result<(), AuditError> {
-        let (n, hash, state) = (checkpoint.size(), checkpoint.root(), &self.reader.state);
-        if let StoredState::Missing = state.read().map_err(AuditError::from_state)? {
-            let log = LogProgress { n, hash, highest: n };
-            return state.create(Some(log)).map_err(AuditError::from_state);
-        }
-        state.advance_log(n, hash).map_err(AuditError::from_state)
+        self.reader.state.advance_log(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)
     }
 
     /// Returns true if the home remembers no log yet.
@@ -245,41 +250,33 @@ impl CheckpointReader {
         self.loss_now()
     }
 
+    /// Reads what the home remembers.
+    fn stored(&self) -> Result<HomeMemory, AuditError> {
+        // In this order: the state is written after the vault.
+        let counted = self.state.has_counted_vault();
+        let state = self.state.read().map_err(AuditError::from_state)?;
+        let is_vault_counted = match counted {
+            Ok(is_counted) => Some(is_counted),
+            // It may have counters: nothing says that the home is a new one.
+            Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => None,
+            Err(error) if state == StoredState::Missing => return Err(AuditError::from_state(error)),
+            Err(_) => None,
+        };
+        Ok(HomeMemory { is_vault_counted, state })
+    }
+
     fn loss_now(&self) -> Result<Option<StateLoss>, AuditError> {
         // In this order: what is read later is never behind what it is compared with.
-        let vault_seen = self.state.has_counted_vault();
-        let stored = self.state.read().map_err(AuditError::from_state)?;
+        let stored = self.stored()?;
         let checkpoint = match self.read()? {
             StoredCheckpoint::Valid(checkpoint) => Some(checkpoint),
             StoredCheckpoint::Missing | StoredCheckpoint::Invalid => None,
         };
-        let signed_vault = checkpoint.as_ref().and_then(|checkpoint| checkpoint.vault);
-        let progress = match stored {
-            StoredState::Valid(progress) => progress,
-            StoredState::Invalid => return Ok(Some(StateLoss::StateInvalid)),
-            StoredState::Missing => match vault_seen {
-                Ok(false) if checkpoint.is_none() => return Ok(None),
-                Ok(_) => return Ok(Some(StateLoss::StateMissing)),
-                // It may have counters: nothing says that the home is a new one.
-                Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => {
-                    return Ok(Some(StateLoss::VaultUnusable));
-                }
-                Err(error) => return Err(AuditError::from_state(error)),
-            },
+        let progress = match stored.progress(checkpoint.as_ref()) {
+            Ok(Some(progress)) => progress,
+            Ok(None) => return Ok(None),
+            Err(loss) => return Ok(Some(loss)),
         };
-        let highest_vault = progress.vault.map_or(0, |vault| vault.highest);
-        if signed_vault.is_some_and(|signed| signed > highest_vault) {
-            return Ok(Some(StateLoss::StateOlder));
-        }
-        if let Some(log) = progress.log {
-            let found = checkpoint.as_ref().map_or(0, LogCheckpoint::size);
-            if log.n > found {
-                return Ok(Some(StateLoss::LogOlder { remembered: log.n, found }));
-            }
-            if checkpoint.as_ref().is_some_and(|it| it.size() == log.n && it.root() != log.hash) {
-                return Ok(Some(StateLoss::LogOther(log.n)));
-            }
-        }
         for (writer, SignedJournal { head, base }) in
             checkpoint.iter().flat_map(|checkpoint| &checkpoint.journals)
         {
@@ -293,5 +290,43 @@ impl CheckpointReader {
             }
         }
         self.state.vault_loss(&progress).map_err(AuditError::from_state)
+    }
+}
+
+/// What a home remembers.
+struct HomeMemory {
+    state: StoredState,
+    /// True if the vault has counters, none if it cannot be read.
+    is_vault_counted: Option<bool>,
+}
+
+impl HomeMemory {
+    /// Returns the progress of the home, if the statement about its journals is not behind it; none for a new home.
+    ///
+    /// # Errors
+    /// The loss.
+    fn progress(&self, checkpoint: Option<&LogCheckpoint>) -> Result<Option<HomeProgress>, StateLoss> {
+        let progress = match self.state {
+            StoredState::Valid(progress) => progress,
+            StoredState::Invalid => return Err(StateLoss::StateInvalid),
+            StoredState::Missing => match self.is_vault_counted {
+                Some(false) if checkpoint.is_none() => return Ok(None),
+                Some(_) => return Err(StateLoss::StateMissing),
+                None => return Err(StateLoss::VaultUnusable),
+            },
+        };
+        let signed_vault = checkpoint.and_then(|checkpoint| checkpoint.vault);
+        if signed_vault.is_some_and(|signed| signed > progress.vault.map_or(0, |vault| vault.highest)) {
+            return Err(StateLoss::StateOlder);
+        }
+        let Some(log) = progress.log else { return Ok(Some(progress)) };
+        let found = checkpoint.map_or(0, LogCheckpoint::size);
+        if log.n > found {
+            return Err(StateLoss::LogOlder { remembered: log.n, found });
+        }
+        match checkpoint.is_some_and(|it| it.size() == log.n && it.root() != log.hash) {
+            true => Err(StateLoss::LogOther(log.n)),
+            false => Ok(Some(progress)),
+        }
     }
 }

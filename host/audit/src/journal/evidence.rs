@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 use super::LogWriter;
 use super::checkpoint_file;
 use super::line::{ChainHead, SealedPlace};
-use super::segment::{SegmentReader, open_sealed, segments};
+use super::segment::{LineText, SegmentReader, is_torn_from, open_sealed, segments};
 use super::writer_dir;
-use crate::error::AuditError;
-use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine};
+use crate::error::{AuditError, AuditErrorKind};
+use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
 use crate::hex::hex;
 
 /// The files of a home, as they are when they are read.
@@ -54,38 +54,58 @@ impl AuditEvidence for JournalEvidence {
         let newest = firsts.last().copied();
         let begin = firsts.iter().rposition(|first| *first <= after.saturating_add(1)).unwrap_or(0);
         for segment in firsts.into_iter().skip(begin) {
-            // Pruned meanwhile.
-            let Some(mut reader) = SegmentReader::open(&dir, segment, ChainHead::EMPTY)? else { continue };
-            let (mut is_first, is_newest) = (true, newest == Some(segment));
+            let is_newest = newest == Some(segment);
+            let mut reader = match SegmentReader::open(&dir, segment, ChainHead::EMPTY) {
+                Ok(Some(reader)) => reader,
+                // Pruned meanwhile.
+                Ok(None) => continue,
+                // Something else than a file is in its place, which has no line that a host wrote.
+                Err(error) if error.kind() == AuditErrorKind::Corrupt => {
+                    let (position, text) = (0, &b""[..]);
+                    visit(EvidenceLine { segment, position, is_whole: true, is_newest, text })?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let mut position = 0_u64;
             while let Some(line) = reader.next_text()? {
-                let is_first = std::mem::take(&mut is_first);
-                visit(EvidenceLine {
-                    segment,
-                    is_first,
-                    is_whole: line.is_whole,
-                    is_newest,
-                    text: line.bytes,
-                })?;
+                let LineText { is_whole, bytes: text } = line;
+                visit(EvidenceLine { segment, position, is_whole, is_newest, text })?;
+                let length = (text.len() as u64).saturating_add(u64::from(is_whole));
+                position = position.saturating_add(length);
             }
         }
         Ok(())
     }
 
-    fn sealed_holds(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<bool, AuditError> {
+    fn is_torn(&self, writer: &str, segment: u64, position: u64) -> Result<bool, AuditError> {
+        is_torn_from(&self.log.root().join(writer), segment, position)
+    }
+
+    fn sealed(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError> {
         let path = self.log.root().join(writer).join(segment.to_string());
         let mut opened = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         if opened.as_ref().is_none_or(|(of, _)| *of != path) {
-            *opened = Some((path, open_sealed(&self.log.root().join(writer), segment)?));
+            match open_sealed(&self.log.root().join(writer), segment) {
+                Ok(file) => *opened = Some((path, file)),
+                Err(error) if error.kind() == AuditErrorKind::Corrupt => return Ok(SealedState::Changed),
+                Err(error) => return Err(error),
+            }
         }
         // Dropped with all that was sealed of the segment.
-        let Some((_, Some(file))) = &mut *opened else { return Ok(true) };
+        let Some((_, Some(file))) = &mut *opened else { return Ok(SealedState::Intact) };
         let mut sealed = Vec::new();
         let read = file
             .seek(SeekFrom::Start(place.offset))
             .and_then(|_| file.take(place.bytes).read_to_end(&mut sealed));
         read.map_err(AuditError::from_io)?;
         let sha256: [u8; 32] = Sha256::digest(&sealed).into();
-        Ok(hex(&sha256) == place.sha256 || sealed.iter().all(|byte| *byte == 0))
+        let is_dropped = sealed.iter().all(|byte| *byte == 0);
+        Ok(match (sealed.len() as u64) < place.bytes {
+            true => SealedState::Short,
+            false if hex(&sha256) == place.sha256 || is_dropped => SealedState::Intact,
+            false => SealedState::Changed,
+        })
     }
 
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError> {

@@ -84,11 +84,18 @@ impl LogWriter {
         Ok(HeldKeys { table, _shared: alone })
     }
 
+    /// Has a key table that was found damaged made again when it is used next.
+    pub(super) fn forget_damaged_keys(&self, error: &AuditError) {
+        if is_damaged(error) {
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
     fn open_keys(&self) -> Result<KeyTable, AuditError> {
         let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
         let path = self.root().join(KEYS);
         let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
-            Err(error) if matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt) => {
+            Err(error) if is_damaged(&error) => {
                 tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
                 KeyTable::move_away(&path)?;
                 KeyTable::open(&path, &key, self.settings.busy_timeout)?
@@ -142,19 +149,19 @@ impl LogWriter {
         if let Some(journal) = self.held_journal(&stored.writer) {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
             self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-            let is_unended =
-                |journal: &mut Journal| Ok::<_, AuditError>(journal.unended()?.first_entry(&call).is_some());
-            return match journal.committer.with_journal(is_unended)? {
+            let is_unended = |journal: &mut Journal| journal.unended().first_entry(&call).is_some();
+            return match journal.committer.with_journal(is_unended) {
                 true => Ok(()),
                 false => remove_unopened(table, &key, &stored),
             };
         }
         // None if another process took the journal just now, to resume the call.
-        let Some(dir) = WriterDir::try_take(self.root(), &stored.writer)? else { return Ok(()) };
+        let Some(dir) = WriterDir::try_take_regular(self.root(), &stored.writer)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-        // A damaged journal tells nothing: the key stays taken.
-        let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { return Ok(()) };
-        match journal.unended()?.first_entry(&call).is_some() {
+        // A journal that is damaged or older than it was tells nothing: the key stays taken.
+        let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };
+        let Some(journal) = Journal::open(dir, self.journal_settings, Some(signed))? else { return Ok(()) };
+        match journal.unended().first_entry(&call).is_some() || !journal.is_intact() {
             true => Ok(()),
             false => remove_unopened(table, &key, &stored),
         }
@@ -288,6 +295,11 @@ impl LogWriter {
             tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
         }
     }
+}
+
+/// Returns true if the key table is damaged, according to this error.
+pub(super) fn is_damaged(error: &AuditError) -> bool {
+    matches!(error.kind(), AuditErrorKind::Tampered | AuditErrorKind::Corrupt)
 }
 
 /// The key table while this process uses it: meanwhile no other process makes it again.

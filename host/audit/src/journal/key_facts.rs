@@ -71,14 +71,17 @@ pub(super) fn apply(
     let dir = root.join(writer);
     let firsts = segments(&dir)?;
     let Some(newest) = firsts.last() else { return Ok(from) };
-    if last_entry(&dir, *newest)? == Some(from) {
-        return Ok(from);
+    match last_entry(&dir, *newest)? {
+        Some(last) if last == from => return Ok(from),
+        // A power cut left more of the table than of the journal, which goes on from there.
+        Some(last) if last < from => return Ok(last),
+        _ => {}
     }
     let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     let mut applied = from;
     for first in firsts.into_iter().skip(begin) {
         let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-        let Some(mut reader) = SegmentReader::open(&dir, first, before)? else { break };
+        let Some(mut reader) = SegmentReader::open_regular(&dir, first, before)? else { break };
         while let Some(read) = reader.next()? {
             let Ok(line) = JournalLine::read(read.bytes) else { break };
             if line.n <= from || !read.is_whole {

@@ -7,19 +7,23 @@
 //! SHA-256.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cofferdam_core::host_key::{derived, hmac};
+use cofferdam_core::private_file::{self, FilePolicy};
 use hmac::Mac as _;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{AuditError, AuditErrorKind};
+
+/// Other users may neither read nor write it.
+const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
@@ -138,6 +142,16 @@ impl KeyTable {
     /// `Tampered`: it is damaged, or was not written by a host of this home, and has to be rebuilt.
     pub(crate) fn open(path: &Path, host_key: &[u8; 32], busy_timeout: Duration) -> Result<Self, AuditError> {
         let mac_key = derived(host_key, b"cofferdam idempotency keys 1");
+        let refused = |error| AuditError::from_file("keys.db", error);
+        if !private_file::check(path, &POLICY).map_err(refused)? {
+            // SQLite would create it with the umask only.
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(AuditError::from_io(error));
+                }
+                _ => {}
+            }
+        }
         let connection = Connection::open(path)?;
         connection.busy_timeout(busy_timeout)?;
         connection.pragma_update(None, "journal_mode", "wal")?;

@@ -4,7 +4,7 @@
 //! before the first entry, and changed there after the last one. If the process ends between the two, the journal is
 //! right, and the table is brought up to date from it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -18,15 +18,15 @@ use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
 use jiff::Timestamp;
 
-use super::Journal;
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
 use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome, StoredKeyState};
-use super::line::EntryDraft;
+use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
+use super::{Journal, JournalSettings};
 use crate::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
@@ -52,6 +52,7 @@ pub(super) struct LogWriter {
     pub(super) home: PathBuf,
     root: PathBuf,
     pub(super) settings: LogSettings,
+    pub(super) journal_settings: JournalSettings,
     pub(super) clock: Arc<dyn Clock>,
     state: Mutex<WriterState>,
     /// None until the first key.
@@ -135,6 +136,10 @@ impl JournalLog {
         Self(Arc::new(LogWriter {
             home: home.to_owned(),
             root: home.join(DIRECTORY),
+            journal_settings: JournalSettings {
+                durability: settings.durability,
+                ..JournalSettings::default()
+            },
             settings,
             clock,
             state: Mutex::default(),
@@ -205,7 +210,7 @@ impl AuditLog for JournalLog {
         {
             let pending = PendingOpen::new(&self.0, &call.audit_id);
             return self.blocking(move |own| {
-                let outcome = own.open(&call);
+                let outcome = own.open(&call).inspect_err(|error| own.forget_damaged_keys(error));
                 drop(pending);
                 outcome
             });
@@ -239,7 +244,7 @@ impl AuditLog for JournalLog {
     }
 
     fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
-        self.blocking(move |own| own.key_state(&claim))
+        self.blocking(move |own| own.key_state(&claim).inspect_err(|error| own.forget_damaged_keys(error)))
     }
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
@@ -350,8 +355,7 @@ impl LogWriter {
         if let Some(journal) = &state.own {
             return Ok(Arc::clone(journal));
         }
-        let signed = CheckpointReader::new(&self.home, &self.root).heads()?;
-        let journal = Journal::take(&self.root, self.journal_settings(), &signed)?;
+        let journal = Journal::take(&self.root, self.journal_settings, &self.signed_heads()?)?;
         // Before its first entry: a journal that is in no statement could be removed unnoticed.
         match self.checkpoints()?.register(journal.writer(), self.clock.timestamp()) {
             // Calls without a key go on: what is wrong stays as it is, and verification reports it.
@@ -361,6 +365,11 @@ impl LogWriter {
             registered => registered?,
         }
         Ok(Arc::clone(state.own.insert(self.held(journal))))
+    }
+
+    /// Returns the signed ends of journals; none if there is no valid statement.
+    pub(super) fn signed_heads(&self) -> Result<BTreeMap<String, ChainHead>, AuditError> {
+        CheckpointReader::new(&self.home, &self.root).heads()
     }
 
     pub(super) fn checkpoints(&self) -> Result<&CheckpointFile, AuditError> {
@@ -717,6 +726,17 @@ pub(super) fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
                 Poll::Pending => std::thread::yield_now(),
             }
         },
+    }
+}
+
+#[cfg(test)]
+impl JournalLog {
+    /// Has segments that are followed by the next one at this length.
+    fn with_segment_bytes(mut self, segment_bytes: u64) -> Self {
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            own.journal_settings.segment_bytes = segment_bytes;
+        }
+        self
     }
 }
 

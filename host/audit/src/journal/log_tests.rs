@@ -1,164 +1,43 @@
 //! Calls and keys in journals: by one process, by several, and after processes that were killed.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_core::clock::SystemClock;
-use cofferdam_core::digest::Digest;
 use cofferdam_core::event::operator::OperatorEvent;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
-    RecordedKeyEnd, Resolution,
-};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::*;
-use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
-
+use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
-use crate::seal::Sealed;
 
-fn log(home: &Path) -> JournalLog {
-    JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock))
-}
+#[path = "log_tests/disk.rs"]
+mod disk;
+#[path = "log_tests/exported.rs"]
+mod exported;
+#[path = "log_tests/lost.rs"]
+mod lost;
+#[path = "log_tests/power.rs"]
+mod power;
+#[path = "log_tests/pruned.rs"]
+mod pruned;
+#[path = "log_tests/replaced.rs"]
+mod replaced;
+#[path = "log_tests/support.rs"]
+mod support;
+#[path = "log_tests/verified.rs"]
+mod verified;
 
-fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-}
-
-fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
-    EventLine { at: Timestamp::UNIX_EPOCH, seq, event }.to_text()
-}
-
-const FINGERPRINT: [u8; 32] = [7; 32];
-
-fn claim(key: &str) -> KeyClaim {
-    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
-}
-
-fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
-    let audit_id = AuditId::mint();
-    let claimed = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
-    let events = [
-        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
-        line(
-            2,
-            RecordedEvent::Admitted(Admitted {
-                claim: claimed,
-                idempotent: Some(idempotent),
-                ..Admitted::default()
-            }),
-        ),
-        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
-    ];
-    OpenCall {
-        at: Timestamp::now(),
-        route: CallTarget {
-            connector: "github://acme/a@1.0.0".into(),
-            op: "b".into(),
-            action: None,
-            step: None,
-        },
-        actor: "ada".into(),
-        idempotent,
-        key: key.map(claim),
-        resumes: None,
-        entry: Entry::new(events.into()),
-        request: Some(Sealed::from_bytes(b"the request".to_vec())),
-        audit_id,
-    }
-}
-
-fn resuming(before: &OpenCall) -> OpenCall {
-    OpenCall { resumes: Some((before.audit_id.clone(), "bob".into())), ..call(None, before.idempotent) }
-}
-
-fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
-    let until = match key {
-        KeyDisposition::Retain(until) => Some(until.to_string()),
-        _ => None,
-    };
-    let state = match key {
-        KeyDisposition::Retain(_) => "keeps",
-        KeyDisposition::Release => "free",
-        KeyDisposition::Undetermined => "unknown",
-    };
-    let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
-    let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
-    CloseCall {
-        audit_id: call.audit_id.clone(),
-        attempts: u32::from(status != CallStatus::Cancelled),
-        verdict: CallOutcome { status, class: None, code: None },
-        key,
-        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
-        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
-    }
-}
-
-fn value(call: &OpenCall) -> CloseCall {
-    end(
-        call,
-        CallStatus::Value,
-        KeyDisposition::Retain(Timestamp::now() + jiff::SignedDuration::from_hours(1)),
-    )
-}
-
-fn open(log: &JournalLog, call: &OpenCall) -> OpenOutcome {
-    wait_for(log.open(call.clone())).unwrap()
-}
-
-fn close(log: &JournalLog, end: CloseCall) {
-    wait_for(log.close(None, end)).unwrap();
-}
-
-fn state(log: &JournalLog, key: &str) -> KeyState {
-    wait_for(log.key_state(claim(key))).unwrap()
-}
-
-fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {
-    let facts = Resolution {
-        frees_key: Some(frees_key),
-        reason: Some("it is there".into()),
-        ..Resolution::default()
-    };
-    let decision = ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key };
-    wait_for(log.resolve(&call.audit_id, decision)).unwrap()
-}
-
-/// Ends the process of a log as a kill does: nothing more is written, and its locks are released.
-fn kill(log: JournalLog) {
-    let mut state = log.0.state();
-    *state = WriterState::default();
-    *log.0.keys.write().unwrap() = None;
-}
-
-/// Begins these calls in a process that is killed.
-fn interrupted(home: &Path, calls: &[&OpenCall]) {
-    let killed = log(home);
-    calls.iter().for_each(|call| assert!(matches!(open(&killed, call), OpenOutcome::Started)));
-    assert!(!skip(&killed, calls[0], false), "its own process lives");
-    assert!(!skip(&log(home), calls[0], false), "another process sees that it lives");
-    kill(killed);
-}
-
-fn text_of(home: &Path) -> String {
-    let mut text = String::new();
-    for writer in writer_dir::names(&home.join(DIRECTORY)).unwrap() {
-        for file in fs::read_dir(home.join(DIRECTORY).join(writer)).unwrap() {
-            let path = file.unwrap().path();
-            if path.extension().is_some_and(|ending| ending == "jsonl") {
-                text.push_str(&fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    text
-}
+use support::*;
 
 #[test]
 fn a_call_without_a_key_makes_no_key_table() {

@@ -8,7 +8,7 @@ use cofferdam_core::failpoint;
 use cofferdam_core::warnings::WarningLog;
 
 use super::log::{LogWriter, wait};
-use super::{JournalSettings, sync};
+use super::sync;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
 
@@ -143,9 +143,5 @@ impl LogWriter {
             tracing::warn!(target: "cofferdam::audit", audit_id, "nothing younger than this call is pruned, since {why}: {decide}");
         }
         Ok(())
-    }
-
-    pub(super) fn journal_settings(&self) -> JournalSettings {
-        JournalSettings { durability: self.settings.durability, ..JournalSettings::default() }
     }
 }

@@ -21,7 +21,9 @@ mod writer_dir;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
@@ -37,8 +39,8 @@ pub use log::JournalLog;
 use log::LogWriter;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal};
+use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
-use segment::{Segment, SegmentEnd, SegmentReader};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
@@ -74,12 +76,16 @@ pub(crate) struct Journal {
     head: ChainHead,
     /// None if the next entry begins a segment.
     segment: Option<Segment>,
-    /// None until they are needed, for a journal of an earlier process.
-    unended: Option<UnendedCalls>,
+    unended: UnendedCalls,
+    /// False if a line of the newest segment was changed before an entry that was signed for.
+    is_intact: bool,
     /// Bytes that were cut off the end; none once this process has written that it took the journal.
     untold: Option<u64>,
     lines: Vec<u8>,
     sealed: Vec<u8>,
+    /// The failpoint at which the next write panics.
+    #[cfg(test)]
+    panics_at: Option<&'static str>,
 }
 
 /// The facts of the entry that a process writes before its first one. The fields are in the order of their names.
@@ -103,10 +109,12 @@ impl Journal {
         signed: &BTreeMap<String, ChainHead>,
     ) -> Result<Self, AuditError> {
         for name in writer_dir::names(root)? {
-            let Some(dir) = WriterDir::try_take(root, &name)? else { continue };
-            match Self::open(dir, settings)? {
-                Some(mut journal) => {
-                    if journal.is_signed(signed.get(&name))? && journal.unended()?.is_empty() {
+            let Some(dir) = WriterDir::try_take_regular(root, &name)? else { continue };
+            let signed = signed.get(&name).copied();
+            match Self::open(dir, settings, signed)? {
+                Some(journal) => {
+                    let is_known = signed.is_some() || journal.head.n == 0;
+                    if is_known && journal.is_intact && journal.unended.is_empty() {
                         return Ok(journal);
                     }
                 }
@@ -115,42 +123,65 @@ impl Journal {
                 }
             }
         }
-        let begun = Self::open(WriterDir::create(root)?, settings)?;
+        let begun = Self::open(WriterDir::create(root)?, settings, Some(ChainHead::EMPTY))?;
         begun.ok_or_else(|| AuditError::new(AuditErrorKind::Other, "a new journal is not empty"))
     }
 
-    /// Opens the journal in this directory; none if its end does not hold together.
-    pub(crate) fn open(dir: WriterDir, settings: JournalSettings) -> Result<Option<Self>, AuditError> {
-        let mut firsts = segments(dir.path())?;
-        let (mut segment, mut end, mut begun_bytes) = (None, SegmentEnd::default(), 0);
+    /// Opens the journal in this directory; none if its end does not hold together, or is not the one that was `signed`.
+    /// Without a signed end, nothing but a last line without its end is removed.
+    pub(crate) fn open(
+        dir: WriterDir,
+        settings: JournalSettings,
+        signed: Option<ChainHead>,
+    ) -> Result<Option<Self>, AuditError> {
+        let (mut firsts, path) = (segments(dir.path())?, dir.path());
+        let (mut segment, mut end, mut begun_bytes) = (None, SegmentEnd::default(), 0_u64);
         while let Some(first) = firsts.pop() {
-            let mut newest = Segment::open(dir.path(), first)?;
-            match newest.recover()? {
+            let mut newest = match Segment::open(path, first) {
+                // Something else than a file is in its place.
+                Err(error) if error.kind() == AuditErrorKind::Corrupt => return Ok(None),
+                newest => newest?,
+            };
+            let is_unsigned = signed.is_none_or(|signed| signed.n < first);
+            if is_unsigned && !is_signed_before(path, signed)? {
+                return Ok(None);
+            }
+            match newest.recover(signed)? {
                 Some(found) => {
                     (segment, end) = (Some(newest), found);
                     break;
                 }
                 // A process was killed before the first line of the segment was written.
-                None if newest.is_begun()? => begun_bytes = newest.remove()?,
+                None if is_unsigned && newest.is_begun()? => {
+                    begun_bytes = begun_bytes.saturating_add(newest.remove()?);
+                }
                 None => return Ok(None),
             }
         }
-        end.cut_bytes = end.cut_bytes.saturating_add(begun_bytes);
-        let SegmentEnd { head, cut_bytes, unended } = end;
+        if segment.is_none() && signed.is_some_and(|signed| signed.n > 0) {
+            return Ok(None);
+        }
+        let SegmentEnd { head, cut_bytes, unended, is_intact } = end;
         let (lines, sealed) = (Vec::new(), Vec::new());
-        Ok(Some(Self { dir, settings, head, segment, unended, untold: Some(cut_bytes), lines, sealed }))
+        let untold = Some(cut_bytes.saturating_add(begun_bytes));
+        Ok(Some(Self {
+            dir,
+            settings,
+            head,
+            segment,
+            unended,
+            is_intact,
+            untold,
+            lines,
+            sealed,
+            #[cfg(test)]
+            panics_at: None,
+        }))
     }
 
-    /// Returns true if the journal has the entry that was signed.
-    fn is_signed(&self, signed: Option<&ChainHead>) -> Result<bool, AuditError> {
-        match signed {
-            Some(signed) if signed.n == 0 || *signed == self.head => Ok(true),
-            Some(signed) if signed.n < self.head.n => {
-                Ok(segment::hash_of(self.dir.path(), signed.n)? == Some(signed.hash))
-            }
-            Some(_) => Ok(false),
-            None => Ok(self.head.n == 0),
-        }
+    /// Returns true if no line of the newest segment was changed, as far as can be told.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.is_intact
     }
 
     /// Returns the name of the writer.
@@ -163,7 +194,7 @@ impl Journal {
     pub(crate) fn release(mut self, now: Timestamp) -> Result<ChainHead, AuditError> {
         // Otherwise nothing was written since it was taken.
         if self.untold.is_none()
-            && let Some(released) = self.unended()?.release(now)
+            && let Some(released) = self.unended.release(now)
         {
             self.write(&[&released], now)?;
         }
@@ -191,40 +222,66 @@ impl Journal {
         if drafts.is_empty() {
             return Ok(());
         }
-        self.rotate(now)?;
-        self.append(drafts, now)
+        if self.segment.as_ref().is_some_and(|segment| self.is_full(segment, now)) {
+            self.segment = None;
+        }
+        self.commit(drafts, now)
     }
 
     /// Ends the segment and begins the next one, so that the old one can be removed.
     pub(crate) fn begin_segment(&mut self, now: Timestamp) -> Result<(), AuditError> {
-        self.unended()?;
         self.segment = None;
-        self.append(&[], now)
+        self.commit(&[], now)
     }
 
-    fn append(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+    /// Returns true if the segment is long or old enough.
+    fn is_full(&self, segment: &Segment, now: Timestamp) -> bool {
+        segment.length() >= self.settings.segment_bytes || segment.is_older_than(SEGMENT_AGE, now)
+    }
+
+    fn commit(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+        let before = self.segment.as_ref().map(|segment| (segment.first(), segment.lengths()));
+        // A panic would leave the entries of the other callers in doubt.
+        let appended = catch_unwind(AssertUnwindSafe(|| self.append(drafts, now)));
+        let appended = appended.unwrap_or_else(|_| {
+            let what = "a thread panicked while it wrote the journal";
+            let is_undone = self.cut(before);
+            Err(AppendError { error: AuditError::new(AuditErrorKind::Other, what), is_undone })
+        });
+        let Appended { head, places } = appended.map_err(|failed| {
+            if !failed.is_undone {
+                self.segment = None;
+            }
+            failed.error
+        })?;
+        // Not before: a write that failed is repeated elsewhere.
+        for (sealed_at, place) in places {
+            let _ = sealed_at.set(place);
+        }
+        let mut n = head.n.saturating_sub(drafts.len() as u64);
+        for draft in drafts {
+            n = n.saturating_add(1);
+            self.unended.wrote(draft, n);
+        }
+        (self.head, self.untold) = (head, None);
+        Ok(())
+    }
+
+    /// Appends these entries. If it panics, a part of them may have been written.
+    fn append(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<Appended, AppendError> {
         let segment = match &mut self.segment {
             Some(segment) => segment,
             none => none.insert(Segment::create(self.dir.path(), self.head.n.saturating_add(1))?),
         };
-        let begun = match (segment.length(), &self.unended) {
-            (0, Some(unended)) => {
-                segment.begins(now);
-                Some(unended.begin_segment(self.dir.name(), now))
-            }
-            (0, None) => {
-                return Err(AuditError::new(
-                    AuditErrorKind::Corrupt,
-                    "the journal's newest segment is empty",
-                ));
-            }
-            _ => None,
-        };
+        let begun = (segment.length() == 0).then(|| {
+            segment.begins(now);
+            self.unended.begin_segment(self.dir.name(), now)
+        });
         let taken = self.untold.map(|cut_bytes| {
             let version = env!("CARGO_PKG_VERSION");
             EntryDraft::of_log("writer_taken", now, &WriterTaken { cut_bytes, version })
         });
-        let (before, sealed_before) = (segment.length(), segment.sealed_length());
+        let sealed_before = segment.sealed_length();
         self.lines.clear();
         self.sealed.clear();
         let (mut head, mut places) = (self.head, Vec::new());
@@ -233,22 +290,15 @@ impl Journal {
                 let offset = sealed_before.saturating_add(self.sealed.len() as u64);
                 self.sealed.extend_from_slice(sealed.bytes());
                 let (segment, bytes) = (segment.first(), sealed.bytes().len() as u64);
-                places.push((&draft.sealed_at, SealedOutcome { segment, offset, bytes }));
+                places.push((Arc::clone(&draft.sealed_at), SealedOutcome { segment, offset, bytes }));
                 SealedPlace::at(offset, sealed)
             });
             head = draft.append_to(&mut self.lines, head, place.as_ref());
         }
         failpoint::pass("before.commit");
-        let mut written = segment.append(&self.lines, &self.sealed);
-        if written.is_ok() && self.settings.durability == Durability::Power {
-            written = segment.sync(before);
-        }
-        if let Err(failed) = written {
-            if !failed.is_undone {
-                self.segment = None;
-            }
-            return Err(failed.error);
-        }
+        #[cfg(test)]
+        panic_if(self.panics_at.take_if(|at| *at == "before.commit"));
+        segment.append(&self.lines, &self.sealed, self.settings.durability)?;
         failpoint::pass("after.commit");
         failpoint::pass_if("open.committed", || {
             drafts.iter().any(|draft| draft.call().is_some_and(|it| !it.1))
@@ -256,48 +306,43 @@ impl Journal {
         failpoint::pass_if("close.committed", || {
             drafts.iter().any(|draft| draft.call().is_some_and(|it| it.1))
         });
-        // Not before: a write that failed is repeated elsewhere.
-        for (sealed_at, place) in places {
-            let _ = sealed_at.set(place);
-        }
-        if let Some(unended) = &mut self.unended {
-            let mut n = head.n.saturating_sub(drafts.len() as u64);
-            for draft in drafts {
-                n = n.saturating_add(1);
-                unended.wrote(draft, n);
-            }
-        }
-        (self.head, self.untold) = (head, None);
-        Ok(())
+        #[cfg(test)]
+        panic_if(self.panics_at.take_if(|at| *at == "after.commit"));
+        Ok(Appended { head, places })
+    }
+
+    /// Removes what was appended since the newest segment had these lengths. Returns false if that fails.
+    fn cut(&mut self, before: Option<(u64, SegmentLengths)>) -> bool {
+        let Some(segment) = &mut self.segment else { return true };
+        // A new segment had no line.
+        let lengths = before.filter(|(first, _)| *first == segment.first());
+        segment.cut(lengths.map(|(_, lengths)| lengths).unwrap_or_default())
     }
 
     /// Returns the number of the last event of a call without an end; none if no such call is in the journal.
-    pub(crate) fn last_event(&mut self, audit_id: &AuditId) -> Result<Option<u32>, AuditError> {
-        let Some(first) = self.unended()?.first_entry(audit_id) else { return Ok(None) };
+    pub(crate) fn last_event(&self, audit_id: &AuditId) -> Result<Option<u32>, AuditError> {
+        let Some(first) = self.unended.first_entry(audit_id) else { return Ok(None) };
         last_event(self.dir.path(), audit_id, first).map(Some)
     }
 
-    /// Ends the segment if it is long or old enough.
-    fn rotate(&mut self, now: Timestamp) -> Result<(), AuditError> {
-        let is_full = self.segment.as_ref().is_some_and(|segment| {
-            segment.length() >= self.settings.segment_bytes || segment.is_older_than(SEGMENT_AGE, now)
-        });
-        if is_full || self.segment.is_none() {
-            self.unended()?;
-        }
-        if is_full {
-            self.segment = None;
-        }
-        Ok(())
+    /// Returns the calls without an end.
+    pub(crate) fn unended(&self) -> &UnendedCalls {
+        &self.unended
     }
+}
 
-    /// Returns the calls without an end. They are looked up in the newest segment if an earlier process wrote it.
-    pub(crate) fn unended(&mut self) -> Result<&UnendedCalls, AuditError> {
-        let unended = match self.unended.take() {
-            Some(unended) => unended,
-            None => read_unended_to(self.dir.path(), self.head)?,
-        };
-        Ok(self.unended.insert(unended))
+/// Entries that were appended.
+struct Appended {
+    head: ChainHead,
+    /// The places of the sealed parts.
+    places: Vec<(Arc<OnceLock<SealedOutcome>>, SealedOutcome)>,
+}
+
+/// Returns true if the entry that was signed is the one in an earlier segment than the newest one.
+fn is_signed_before(dir: &Path, signed: Option<ChainHead>) -> Result<bool, AuditError> {
+    match signed.filter(|signed| signed.n > 0) {
+        Some(signed) => Ok(segment::hash_of(dir, signed.n)? == Some(signed.hash)),
+        None => Ok(true),
     }
 }
 
@@ -338,35 +383,6 @@ pub(crate) fn read_unended(dir: &Path, newest: u64) -> Result<UnendedCalls, Audi
     Ok(unended)
 }
 
-/// Reads the newest segment of a journal up to `head`, of which every line must hold.
-fn read_unended_to(dir: &Path, head: ChainHead) -> Result<UnendedCalls, AuditError> {
-    let damaged = |what: &str| AuditError::new(AuditErrorKind::Tampered, format_args!("a journal {what}"));
-    let first =
-        segments(dir)?.into_iter().rfind(|first| *first <= head.n).ok_or_else(|| damaged("is missing"))?;
-    let mut unended = UnendedCalls::default();
-    let reader =
-        SegmentReader::open(dir, first, ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY })?;
-    let mut reader = reader.ok_or_else(|| damaged("is missing"))?;
-    let mut is_first = true;
-    while reader.head().n < head.n {
-        let read = reader.next()?.ok_or_else(|| damaged("is shorter than it was"))?;
-        // The first line names the hash of a line in the segment before.
-        let line = match (read.line, is_first) {
-            (Err(line::LineFault::Previous), true) => line::JournalLine::read(read.bytes),
-            (line, _) => line,
-        };
-        let line = line.map_err(|fault| damaged(&format!("has a line that does not fit: {fault}")))?;
-        if !unended.read(&line) {
-            return Err(damaged("has a line that cannot be understood"));
-        }
-        is_first = false;
-    }
-    match reader.head() == head {
-        true => Ok(unended),
-        false => Err(damaged("does not have the line that it ended with")),
-    }
-}
-
 /// Returns the calls without an end according to the newest segment, whether a process holds the journal or not. Lines
 /// that cannot be understood are skipped: verification reports them.
 pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
@@ -379,7 +395,7 @@ pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
         return Ok(none);
     }
     let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-    let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(unended) };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(unended) };
     while let Some(read) = reader.next()? {
         if let Ok(line) = JournalLine::read(read.bytes)
             && read.is_whole
@@ -395,5 +411,17 @@ impl Journal {
     /// Has the next write fail.
     pub(crate) fn break_segment(&mut self) {
         self.segment.iter_mut().for_each(Segment::break_lines);
+    }
+
+    /// Has the next write panic at this failpoint.
+    pub(crate) fn panic_at(&mut self, failpoint: &'static str) {
+        self.panics_at = Some(failpoint);
+    }
+}
+
+#[cfg(test)]
+fn panic_if(failpoint: Option<&str>) {
+    if failpoint.is_some() {
+        std::panic::resume_unwind(Box::new("a failpoint"));
     }
 }

@@ -22,7 +22,7 @@ use super::keys::{KeyTable, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::SignedJournal;
-use super::segment::{LINES, SEALED, SegmentReader, path_of, segments};
+use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
@@ -215,9 +215,12 @@ impl LogWriter {
         };
         let begun = match own {
             Some(own) => own.committer.with_journal(is_unchanged)?,
-            None => match WriterDir::try_take(self.root(), writer)? {
-                Some(dir) => Journal::open(dir, self.journal_settings())?
-                    .map_or(Ok(None), |mut journal| is_unchanged(&mut journal))?,
+            None => match WriterDir::try_take_regular(self.root(), writer)? {
+                Some(dir) => {
+                    let signed = self.signed_heads()?.get(writer).copied();
+                    let opened = Journal::open(dir, self.journal_settings, signed)?;
+                    opened.map_or(Ok(None), |mut journal| is_unchanged(&mut journal))?
+                }
                 None => None,
             },
         };
@@ -276,7 +279,7 @@ impl LogWriter {
         let dir = self.root().join(writer);
         let old: Vec<_> = segments(&dir)?.into_iter().filter(|first| *first <= base.n).collect();
         for first in &old {
-            for ending in [SEALED, LINES] {
+            for ending in [SEALED, TORN, LINES] {
                 match fs::remove_file(path_of(&dir, *first, ending)) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                         return Err(AuditError::from_io(error));

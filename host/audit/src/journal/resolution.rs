@@ -56,8 +56,7 @@ impl LogWriter {
 
     /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
     fn journal_of(&self, audit_id: &AuditId) -> Result<Option<Arc<HeldJournal>>, AuditError> {
-        let has =
-            |journal: &mut Journal| Ok::<_, AuditError>(journal.unended()?.first_entry(audit_id).is_some());
+        let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
         let held: Vec<_> = {
             let state = self.state();
             // A call of this process runs, or is being ended.
@@ -67,14 +66,16 @@ impl LogWriter {
             state.own.iter().chain(state.adopted.values()).cloned().collect()
         };
         for journal in held {
-            if journal.committer.with_journal(has)? {
+            if journal.committer.with_journal(has) {
                 return Ok(Some(journal));
             }
         }
+        let signed = self.signed_heads()?;
         for name in writer_dir::names(self.root())? {
-            let Some(dir) = WriterDir::try_take(self.root(), &name)? else { continue };
-            let Some(mut journal) = Journal::open(dir, self.journal_settings())? else { continue };
-            if has(&mut journal)? {
+            let Some(dir) = WriterDir::try_take_regular(self.root(), &name)? else { continue };
+            let opened = Journal::open(dir, self.journal_settings, signed.get(&name).copied())?;
+            let Some(mut journal) = opened else { continue };
+            if has(&mut journal) {
                 let journal = self.held(journal);
                 self.state().adopted.insert(name, Arc::clone(&journal));
                 return Ok(Some(journal));

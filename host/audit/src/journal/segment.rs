@@ -18,6 +18,7 @@ use super::line::{ChainHead, JournalLine, LineFault, SealedPlace};
 use super::unended::UnendedCalls;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::seal::Sealed;
+use crate::settings::Durability;
 
 /// Other users may neither read nor write the calls in it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
@@ -31,12 +32,18 @@ const FIRST_LINE: &[u8] = b"{\"log\":{\"at\":\"";
 /// The bytes that are read at once to find the last line.
 const TAIL_BYTES: u64 = 16 * 1024;
 
+/// Above so many bytes that no line has, the end of a segment is what a power cut left. One changed bit makes at most
+/// four.
+const CHANGED_BYTES: usize = 4;
 /// The size of the parts of a file that can become holes, in most file systems.
 const BLOCK: u64 = 4096;
 
 /// The ending of the names of segments; before it stands the number of the first entry.
 pub(super) const LINES: &str = "jsonl";
 pub(super) const SEALED: &str = "sealed";
+
+/// The ending of the name of the file with what power cuts left at the end of the segment.
+pub(super) const TORN: &str = "torn";
 
 /// A file that only grows.
 #[derive(Debug)]
@@ -83,10 +90,16 @@ impl GrowingFile {
         }
     }
 
+    /// Removes what was appended after this length. Returns false if that fails.
+    fn cut(&mut self, length: u64) -> bool {
+        let is_cut = self.file.set_len(length).is_ok();
+        self.length = length;
+        is_cut
+    }
+
     /// Removes what was appended after this length, since the write failed.
     fn undo(&mut self, length: u64, error: io::Error) -> AppendError {
-        let is_undone = self.file.set_len(length).is_ok();
-        self.length = length;
+        let is_undone = self.cut(length);
         AppendError { error: AuditError::from_io(error), is_undone }
     }
 
@@ -130,17 +143,26 @@ impl From<AuditError> for AppendError {
 #[derive(Debug)]
 pub(super) struct SegmentEnd {
     pub(super) head: ChainHead,
-    /// The bytes of a last line without an end, which were cut off.
+    /// The bytes without a line that were cut off.
     pub(super) cut_bytes: u64,
-    /// The calls without an end, if the last line tells them.
-    pub(super) unended: Option<UnendedCalls>,
+    /// The calls without an end.
+    pub(super) unended: UnendedCalls,
+    /// False if a line was changed that was signed for, or one before it.
+    pub(super) is_intact: bool,
 }
 
 impl Default for SegmentEnd {
     /// Returns the end of a journal without a segment.
     fn default() -> Self {
-        Self { head: ChainHead::EMPTY, cut_bytes: 0, unended: Some(UnendedCalls::default()) }
+        Self { head: ChainHead::EMPTY, cut_bytes: 0, unended: UnendedCalls::default(), is_intact: true }
     }
+}
+
+/// The lengths of a segment's files.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SegmentLengths {
+    lines: u64,
+    sealed: u64,
 }
 
 /// The newest segment of a journal, to which entries are appended.
@@ -153,6 +175,8 @@ pub(super) struct Segment {
     lines: GrowingFile,
     /// None until the first sealed part.
     sealed: Option<GrowingFile>,
+    /// True if the names of the files may not be on the disk yet.
+    is_new: bool,
 }
 
 impl Segment {
@@ -173,7 +197,22 @@ impl Segment {
         let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
         let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
         let begun_at = lines.begun_at().map_err(AuditError::from_io)?;
-        Ok(Self { first, begun_at, lines, sealed })
+        Ok(Self { first, begun_at, lines, sealed, is_new: true })
+    }
+
+    /// Returns the lengths of the files.
+    pub(super) fn lengths(&self) -> SegmentLengths {
+        SegmentLengths { lines: self.length(), sealed: self.sealed_length() }
+    }
+
+    /// Removes what was appended since the files had these lengths. Returns false if a part of it may still be there.
+    pub(super) fn cut(&mut self, lengths: SegmentLengths) -> bool {
+        let is_cut = self.lines.cut(lengths.lines);
+        // Sealed bytes that no line names are harmless; they only take space.
+        if let Some(file) = &mut self.sealed {
+            file.cut(lengths.sealed);
+        }
+        is_cut
     }
 
     /// Returns the number of the first entry.
@@ -203,62 +242,98 @@ impl Segment {
         self.sealed.as_ref().map_or(0, |sealed| sealed.length)
     }
 
-    /// Appends lines, and before them the sealed parts that they name. All of it is appended, or nothing.
-    pub(super) fn append(&mut self, lines: &[u8], sealed: &[u8]) -> Result<(), AppendError> {
-        let sealed_before = self.sealed_length();
+    /// Appends lines, and before them the sealed parts that they name. All of it is appended, or nothing. With `Power`,
+    /// it is on the disk then.
+    pub(super) fn append(
+        &mut self,
+        lines: &[u8],
+        sealed: &[u8],
+        durability: Durability,
+    ) -> Result<(), AppendError> {
+        let before = self.lengths();
+        let is_durable = durability == Durability::Power;
         if !sealed.is_empty() {
             let file = match &mut self.sealed {
                 Some(file) => file,
-                none => none.insert(GrowingFile::open(self.lines.path.with_extension(SEALED))?),
+                none => {
+                    self.is_new = true;
+                    none.insert(GrowingFile::open(self.lines.path.with_extension(SEALED))?)
+                }
             };
             file.append(sealed)?;
+            // Before the lines: after a power cut no line may name a part that is not there.
+            if is_durable {
+                file.file.sync_data().map_err(AuditError::from_io)?;
+            }
         }
         if let Err(failed) = self.lines.append(lines) {
-            // Sealed bytes that no line names are harmless; they only take space.
-            if let Some(file) = &mut self.sealed
-                && file.file.set_len(sealed_before).is_ok()
-            {
-                file.length = sealed_before;
+            if let Some(file) = &mut self.sealed {
+                file.cut(before.sealed);
             }
             return Err(failed);
         }
         // Before it is acknowledged: an entry in a file that was replaced would be lost, and one after an entry of another
         // process would not be in the chain. The other files are checked when a statement is signed.
-        self.lines.check()?;
+        if let Err(error) = self.lines.check() {
+            // The file may be put back, with this entry.
+            let is_own = self.lines.file.metadata().is_ok_and(|own| own.len() == self.lines.length);
+            let is_undone = is_own && self.cut(before);
+            return Err(AppendError { error, is_undone });
+        }
+        if is_durable && let Err(error) = self.sync() {
+            // After a failed sync it is unknown what is on the disk: this segment gets no further entry.
+            return Err(AppendError { is_undone: false, ..self.lines.undo(before.lines, error) });
+        }
+        Ok(())
+    }
+
+    /// Waits until the lines are on the disk, and the names of the files.
+    fn sync(&mut self) -> io::Result<()> {
+        self.lines.file.sync_data()?;
+        if self.is_new {
+            private_file::sync_dir(private_file::parent(&self.lines.path))?;
+            self.is_new = false;
+        }
         Ok(())
     }
 
     /// Returns the files, to wait until they are on the disk while more is written.
     pub(super) fn files(&self) -> Result<Vec<File>, AuditError> {
         let files = [Some(&self.lines), self.sealed.as_ref()].into_iter().flatten();
-        files.map(|file| file.file.try_clone()).collect::<Result<_, _>>().map_err(AuditError::from_io)
+        // The names of new files are on the disk once the directory is.
+        let dir = File::open(private_file::parent(&self.lines.path));
+        files
+            .map(|file| file.file.try_clone())
+            .chain([dir])
+            .collect::<Result<_, _>>()
+            .map_err(AuditError::from_io)
     }
 
-    /// Waits until everything is on the disk.
-    pub(super) fn sync(&mut self, lines_before: u64) -> Result<(), AppendError> {
-        if let Some(file) = &self.sealed {
-            file.file
-                .sync_data()
-                .map_err(|error| AppendError { error: AuditError::from_io(error), is_undone: false })?;
-        }
-        // After a failed sync it is unknown what is on the disk: this segment gets no further entry.
-        self.lines.file.sync_data().map_err(|error| {
-            let failed = self.lines.undo(lines_before, error);
-            AppendError { is_undone: false, ..failed }
+    /// Returns true if the segment has no whole line, and no more than a killed process or a power cut leaves of a first
+    /// one.
+    pub(super) fn is_begun(&self) -> Result<bool, AuditError> {
+        let bytes = self.bytes_from(0)?;
+        let compared = bytes.len().min(FIRST_LINE.len());
+        let is_first_line = bytes.get(..compared) == FIRST_LINE.get(..compared);
+        Ok(match bytes.contains(&b'\n') {
+            true => is_torn(&bytes),
+            false => is_first_line || has_foreign_bytes(&bytes),
         })
     }
 
-    /// Returns true if the segment has no whole line, and no more than the beginning of a first one.
-    pub(super) fn is_begun(&self) -> Result<bool, AuditError> {
-        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
-        let compared = tail.len().min(FIRST_LINE.len());
-        let is_first_line = tail.get(..compared) == FIRST_LINE.get(..compared);
-        Ok(start == 0 && is_first_line && !tail.contains(&b'\n'))
+    /// Returns the lines from this position on.
+    fn bytes_from(&self, position: u64) -> Result<Vec<u8>, AuditError> {
+        let mut file = &self.lines.file;
+        let mut bytes = Vec::new();
+        let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_to_end(&mut bytes));
+        read.map(|_| bytes).map_err(AuditError::from_io)
     }
 
     /// Removes a segment without a line, and returns its length.
     pub(super) fn remove(self) -> Result<u64, AuditError> {
-        let (length, files) = (self.length(), [Some(self.lines), self.sealed]);
+        let length = self.length();
+        self.keep_torn(0)?;
+        let files = [Some(self.lines), self.sealed];
         for file in files.into_iter().flatten() {
             fs::remove_file(&file.path).map_err(AuditError::from_io)?;
         }
@@ -271,38 +346,125 @@ impl Segment {
         self.sealed.as_ref().map_or(Ok(()), GrowingFile::check)
     }
 
-    /// Returns the end of the segment. A last line without an end, which a process wrote that was killed meanwhile, is
-    /// cut off.
+    /// Returns the end of the segment. What a killed process or a power cut left after the last line is cut off.
     ///
-    /// The last line has to follow the line before it; earlier lines are not read. None if the lines at the end do
-    /// not hold together, or if there is no whole line.
-    pub(super) fn recover(&mut self) -> Result<Option<SegmentEnd>, AuditError> {
-        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
-        let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1));
-        let cut_bytes = (tail.len().saturating_sub(end)) as u64;
-        let whole = tail.get(..end).unwrap_or_default();
-        let mut lines = whole.strip_suffix(b"\n").unwrap_or_default().rsplit(|byte| *byte == b'\n');
-        let Some(last) = lines.next().filter(|last| !last.is_empty()) else { return Ok(None) };
-        let Ok(line) = JournalLine::read(last) else { return Ok(None) };
-        let head = match lines.next() {
-            Some(before) => {
-                let before = ChainHead { n: line.n.saturating_sub(2), ..ChainHead::EMPTY }.after(before);
-                match JournalLine::following(before, last) {
-                    Ok(_) => before.after(last),
-                    Err(_) => return Ok(None),
-                }
-            }
-            // The only line of the segment.
-            None if start == 0 => ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY }.after(last),
-            None => return Ok(None),
-        };
+    /// None if a line does not follow the one before it, if the entry that was `signed` is not there, or if there is no
+    /// whole line. Lines up to the signed entry may have been changed: the operator may have accepted that.
+    pub(super) fn recover(&mut self, signed: Option<ChainHead>) -> Result<Option<SegmentEnd>, AuditError> {
+        if let Some(end) = self.released_end(signed)? {
+            return Ok(Some(end));
+        }
+        let Some(SegmentScan { end, length, is_signed }) = self.scan(signed)? else { return Ok(None) };
+        // Nothing is cut off that contradicts a signed statement: it is evidence.
+        if !is_signed {
+            return Ok(None);
+        }
+        let cut_bytes = self.lines.length.saturating_sub(length);
         if cut_bytes > 0 {
-            let length = self.lines.length.saturating_sub(cut_bytes);
+            let torn = self.bytes_from(length)?;
+            if !is_torn(&torn) || signed.is_none() && torn.contains(&b'\n') {
+                return Ok(None);
+            }
+            self.keep_torn(length)?;
             self.lines.file.set_len(length).map_err(AuditError::from_io)?;
             self.lines.length = length;
         }
-        Ok(Some(SegmentEnd { head, cut_bytes, unended: UnendedCalls::after_release(&line) }))
+        Ok(Some(SegmentEnd { cut_bytes, ..end }))
     }
+
+    /// Returns the end of a segment whose process wrote that it is done with it, and that was signed then: no more than
+    /// the last lines are read.
+    fn released_end(&self, signed: Option<ChainHead>) -> Result<Option<SegmentEnd>, AuditError> {
+        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
+        let Some(whole) = tail.strip_suffix(b"\n") else { return Ok(None) };
+        let mut lines = whole.rsplit(|byte| *byte == b'\n');
+        let Some(Ok(line)) = lines.next().map(|last| JournalLine::read(last).map(|line| (last, line))) else {
+            return Ok(None);
+        };
+        let (last, line) = line;
+        let before = ChainHead { n: line.n.saturating_sub(1), hash: line.prev().unwrap_or_default() };
+        let follows = lines.next().map_or(start == 0, |text| {
+            ChainHead { n: before.n.saturating_sub(1), ..before }.after(text) == before
+        });
+        let head = before.after(last);
+        let unended = UnendedCalls::after_release(&line).filter(|_| follows && signed == Some(head));
+        Ok(unended.map(|unended| SegmentEnd { head, unended, cut_bytes: 0, is_intact: true }))
+    }
+
+    /// Reads the lines up to the first one after the signed entry that does not hold. None if there is no such line.
+    fn scan(&self, signed: Option<ChainHead>) -> Result<Option<SegmentScan>, AuditError> {
+        let mut file = &self.lines.file;
+        file.seek(SeekFrom::Start(0)).map_err(AuditError::from_io)?;
+        let (mut reader, mut line) = (BufReader::with_capacity(64 * 1024, file), Vec::new());
+        let head = ChainHead { n: self.first.saturating_sub(1), ..ChainHead::EMPTY };
+        let mut end = SegmentEnd { head, ..SegmentEnd::default() };
+        let (mut length, mut is_signed) = (0_u64, signed.is_none_or(|signed| signed.n < self.first));
+        loop {
+            line.clear();
+            reader.read_until(b'\n', &mut line).map_err(AuditError::from_io)?;
+            let Some(text) = line.strip_suffix(b"\n") else { break };
+            let read = JournalLine::read(text).ok();
+            let follows = read.as_ref().is_some_and(|line| {
+                let is_next = line.n == end.head.n.saturating_add(1);
+                // The first line names the hash of a line in the segment before.
+                is_next && (length == 0 || line.prev() == Ok(end.head.hash)) && end.unended.read(line)
+            });
+            if !follows && is_signed {
+                break;
+            }
+            end.is_intact &= follows;
+            let n = read.map_or(end.head.n.saturating_add(1), |line| line.n);
+            end.head = ChainHead { n: n.saturating_sub(1), ..ChainHead::EMPTY }.after(text);
+            length = length.saturating_add(line.len() as u64);
+            is_signed |= signed == Some(end.head);
+        }
+        Ok((length > 0).then_some(SegmentScan { end, length, is_signed }))
+    }
+
+    /// Keeps what a power cut left after this position, in a file beside the segment, if it is more than one line
+    /// without its end.
+    fn keep_torn(&self, position: u64) -> Result<(), AuditError> {
+        let torn = self.bytes_from(position)?;
+        if !torn.contains(&b'\n') && !has_foreign_bytes(&torn) {
+            return Ok(());
+        }
+        let mut file = GrowingFile::open(self.lines.path.with_extension(TORN))?;
+        file.append(&torn).map_err(|failed| failed.error)?;
+        file.file.sync_data().map_err(AuditError::from_io)
+    }
+}
+
+/// The lines of a segment that hold.
+struct SegmentScan {
+    end: SegmentEnd,
+    /// Their length in bytes.
+    length: u64,
+    /// False if an entry of this segment was signed that is not there.
+    is_signed: bool,
+}
+
+/// Returns true if these bytes, which follow the last line that holds, are what a killed process or a power cut leaves:
+/// a line without its end, or sectors that never were on the disk. Lines that were changed are not: they are evidence.
+pub(super) fn is_torn(bytes: &[u8]) -> bool {
+    !bytes.contains(&b'\n') || has_foreign_bytes(bytes)
+}
+
+/// Returns true if there are more bytes in it that no line has than changes of a line leave.
+fn has_foreign_bytes(bytes: &[u8]) -> bool {
+    let foreign = bytes.utf8_chunks().map(|chunk| {
+        let controls = chunk.valid().bytes().filter(|byte| *byte < b' ' && *byte != b'\n').count();
+        controls.saturating_add(chunk.invalid().len())
+    });
+    foreign.fold(0, usize::saturating_add) > CHANGED_BYTES
+}
+
+/// Returns the end of a segment from this position on, if it is what a power cut left: see [`is_torn`].
+pub(super) fn is_torn_from(dir: &Path, first: u64, position: u64) -> Result<bool, AuditError> {
+    let Some(mut file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
+    let mut bytes = Vec::new();
+    let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_to_end(&mut bytes));
+    read.map_err(AuditError::from_io)?;
+    Ok(is_torn(&bytes))
 }
 
 /// Returns the end of the lines, with two whole lines in it unless the segment is shorter, and its position.
@@ -335,7 +497,7 @@ pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditErr
 
 /// Returns the last whole line of a segment; none if there is no such line.
 pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, AuditError> {
-    let Some(file) = open_to_read(&path_of(dir, first, LINES))? else { return Ok(None) };
+    let Some(file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(None) };
     let length = file.metadata().map_err(AuditError::from_io)?.len();
     let (tail, _) = tail_of(&file, length).map_err(AuditError::from_io)?;
     let end = tail.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
@@ -343,9 +505,9 @@ pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, Audit
     Ok(last.map(<[u8]>::to_owned))
 }
 
-/// Returns the hash of an entry; none if it is not there.
+/// Returns the hash of an entry; none if it is not there, or cannot be read.
 pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError> {
-    if !dir.try_exists().map_err(AuditError::from_io)? {
+    if !dir.is_dir() {
         return Ok(None);
     }
     let firsts = segments(dir)?;
@@ -355,13 +517,13 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
         return next.map_or(Ok(None), |next| hash_before(dir, next));
     };
     let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-    let Some(mut reader) = SegmentReader::open(dir, first, before)? else { return Ok(None) };
-    while let Some(read) = reader.next()? {
-        if !read.is_whole {
-            break;
-        }
-        if reader.head().n == n {
-            return Ok(Some(reader.head().hash));
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(None) };
+    let mut last = first.saturating_sub(1);
+    while let Some(read) = reader.next_text()?.filter(|read| read.is_whole) {
+        // Lines before it may be missing, which the operator may have accepted.
+        last = JournalLine::read(read.bytes).map_or(last.saturating_add(1), |line| line.n);
+        if last == n {
+            return Ok(Some(before.after(read.bytes).hash));
         }
     }
     Ok(None)
@@ -369,7 +531,9 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
 
 /// Returns the hash that the first entry of a segment names.
 pub(super) fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
-    let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else { return Ok(None) };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
+        return Ok(None);
+    };
     let Some(line) = reader.next_text()? else { return Ok(None) };
     Ok(JournalLine::read(line.bytes).and_then(|line| line.prev()).ok())
 }
@@ -453,6 +617,14 @@ fn open_to_read(path: &Path) -> Result<Option<File>, AuditError> {
     Ok(file.map(private_file::PrivateFile::into_file))
 }
 
+/// Opens a file to read; none also if something else than a file is in its place.
+fn open_regular(path: &Path) -> Result<Option<File>, AuditError> {
+    match open_to_read(path) {
+        Err(error) if error.kind() == AuditErrorKind::Corrupt => Ok(None),
+        opened => opened,
+    }
+}
+
 pub(super) fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
     dir.join(format!("{first:012}.{ending}"))
 }
@@ -494,11 +666,20 @@ pub(super) struct ReadLine<'r> {
 impl SegmentReader {
     /// Opens the segment; its first line follows `before`.
     pub(super) fn open(dir: &Path, first: u64, before: ChainHead) -> Result<Option<Self>, AuditError> {
-        let file = open_to_read(&path_of(dir, first, LINES))?;
-        Ok(file.map(|file| {
-            let reader = BufReader::with_capacity(64 * 1024, file);
-            Self { reader, head: before, line: Vec::new() }
-        }))
+        Ok(open_to_read(&path_of(dir, first, LINES))?.map(|file| Self::new(file, before)))
+    }
+
+    /// Opens the segment; none also if something else than a file is in its place.
+    pub(super) fn open_regular(
+        dir: &Path,
+        first: u64,
+        before: ChainHead,
+    ) -> Result<Option<Self>, AuditError> {
+        Ok(open_regular(&path_of(dir, first, LINES))?.map(|file| Self::new(file, before)))
+    }
+
+    fn new(file: File, before: ChainHead) -> Self {
+        Self { reader: BufReader::with_capacity(64 * 1024, file), head: before, line: Vec::new() }
     }
 
     /// Returns the head after the last line that was read.

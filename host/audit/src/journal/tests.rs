@@ -154,7 +154,7 @@ fn calls_without_an_end_are_known_from_the_newest_segment() {
     write(&mut journal, &begins(&again).resuming(resumed.clone()));
     write_calls(&mut journal, 40);
     let firsts = |journal: &mut Journal| {
-        let unended = journal.unended().unwrap();
+        let unended = journal.unended();
         [&open, &resumed, &again].map(|id| unended.first_entry(id))
     };
     let known = firsts(&mut journal);
@@ -164,7 +164,7 @@ fn calls_without_an_end_are_known_from_the_newest_segment() {
     // A process that only adds calls leaves it to one that resumes them.
     assert_ne!(take(root.path(), small()).unwrap().writer(), name);
     let dir = WriterDir::try_take(root.path(), &name).unwrap().unwrap();
-    let mut journal = Journal::open(dir, small()).unwrap().unwrap();
+    let mut journal = Journal::open(dir, small(), None).unwrap().unwrap();
     assert_eq!(firsts(&mut journal), known);
     [&open, &again].into_iter().for_each(|id| write(&mut journal, &ends(id)));
     journal.release(Timestamp::UNIX_EPOCH).unwrap();
@@ -218,6 +218,7 @@ fn a_damaged_journal_is_left_and_another_begun() {
     let root = tempfile::tempdir().unwrap();
     let mut journal = take(root.path(), JournalSettings::default()).unwrap();
     write_calls(&mut journal, 2);
+    let (name, head) = (journal.writer().to_owned(), journal.head());
     drop(journal);
     let path = newest(root.path());
     let whole = fs::read(&path).unwrap();
@@ -225,9 +226,10 @@ fn a_damaged_journal_is_left_and_another_begun() {
     // In the hash that the last line names.
     let at = damaged.len() - 20;
     damaged[at] ^= 1;
+    let signed = BTreeMap::from([(name, head)]);
     for bytes in [damaged, vec![0; 4_096], b"{}\n".to_vec(), b"{}".to_vec()] {
         fs::write(&path, &bytes).unwrap();
-        let other = take(root.path(), JournalSettings::default()).unwrap();
+        let other = Journal::take(root.path(), JournalSettings::default(), &signed).unwrap();
         let is_empty = bytes.is_empty();
         assert_ne!(other.dir.path(), path.parent().unwrap(), "{is_empty}");
         assert_eq!(fs::read(&path).unwrap(), bytes, "it is evidence");
@@ -306,5 +308,5 @@ fn entries_of_many_threads_are_written_once() {
         callers.join_all().await.len()
     });
     assert_eq!((calls, calls_in(root.path()).len()), (64, 64 * 50 * 2));
-    committer.with_journal(|journal| assert!(journal.unended().unwrap().is_empty()));
+    committer.with_journal(|journal| assert!(journal.unended().is_empty()));
 }

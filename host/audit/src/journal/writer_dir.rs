@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use cofferdam_core::private_file::FileLock;
 use uuid::Uuid;
 
+use super::segment::segments;
 use crate::error::{AuditError, AuditErrorKind};
 
 /// The lock file of a writer.
@@ -36,9 +37,31 @@ impl WriterDir {
         Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock }))
     }
 
+    /// Takes this directory; none also if something else than a file is in the place of its lock.
+    pub(crate) fn try_take_regular(root: &Path, name: &str) -> Result<Option<Self>, AuditError> {
+        if Self::lacks_lock(root, name) {
+            tracing::warn!(target: "cofferdam::audit", writer = name, "the lock of a journal is missing: a process may hold the one that was removed. Put an empty file back while no host runs");
+            return Ok(None);
+        }
+        match Self::try_take(root, name) {
+            Err(error) if error.kind() == AuditErrorKind::Corrupt => {
+                tracing::warn!(target: "cofferdam::audit", writer = name, %error, "a journal cannot be locked, and is not continued");
+                Ok(None)
+            }
+            taken => taken,
+        }
+    }
+
     /// Returns whether a process holds this directory.
     pub(crate) fn is_held(root: &Path, name: &str) -> bool {
-        FileLock::is_held(&root.join(name).join(LOCK))
+        FileLock::is_held(&root.join(name).join(LOCK)) || Self::lacks_lock(root, name)
+    }
+
+    /// Returns true if the lock of a journal was removed, which no host does. The process that holds it may live.
+    fn lacks_lock(root: &Path, name: &str) -> bool {
+        let path = root.join(name);
+        let is_missing = matches!(path.join(LOCK).try_exists(), Ok(false));
+        is_missing && segments(&path).is_ok_and(|segments| !segments.is_empty())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -69,9 +92,11 @@ pub(crate) fn names(root: &Path) -> Result<Vec<String>, AuditError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(AuditError::from_io)?.file_name();
-        // Names of other things than writers are not theirs.
-        names.extend(name.to_str().filter(|name| Uuid::try_parse(name).is_ok()).map(str::to_owned));
+        let entry = entry.map_err(AuditError::from_io)?;
+        let name = entry.file_name();
+        let name = name.to_str().filter(|name| Uuid::try_parse(name).is_ok());
+        // Other things than directories of writers are not theirs.
+        names.extend(name.filter(|_| entry.path().is_dir()).map(str::to_owned));
     }
     names.sort_unstable();
     Ok(names)

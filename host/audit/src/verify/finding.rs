@@ -2,6 +2,9 @@
 
 use cofferdam_core::failure::AuditId;
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::evidence::DerivedFinding;
 
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
@@ -124,6 +127,21 @@ pub struct AcknowledgedFinding {
     pub flaw: FindingKind,
     /// The SHA-256 of what it is found in.
     pub of: [u8; 32],
+}
+
+impl From<&DerivedFinding> for AcknowledgedFinding {
+    fn from(finding: &DerivedFinding) -> Self {
+        let of = finding_hash(finding.thing().as_bytes());
+        Self { writer: None, n: 0, flaw: FindingKind::Keys, of }
+    }
+}
+
+/// Returns the hash of what a finding is found in.
+pub(super) fn finding_hash(thing: &[u8]) -> [u8; 32] {
+    let mut of = Sha256::new();
+    of.update(b"cofferdam-finding-v2\n");
+    of.update(thing);
+    of.finalize().into()
 }
 
 impl From<&Finding> for AcknowledgedFinding {

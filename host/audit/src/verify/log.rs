@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{CheckedLine, FINDINGS, FindingKind, Verifier, VerifyOutcome};
 use crate::error::AuditError;
-use crate::evidence::{AuditEvidence, EvidenceLine};
-use crate::journal::{ChainHead, LogCheckpoint};
+use crate::evidence::{AuditEvidence, EvidenceLine, SealedState};
+use crate::journal::{ChainHead, JournalLine, LogCheckpoint};
 use crate::note::NoteKey;
 
 /// Reports the progress of a verification, in entries: those done, and the total as far as it is known.
@@ -107,7 +107,7 @@ fn verify_once(
         }
     }
     for derived in evidence.derived()? {
-        let thing = derived.what.clone();
+        let thing = derived.thing();
         verifier.find_in(derived.audit_id, 0, None, FindingKind::Keys, derived.what, thing.as_bytes());
     }
     Ok((verifier.end(), checkpoint))
@@ -127,12 +127,22 @@ fn journal(
 ) -> Result<(), AuditError> {
     let signed = base_of(checkpoint, writer);
     let base = signed.unwrap_or(ChainHead::EMPTY);
+    let signed_end = checkpoint.and_then(|it| it.journals.get(writer)).map_or(0, |journal| journal.head.n);
     verifier.begin_journal(writer, base);
-    let mut is_empty = true;
+    let (mut is_empty, mut is_torn) = (true, false);
     evidence.read(writer, base.n, &mut |read: EvidenceLine<'_>| {
         if std::mem::take(&mut is_empty) && signed.is_none() && checkpoint.is_some() {
             let what = "no signed statement is about the journal".to_owned();
             verifier.find(0, FindingKind::Signature, what);
+        }
+        // The next process cuts off what a power cut left after the last entry that was on the disk.
+        is_torn = is_torn
+            || read.is_newest
+                && verifier.head().n >= signed_end
+                && JournalLine::following(verifier.head(), read.text).is_err()
+                && evidence.is_torn(writer, read.segment, read.position)?;
+        if is_torn {
+            return Ok(());
         }
         if !read.is_whole {
             // The next process cuts off what was written of a line when its process was killed.
@@ -143,10 +153,15 @@ fn journal(
             }
             return Ok(());
         }
-        verifier.place(read.segment, read.is_first, read.text);
+        verifier.place(read.segment, read.position == 0, read.text);
         if let Some(CheckedLine { line, audit_id }) = verifier.line(read.text)
             && let Some(place) = &line.sealed
-            && !evidence.sealed_holds(writer, read.segment, place)?
+            && match evidence.sealed(writer, read.segment, place)? {
+                SealedState::Intact => false,
+                // What is signed for was on the disk.
+                SealedState::Short => line.n <= signed_end,
+                SealedState::Changed => true,
+            }
         {
             let what = format!("what is sealed of entry {} was changed", line.n);
             verifier.find_in(audit_id, line.n, None, FindingKind::Sealed, what, place.sha256.as_bytes());

@@ -14,9 +14,9 @@ use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 
 use self::calls::JournalCalls;
+use self::finding::finding_hash;
 pub use self::finding::{AcknowledgedFinding, Finding, FindingKind};
 pub use self::log::{ExpectedState, verify_log};
 use crate::journal::{
@@ -375,10 +375,7 @@ impl<'k> Verifier<'k> {
             self.more = self.more.saturating_add(1);
             return;
         }
-        let mut of = Sha256::new();
-        of.update(b"cofferdam-finding-v2\n");
-        of.update(thing);
-        let (of, writer) = (of.finalize().into(), self.journal.writer.clone());
+        let (of, writer) = (finding_hash(thing), self.journal.writer.clone());
         self.findings.push(Finding { writer, n, audit_id, seq, flaw, what, accepted: false, of });
     }
 

@@ -1,0 +1,365 @@
+//! Pruning removes the oldest segments, and the rest can still be verified.
+
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::command::{PruneBlocker, Pruned};
+use crate::verify::FindingKind;
+
+fn day(number: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + number * 86_400).unwrap()
+}
+
+fn prune(home: &Path, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
+    wait_for(small_log(home).prune(before, dry_run))
+}
+
+/// Checks that the log holds, and that the home does not miss what was pruned.
+fn check(home: &Path) {
+    assert_eq!(findings(home), []);
+    assert_eq!(log(home).loss().unwrap(), None);
+}
+
+/// A key in a state that stays until an operator decides, and then for good.
+fn undetermined(log: &JournalLog, key: &str, at: Timestamp) -> OpenCall {
+    let call = call_at(Some(key), false, at);
+    assert!(matches!(open(log, &call), OpenOutcome::Started));
+    close(log, end(&call, CallStatus::Cancelled, KeyDisposition::Undetermined));
+    call
+}
+
+#[test]
+fn old_segments_are_pruned_and_the_rest_verifies() {
+    let home = tempfile::tempdir().unwrap();
+    let days: Vec<_> = (0..4).map(|number| fill_at(home.path(), 20, day(number))).collect();
+    let before = files_below(&home.path().join("audit"));
+    let would = prune(home.path(), day(2), true).unwrap();
+    assert!(would.calls > 25 && would.calls <= 40 && would.stopped.is_none(), "{would:?}");
+    assert_eq!(would.until, Some(day(1)));
+    let is_of_journal =
+        |(path, _): &(&PathBuf, &Vec<u8>)| path.extension().is_some_and(|ending| ending == "jsonl");
+    let after = files_below(&home.path().join("audit"));
+    assert!(
+        before.iter().filter(is_of_journal).eq(after.iter().filter(is_of_journal)),
+        "a dry run removes nothing"
+    );
+    let files = segment_files(home.path()).len();
+    assert_eq!(prune(home.path(), day(2), false).unwrap(), would);
+    assert!(segment_files(home.path()).len() < files);
+    let text = text_of(home.path());
+    let left = days.concat().iter().filter(|id| text.contains(id.as_str())).count() as u64;
+    assert_eq!(left, 80 - would.calls);
+    assert!(days[2].iter().chain(&days[3]).all(|id| text.contains(id.as_str())));
+    assert!(text.contains("\"type\":\"pruned\""));
+    check(home.path());
+    // And again, from there.
+    assert!(prune(home.path(), day(3), false).unwrap().calls > 10);
+    check(home.path());
+    assert_eq!(prune(home.path(), day(3), false).unwrap().entries, 0);
+    fill_at(home.path(), 10, day(4));
+    check(home.path());
+    let outcome = verified(home.path());
+    assert!(outcome.journals[0].from > 1, "{:?}", outcome.journals);
+}
+
+#[test]
+fn a_missing_beginning_that_was_not_pruned_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    prune(home.path(), day(1), false).unwrap();
+    fs::remove_file(&segment_files(home.path())[0]).unwrap();
+    assert!(findings(home.path()).iter().any(|found| found.flaw == FindingKind::Missing));
+}
+
+#[test]
+fn pruned_data_is_gone_from_every_file() {
+    let home = tempfile::tempdir().unwrap();
+    let canary = b"the request";
+    fill_at(home.path(), 40, day(0));
+    fill_at(home.path(), 1, day(5));
+    let count = || {
+        let files = files_below(home.path()).into_values();
+        files.map(|bytes| bytes.windows(canary.len()).filter(|part| part == canary).count()).sum::<usize>()
+    };
+    let before = count();
+    let pruned = prune(home.path(), day(3), false).unwrap();
+    assert!(pruned.calls > 30);
+    assert_eq!(count() as u64, before as u64 - pruned.calls);
+}
+
+/// A call may begin in a segment that goes, and end in one that stays.
+#[test]
+fn calls_across_segments_are_pruned() {
+    let home = tempfile::tempdir().unwrap();
+    let long = call_at(None, false, day(0));
+    {
+        let log = small_log(home.path());
+        open(&log, &long);
+        for _ in 0..20 {
+            let call = call_at(None, false, day(0));
+            open(&log, &call);
+            close(&log, value(&call));
+        }
+        let running = wait_for(log.prune(day(1), false)).unwrap();
+        let stopped = running.stopped.unwrap();
+        assert_eq!((running.calls, stopped.why), (0, PruneBlocker::Running));
+        assert_eq!(stopped.audit_id, long.audit_id);
+        close(&log, value(&long));
+    }
+    fill_at(home.path(), 1, day(2));
+    assert!(text_of(home.path()).contains(&format!("\"{}\":", long.audit_id)), "a segment begins with it");
+    let pruned = prune(home.path(), day(1), false).unwrap();
+    assert!(pruned.calls > 10 && pruned.stopped.is_none(), "{pruned:?}");
+    check(home.path());
+    assert!(text_of(home.path()).contains(long.audit_id.as_str()), "its end stays");
+}
+
+#[test]
+fn prune_blockers_are_named_until_they_are_gone() {
+    let fill_more = |home: &Path| drop(fill_at(home, 12, day(0)));
+    let stopped = |home: &Path| {
+        let dry = prune(home, day(9), true).unwrap();
+        let pruned = prune(home, day(9), false).unwrap();
+        assert_eq!(dry, pruned);
+        check(home);
+        pruned.stopped.map(|stop| (stop.why, stop.audit_id, stop.decide.is_some()))
+    };
+    // Incomplete.
+    let home = tempfile::tempdir().unwrap();
+    let interrupted = call_at(None, false, day(0));
+    let killed = small_log(home.path());
+    open(&killed, &interrupted);
+    (0..12).for_each(|_| {
+        let call = call_at(None, false, day(0));
+        open(&killed, &call);
+        close(&killed, value(&call));
+    });
+    kill(killed);
+    fill_more(home.path());
+    assert_eq!(stopped(home.path()), Some((PruneBlocker::Incomplete, interrupted.audit_id.clone(), true)));
+    assert!(skip(&small_log(home.path()), &interrupted, false));
+    assert_eq!(stopped(home.path()), None);
+    // A key of which it is unknown what was done under it.
+    let home = tempfile::tempdir().unwrap();
+    let unknown = undetermined(&small_log(home.path()), "k", day(0));
+    fill_more(home.path());
+    assert_eq!(stopped(home.path()), Some((PruneBlocker::KeyUndecided, unknown.audit_id.clone(), true)));
+    assert!(skip(&small_log(home.path()), &unknown, true));
+    assert_eq!(stopped(home.path()), None);
+    // A key whose outcome stands.
+    let home = tempfile::tempdir().unwrap();
+    let kept = call_at(Some("k"), false, day(0));
+    {
+        let log = small_log(home.path());
+        open(&log, &kept);
+        close(&log, value(&kept));
+    }
+    fill_more(home.path());
+    assert_eq!(stopped(home.path()), Some((PruneBlocker::KeyStands, kept.audit_id, false)));
+    assert!(matches!(state(&log(home.path()), "k"), KeyState::Done { outcome: Some(_), .. }));
+}
+
+#[test]
+fn an_expired_key_goes_with_its_call() {
+    let home = tempfile::tempdir().unwrap();
+    let expired = call_at(Some("k"), false, day(0));
+    {
+        let log = small_log(home.path());
+        open(&log, &expired);
+        close(&log, end(&expired, CallStatus::Value, KeyDisposition::Retain(day(1))));
+    }
+    fill_at(home.path(), 12, day(0));
+    fill_at(home.path(), 12, day(3));
+    assert!(prune(home.path(), day(2), false).unwrap().calls > 0);
+    check(home.path());
+    assert!(!text_of(home.path()).contains(expired.audit_id.as_str()));
+    assert!(matches!(open(&log(home.path()), &call(Some("k"), false)), OpenOutcome::Started));
+    check(home.path());
+}
+
+/// Also when the key table is lost, and after the entry about the key was itself pruned.
+#[test]
+fn a_resolved_key_outlives_its_call() {
+    let home = tempfile::tempdir().unwrap();
+    let (blocked, freed) = {
+        let log = small_log(home.path());
+        let calls = (undetermined(&log, "blocked", day(0)), undetermined(&log, "freed", day(0)));
+        assert!(skip(&log, &calls.0, false) && skip(&log, &calls.1, true));
+        calls
+    };
+    for number in 0..4 {
+        fill_at(home.path(), 12, day(number));
+    }
+    for before in [1, 2, 9] {
+        let pruned = prune(home.path(), day(before), false).unwrap();
+        assert!(pruned.calls > 0 && pruned.stopped.is_none(), "{pruned:?}");
+        check(home.path());
+        fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        let log = log(home.path());
+        let found = state(&log, "blocked");
+        assert!(
+            matches!(&found, KeyState::Unknown { audit_id } if *audit_id == blocked.audit_id),
+            "{found:?}"
+        );
+        assert!(matches!(state(&log, "freed"), KeyState::Free));
+        drop(log);
+        check(home.path());
+        fill_at(home.path(), 12, day(before));
+    }
+    let text = text_of(home.path());
+    assert!(!text.contains(&format!("{{\"audit_id\":\"{}", freed.audit_id)));
+    // A second review frees it, for good.
+    assert!(skip(&small_log(home.path()), &blocked, true));
+    fill_at(home.path(), 12, day(9));
+    prune(home.path(), day(10), false).unwrap();
+    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+    assert!(matches!(state(&log(home.path()), "blocked"), KeyState::Free));
+    check(home.path());
+}
+
+/// The next pruning removes files that a crash left, and nothing reads them.
+#[test]
+fn a_crash_while_files_are_removed_is_no_finding() {
+    let home = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    let before = files_below(&home.path().join("audit"));
+    assert!(prune(home.path(), day(1), false).unwrap().calls > 10);
+    let removed: Files = before.into_iter().filter(|(path, _)| !path.exists()).collect();
+    assert!(removed.len() >= 4);
+    let mut paths: Vec<_> = removed.keys().cloned().collect();
+    // In the order in which they are removed.
+    paths.sort_by_key(|path| {
+        (path.file_stem().map(ToOwned::to_owned), path.extension() == Some("jsonl".as_ref()))
+    });
+    for left in [0..paths.len(), 1..paths.len(), 3..paths.len()] {
+        paths[left].iter().for_each(|path| write_private(path, &removed[path]));
+        check(home.path());
+        fill_at(home.path(), 1, day(3));
+        assert!(matches!(open(&log(home.path()), &call(Some("k"), true)), OpenOutcome::Started));
+        check(home.path());
+        prune(home.path(), day(1), true).unwrap();
+        assert!(paths.iter().any(|path| path.exists()), "a dry run removes nothing");
+        assert_eq!(prune(home.path(), day(1), false).unwrap().calls, 0);
+        assert!(!paths.iter().any(|path| path.exists()));
+        check(home.path());
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_not_pruned() {
+    let home = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    let whole = files_below(home.path());
+    let path = segment_files(home.path()).remove(0);
+    let text = fs::read_to_string(&path).unwrap();
+    for changed in [
+        text.replacen("\"op\":\"b\"", "\"op\":\"c\"", 1),
+        text.replacen("2023", "2001", 1),
+        text.replacen('\n', "\n\n", 1),
+    ] {
+        fs::write(&path, &changed).unwrap();
+        let error = prune(home.path(), day(2), false).unwrap_err();
+        assert_eq!(error.kind(), AuditErrorKind::Tampered, "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), changed);
+    }
+    put_back(home.path(), &whole);
+    for lost in ["audit/checkpoint", "home.state"] {
+        fs::remove_file(home.path().join(lost)).unwrap();
+        let error = prune(home.path(), day(2), false).unwrap_err();
+        assert!(matches!(error.kind(), AuditErrorKind::Lost | AuditErrorKind::Tampered), "{lost}: {error}");
+        put_back(home.path(), &whole);
+    }
+    let files = segment_files(home.path()).len();
+    assert!(prune(home.path(), day(2), false).unwrap().calls > 20);
+    assert!(segment_files(home.path()).len() < files);
+    check(home.path());
+}
+
+#[test]
+fn accepted_findings_outlive_their_segment() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 20, day(0));
+    // A journal that is gone, and another one with the operator's word about it.
+    let gone = journals(home.path()).remove(0);
+    fs::remove_dir_all(&gone).unwrap();
+    let found = findings(home.path());
+    assert_ne!(found, []);
+    wait_for(small_log(home.path()).accept(found.iter().map(Into::into).collect())).unwrap();
+    fill_at(home.path(), 30, day(0));
+    fill_at(home.path(), 10, day(3));
+    assert!(prune(home.path(), day(2), false).unwrap().calls > 10);
+    check(home.path());
+    assert!(text_of(home.path()).contains("loss_accepted"));
+}
+
+#[test]
+fn journals_are_pruned_while_others_write_and_verify() {
+    let home = tempfile::tempdir().unwrap();
+    (0..4).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for key in ["a", "b"] {
+            let (home, is_over) = (home.path(), &is_over);
+            scope.spawn(move || {
+                let log = small_log(home);
+                let mut round = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let key = format!("{key}{round}");
+                    let call = call_at((round % 4 == 0).then_some(key.as_str()), true, day(10));
+                    assert!(matches!(open(&log, &call), OpenOutcome::Started));
+                    close(&log, end(&call, CallStatus::Value, KeyDisposition::Release));
+                    round += 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        let verifies = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(findings(home.path()), []);
+                rounds += 1;
+            }
+            rounds
+        });
+        let mut calls = 0;
+        for number in 1..5 {
+            calls += prune(home.path(), day(number), false).unwrap().calls;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(calls > 60, "{calls}");
+        assert!(verifies.join().unwrap() > 0);
+    });
+    check(home.path());
+}
+
+#[test]
+fn two_processes_do_not_prune_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 2, day(0));
+    let lock = home.path().join("audit/prune.lock");
+    let _held = cofferdam_core::private_file::FileLock::try_acquire(&lock).unwrap().unwrap();
+    assert_eq!(prune(home.path(), day(1), false).unwrap_err().kind(), AuditErrorKind::Locked);
+    let nothing = tempfile::tempdir().unwrap();
+    assert_eq!(prune(nothing.path(), day(1), false).unwrap(), Pruned::default());
+}
+
+#[tokio::test]
+async fn a_host_prunes_beyond_its_retention() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().to_owned();
+    tokio::task::spawn_blocking(move || fill_at(&path, 40, day(0))).await.unwrap();
+    let files = segment_files(home.path()).len();
+    let retention = Some(Duration::from_secs(86_400));
+    let log = JournalLog::new(
+        home.path(),
+        LogSettings { retention, ..LogSettings::default() },
+        Arc::new(SystemClock),
+    );
+    log.open(call_at(None, true, Timestamp::now())).await.unwrap();
+    let mut tries = 0..200;
+    while segment_files(home.path()).len() >= files {
+        assert!(tries.next().is_some(), "nothing is pruned");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,262 @@
+//! Helpers of the tests of the log: calls, processes that are killed, and what is found in a home.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::{
+    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
+    RecordedKeyEnd, Resolution,
+};
+use cofferdam_core::failure::AuditId;
+use cofferdam_core::host_key;
+use jiff::Timestamp;
+
+use super::super::*;
+use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
+use crate::journal::writer_dir;
+use crate::note::NoteSigner;
+use crate::seal::Sealed;
+use crate::verify::{ExpectedState, Finding, VerifyOutcome, verify_log};
+
+pub(super) fn log(home: &Path) -> JournalLog {
+    JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock))
+}
+
+pub(super) fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+pub(super) fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
+    EventLine { at: Timestamp::UNIX_EPOCH, seq, event }.to_text()
+}
+
+pub(super) const FINGERPRINT: [u8; 32] = [7; 32];
+
+pub(super) fn claim(key: &str) -> KeyClaim {
+    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
+}
+
+pub(super) fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
+    call_at(key, idempotent, Timestamp::UNIX_EPOCH)
+}
+
+/// A call that was received then.
+pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
+    let line = |seq, event| EventLine { at, seq, event }.to_text();
+    let audit_id = AuditId::mint();
+    let claimed = key.map(|key| RecordedClaim {
+        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
+        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
+    });
+    let events = [
+        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
+        line(
+            2,
+            RecordedEvent::Admitted(Admitted {
+                claim: claimed,
+                idempotent: Some(idempotent),
+                ..Admitted::default()
+            }),
+        ),
+        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
+    ];
+    OpenCall {
+        at: Timestamp::now(),
+        route: CallTarget {
+            connector: "github://acme/a@1.0.0".into(),
+            op: "b".into(),
+            action: None,
+            step: None,
+        },
+        actor: "ada".into(),
+        idempotent,
+        key: key.map(claim),
+        resumes: None,
+        entry: Entry::new(events.into()),
+        request: Some(Sealed::from_bytes(b"the request".to_vec())),
+        audit_id,
+    }
+}
+
+pub(super) fn resuming(before: &OpenCall) -> OpenCall {
+    OpenCall { resumes: Some((before.audit_id.clone(), "bob".into())), ..call(None, before.idempotent) }
+}
+
+pub(super) fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
+    let until = match key {
+        KeyDisposition::Retain(until) => Some(until.to_string()),
+        _ => None,
+    };
+    let state = match key {
+        KeyDisposition::Retain(_) => "keeps",
+        KeyDisposition::Release => "free",
+        KeyDisposition::Undetermined => "unknown",
+    };
+    let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
+    let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
+    CloseCall {
+        audit_id: call.audit_id.clone(),
+        attempts: u32::from(status != CallStatus::Cancelled),
+        verdict: CallOutcome { status, class: None, code: None },
+        key,
+        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
+        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
+    }
+}
+
+pub(super) fn value(call: &OpenCall) -> CloseCall {
+    end(
+        call,
+        CallStatus::Value,
+        KeyDisposition::Retain(Timestamp::now() + jiff::SignedDuration::from_hours(1)),
+    )
+}
+
+pub(super) fn open(log: &JournalLog, call: &OpenCall) -> OpenOutcome {
+    wait_for(log.open(call.clone())).unwrap()
+}
+
+pub(super) fn close(log: &JournalLog, end: CloseCall) {
+    wait_for(log.close(None, end)).unwrap();
+}
+
+pub(super) fn state(log: &JournalLog, key: &str) -> KeyState {
+    wait_for(log.key_state(claim(key))).unwrap()
+}
+
+pub(super) fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {
+    let facts = Resolution {
+        frees_key: Some(frees_key),
+        reason: Some("it is there".into()),
+        ..Resolution::default()
+    };
+    let decision = ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key };
+    wait_for(log.resolve(&call.audit_id, decision)).unwrap()
+}
+
+/// Ends the process of a log as a kill does: nothing more is written, and its locks are released.
+pub(super) fn kill(log: JournalLog) {
+    let mut state = log.0.state();
+    *state = WriterState::default();
+    *log.0.keys.write().unwrap() = None;
+}
+
+/// Begins these calls in a process that is killed.
+pub(super) fn interrupted(home: &Path, calls: &[&OpenCall]) {
+    let killed = log(home);
+    calls.iter().for_each(|call| assert!(matches!(open(&killed, call), OpenOutcome::Started)));
+    assert!(!skip(&killed, calls[0], false), "its own process lives");
+    assert!(!skip(&log(home), calls[0], false), "another process sees that it lives");
+    kill(killed);
+}
+
+pub(super) fn text_of(home: &Path) -> String {
+    let mut text = String::new();
+    for writer in writer_dir::names(&home.join(DIRECTORY)).unwrap() {
+        for file in fs::read_dir(home.join(DIRECTORY).join(writer)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "jsonl") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
+}
+
+/// Opens a log whose segments have some ten entries.
+pub(super) fn small_log(home: &Path) -> JournalLog {
+    log(home).with_segment_bytes(4_000)
+}
+
+pub(super) fn sign(log: &JournalLog) -> String {
+    wait_for(log.sign()).unwrap()
+}
+
+/// Runs calls that were received then, in small segments, and returns their ids.
+pub(super) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> {
+    let log = small_log(home);
+    let run = |_| {
+        let call = call_at(None, true, at);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+        call.audit_id
+    };
+    (0..calls).map(run).collect()
+}
+
+pub(super) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {
+    fill_at(home, calls, Timestamp::UNIX_EPOCH)
+}
+
+pub(super) fn signer(home: &Path) -> NoteSigner {
+    NoteSigner::new(&host_key::load_or_create(&home.join("host.key")).unwrap())
+}
+
+/// Verifies the log of a home.
+pub(super) fn verified(home: &Path) -> VerifyOutcome {
+    let mut evidence = log(home).evidence().unwrap();
+    let expected = ExpectedState { is_log_expected: true, ..ExpectedState::default() };
+    verify_log(&mut *evidence, &signer(home).key(), &expected, &mut |_, _| ()).unwrap()
+}
+
+pub(super) fn findings(home: &Path) -> Vec<Finding> {
+    verified(home).findings
+}
+
+/// Returns the directories of the journals.
+pub(super) fn journals(home: &Path) -> Vec<PathBuf> {
+    let root = home.join(DIRECTORY);
+    writer_dir::names(&root).unwrap().into_iter().map(|name| root.join(name)).collect()
+}
+
+/// Returns the segments of all journals, in order.
+pub(super) fn segment_files(home: &Path) -> Vec<PathBuf> {
+    let of = |dir: PathBuf| {
+        let firsts = crate::journal::segment::segments(&dir).unwrap();
+        firsts.into_iter().map(move |first| dir.join(format!("{first:012}.jsonl")))
+    };
+    journals(home).into_iter().flat_map(of).collect()
+}
+
+/// The files below a directory, with their contents.
+pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Returns the files below a directory.
+pub(super) fn files_below(dir: &Path) -> Files {
+    let mut files = Files::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => drop(files.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    files
+}
+
+/// Writes a file that is its owner's alone.
+pub(super) fn write_private(path: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Makes the files of a directory those, and no others.
+pub(super) fn put_back(dir: &Path, files: &Files) {
+    if dir.exists() {
+        fs::remove_dir_all(dir).unwrap();
+    }
+    files.iter().for_each(|(path, bytes)| write_private(path, bytes));
+}
+
+/// Writes the files of one home to another one.
+pub(super) fn copy_to(home: &Path, from: &Path, files: &Files) {
+    for (path, bytes) in files {
+        write_private(&home.join(path.strip_prefix(from).unwrap()), bytes);
+    }
+}
