@@ -1,8 +1,8 @@
 //! The signed statement about all journals of a home, so that a missing writer, segment or end is found.
 //!
-//! The text of the note is C2SP's checkpoint form: the origin, the size of the log, and the SHA-256 of the lines
-//! `writer <name> <entries> <hash of the last one>`, in base64; then further lines. The size is the number of entries in
-//! all journals and the number of journals, so that it grows with each change.
+//! The text of the note is C2SP's checkpoint form: the origin, the size of the log, and the SHA-256 of the lines about
+//! writers, in base64; then further lines. The size is the number of entries in all journals, of those that were removed
+//! since, and of journals: it grows with each change, also with a removal.
 //!
 //! ```text
 //! cofferdam audit log
@@ -73,19 +73,16 @@ impl ExportScope {
 }
 
 impl LogCheckpoint {
-    /// Returns the number of entries of all journals, removed ones included, and the number of journals.
+    /// Returns the number of entries of all journals, removed ones included, of removals, and of journals.
     pub(crate) fn size(&self) -> u64 {
-        self.journals.values().fold(0, |sum, journal| sum.saturating_add(journal.head.n).saturating_add(1))
+        self.journals.values().fold(0, |sum, SignedJournal { head, base }| {
+            sum.saturating_add(head.n).saturating_add(base.n).saturating_add(1)
+        })
     }
 
-    /// Returns the SHA-256 of what is said of the ends of journals. What is said of their beginnings changes without a new
-    /// entry.
+    /// Returns the SHA-256 of all that is said of the journals.
     pub(crate) fn root(&self) -> [u8; 32] {
-        let mut root = Sha256::new();
-        for (name, SignedJournal { head, .. }) in &self.journals {
-            root.update(format!("writer {name} {} {}\n", head.n, hex(&head.hash)));
-        }
-        root.finalize().into()
+        Sha256::digest(self.writer_lines().as_bytes()).into()
     }
 
     pub(crate) fn sign(&self, signer: &NoteSigner) -> String {
