@@ -186,7 +186,8 @@ impl LogWriter {
             };
         }
         // None if another process took the journal just now, to resume the call.
-        let Some(dir) = WriterDir::try_take_regular(self.root(), &stored.writer)? else { return Ok(()) };
+        let patience = self.settings.busy_timeout;
+        let Some(dir) = WriterDir::take_free(self.root(), &stored.writer, patience)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         // A journal that is older than it was tells nothing either.
         let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };

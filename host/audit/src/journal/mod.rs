@@ -112,9 +112,10 @@ impl Journal {
             let Some(dir) = WriterDir::try_take_regular(root, &name)? else { continue };
             let signed = signed.get(&name).copied();
             match Self::open(dir, settings, signed)? {
-                Some(journal) => {
+                Some(mut journal) => {
                     let is_known = signed.is_some() || journal.head.n == 0;
                     if is_known && journal.is_intact && journal.unended.is_empty() {
+                        journal.dir.keep()?;
                         return Ok(journal);
                     }
                 }
@@ -123,7 +124,9 @@ impl Journal {
                 }
             }
         }
-        let begun = Self::open(WriterDir::create(root)?, settings, Some(ChainHead::EMPTY))?;
+        let mut dir = WriterDir::create(root)?;
+        dir.keep()?;
+        let begun = Self::open(dir, settings, Some(ChainHead::EMPTY))?;
         begun.ok_or_else(|| AuditError::new(AuditErrorKind::Other, "a new journal is not empty"))
     }
 
@@ -177,6 +180,11 @@ impl Journal {
             #[cfg(test)]
             panics_at: None,
         }))
+    }
+
+    /// Keeps the journal: others know that this process lives.
+    pub(crate) fn keep(&mut self) -> Result<(), AuditError> {
+        self.dir.keep()
     }
 
     /// Returns true if no line of the newest segment was changed, as far as can be told.

@@ -72,10 +72,12 @@ impl LogWriter {
         }
         let signed = self.signed_heads()?;
         for name in writer_dir::names(self.root())? {
-            let Some(dir) = WriterDir::try_take_regular(self.root(), &name)? else { continue };
+            let patience = self.settings.busy_timeout;
+            let Some(dir) = WriterDir::take_free(self.root(), &name, patience)? else { continue };
             let opened = Journal::open(dir, self.journal_settings, signed.get(&name).copied())?;
             let Some(mut journal) = opened else { continue };
             if has(&mut journal) {
+                journal.keep()?;
                 let journal = self.held(journal);
                 self.state().adopted.insert(name, Arc::clone(&journal));
                 return Ok(Some(journal));

@@ -1,8 +1,12 @@
 //! The directory of one writer. The process that holds its lock, and no other, appends to the journal in it.
+//!
+//! A process that only looks at the journal of a dead process takes the lock for a moment, too. One that keeps the journal
+//! also locks a second file, by which others know that it lives.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cofferdam_core::private_file::FileLock;
 use uuid::Uuid;
@@ -13,6 +17,15 @@ use crate::error::{AuditError, AuditErrorKind};
 /// The lock file of a writer.
 const LOCK: &str = "lock";
 
+/// The lock file of a process that keeps the directory.
+const OWNER: &str = "owner";
+
+/// The maximum wait for others that look whether the directory has an owner.
+const OWNER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pause before it is tried again to take a directory that has no owner.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The most directories that are created until one is not taken by another process.
 const TRIES: u32 = 32;
 
@@ -22,6 +35,7 @@ pub(crate) struct WriterDir {
     path: PathBuf,
     name: String,
     lock: FileLock,
+    owner: Option<FileLock>,
 }
 
 impl WriterDir {
@@ -41,7 +55,7 @@ impl WriterDir {
         let path = root.join(name);
         let lock =
             FileLock::try_acquire(&path.join(LOCK)).map_err(|error| AuditError::from_file(LOCK, error))?;
-        Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock }))
+        Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock, owner: None }))
     }
 
     /// Takes this directory; none also if something else than a file is in the place of its lock.
@@ -59,9 +73,32 @@ impl WriterDir {
         }
     }
 
-    /// Returns whether a process holds this directory.
+    /// Takes this directory as [`try_take_regular`](Self::try_take_regular) does, and waits for processes that only look at
+    /// it.
+    pub(crate) fn take_free(root: &Path, name: &str, patience: Duration) -> Result<Option<Self>, AuditError> {
+        let until = Instant::now() + patience;
+        loop {
+            let taken = Self::try_take_regular(root, name)?;
+            if taken.is_some() || Self::is_held(root, name) || Instant::now() >= until {
+                return Ok(taken);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Keeps the directory: others know that this process lives.
+    pub(crate) fn keep(&mut self) -> Result<(), AuditError> {
+        let owner = FileLock::acquire(&self.path.join(OWNER), OWNER_PATIENCE);
+        let owner = owner.map_err(|error| AuditError::from_file(OWNER, error))?;
+        let busy =
+            || AuditError::new(AuditErrorKind::Locked, "another process holds the owner file of a journal");
+        self.owner = Some(owner.ok_or_else(busy)?);
+        Ok(())
+    }
+
+    /// Returns whether a process keeps this directory.
     pub(crate) fn is_held(root: &Path, name: &str) -> bool {
-        FileLock::is_held(&root.join(name).join(LOCK)) || Self::lacks_lock(root, name)
+        FileLock::is_held(&root.join(name).join(OWNER)) || Self::lacks_lock(root, name)
     }
 
     /// Returns true if the lock of a journal was removed, which no host does. The process that holds it may live.
