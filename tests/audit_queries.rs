@@ -215,3 +215,18 @@ fn a_killed_host_leaves_incomplete_calls() {
     assert_eq!(Value::from(paged), failed);
     cli.run(&["audit", "list", "--limit", "10"]).said("--before audit-");
 }
+
+#[test]
+fn the_index_is_made_again_when_asked_or_missing() {
+    let stage = stage();
+    assert_eq!(stage.audit("reindex"), json!({"entries": 0}));
+    drop(stage.fetch("/text/indexed"));
+    let before = stage.audit("list");
+    let entries = stage.audit("reindex")["entries"].as_u64().unwrap();
+    assert!(entries > 2, "{entries}");
+    assert_eq!(stage.audit("list"), before);
+    for name in ["index.db", "index.db-wal", "index.db-shm", "index.stamp"] {
+        drop(std::fs::remove_file(stage.home.path().join("audit").join(name)));
+    }
+    assert_eq!(stage.audit("list"), before);
+}

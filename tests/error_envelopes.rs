@@ -49,6 +49,7 @@ const FAILING: &[(&str, bool)] = &[
     ("audit verify", false),
     ("audit export nowhere/export.jsonl", false),
     ("audit prune --older-than 1d", false),
+    ("audit reindex", false),
     ("audit key", false),
     ("audit checkpoint", false),
     ("recover list", false),

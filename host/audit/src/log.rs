@@ -68,6 +68,16 @@ pub trait AuditLog: Send + Sync + 'static {
     /// `Absent`: nothing was recorded yet; the audit log cannot be read.
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError>;
 
+    /// Makes the index of the log again, if it has one. `progress` gets the bytes that were read, and those of the whole
+    /// log. Returns the number of entries. It blocks: not for an executor's threads.
+    ///
+    /// # Errors
+    /// The audit log cannot be read, or the index not be written.
+    fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, AuditError> {
+        let _ = progress;
+        Ok(0)
+    }
+
     /// Returns what is missing of the log, or beside it, as far as its home remembers. It blocks: not for an executor's
     /// threads.
     ///

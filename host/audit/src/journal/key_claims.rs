@@ -197,6 +197,22 @@ impl LogWriter {
         }
     }
 
+    /// Returns the interrupted call that holds the key, if that may be repeated.
+    pub(super) fn interrupted_holder(
+        &self,
+        keys: &HeldKeys,
+        claim: &KeyClaim,
+    ) -> Result<Option<AuditId>, AuditError> {
+        let stored = keys.table.get(&digest(&claim.key))?;
+        let stored = stored.filter(|stored| {
+            stored.state == StoredKeyState::Claimed
+                && stored.is_idempotent
+                && stored.fingerprint == claim.fingerprint
+                && !self.is_running(stored)
+        });
+        Ok(stored.map(|stored| AuditId::from_bytes(stored.call)))
+    }
+
     /// Returns the journal, if this process holds it.
     fn held_journal(&self, writer: &str) -> Option<Arc<HeldJournal>> {
         let state = self.state();
@@ -217,7 +233,7 @@ impl LogWriter {
         self.held_journal(&stored.writer).is_none() && WriterDir::is_held(self.root(), &stored.writer)
     }
 
-    fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
+    pub(super) fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let state = self.state_of_key(keys, claim)?;
         let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
             return Ok(state);
@@ -260,14 +276,15 @@ impl LogWriter {
         })
     }
 
-    /// Claims a key for a call that is about to be opened.
+    /// Claims a key for a call that is about to be opened, in the journal of this writer, which this process holds.
     pub(super) fn claim(
         &self,
         keys: &HeldKeys,
         call: &OpenCall,
         claim: &KeyClaim,
+        writer: &str,
     ) -> Result<ClaimOutcome, AuditError> {
-        let (journal, key) = (self.own_journal()?, digest(&claim.key));
+        let key = digest(&claim.key);
         keys.table.change(|keys| {
             match self.state_of(keys, claim)? {
                 KeyState::Free => {}
@@ -288,15 +305,13 @@ impl LogWriter {
                 }
             }
             let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
-            // An interrupted call is resumed in its own journal.
-            let interrupted = before.as_ref().filter(|before| before.state == StoredKeyState::Claimed);
             let stored = StoredKey {
                 call: call.audit_id.bytes(),
                 fingerprint: claim.fingerprint,
                 at: call.at.as_microsecond(),
                 state: StoredKeyState::Claimed,
                 until: None,
-                writer: interrupted.map_or(&journal.writer, |before| &before.writer).clone(),
+                writer: writer.to_owned(),
                 is_idempotent: call.idempotent,
                 step_of: action.map(|action| name_of(action).to_owned()),
                 has_value: false,

@@ -91,6 +91,17 @@ impl EntryDraft {
         }
     }
 
+    /// Returns true if the call of the entry has an event of this name in it.
+    pub(crate) fn has_event(&self, name: &str) -> bool {
+        match &self.contents {
+            DraftContents::Call { entry, .. } => {
+                let ending = format!("\"type\":\"{name}\"}}");
+                entry.events().iter().any(|event| event.as_str().ends_with(&ending))
+            }
+            DraftContents::Log(_) => false,
+        }
+    }
+
     /// Adds the interrupted call that the entry's call resumes.
     pub(crate) fn resuming(self, before: AuditId) -> Self {
         Self { resumes: Some(before), ..self }

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_core::clock::Clock;
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
+use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
@@ -21,8 +22,8 @@ use jiff::Timestamp;
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
 use super::evidence::JournalEvidence;
-use super::key_claims::{ClaimOutcome, digest, end_key};
-use super::keys::{KeyTable, SealedOutcome, StoredKeyState};
+use super::key_claims::{ClaimOutcome, HeldKeys, digest, end_key};
+use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
@@ -31,7 +32,7 @@ use crate::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOu
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::AuditEvidence;
-use crate::index::IndexReader;
+use crate::index::{IndexReader, LogIndex};
 use crate::log::{AuditLog, AuditReader, LogFuture};
 use crate::settings::LogSettings;
 use crate::verify::AcknowledgedFinding;
@@ -297,6 +298,15 @@ impl AuditLog for JournalLog {
         self.0.reader()
     }
 
+    fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, AuditError> {
+        let mut entries = 0;
+        LogIndex::rebuild(&self.0.root, self.0.settings.busy_timeout, &mut |lines, done, all| {
+            entries = lines;
+            progress(done, all);
+        })?;
+        Ok(entries)
+    }
+
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         CheckpointReader::new(&self.0.home, &self.0.root).loss()
     }
@@ -511,30 +521,50 @@ impl LogWriter {
         if self.has_call(&call.audit_id) {
             return Ok(OpenOutcome::Started);
         }
-        let Some(claim) = &call.key else { return self.open_claimed(call) };
+        let Some(claim) = &call.key else {
+            return match &call.resumes {
+                Some((before, actor)) => self.open_resuming(call, before, actor),
+                None => {
+                    wait(self.begin(self.own_journal()?, call, Vec::new())).map(|()| OpenOutcome::Started)
+                }
+            };
+        };
         // Held until the call is in the journal: from then on the table can be made again from that.
         let keys = self.keys()?;
-        self.settle_claim(&keys, claim)?;
-        let (claimed, before) = match self.claim(&keys, call, claim)? {
-            ClaimOutcome::Claimed { before } => {
-                let interrupted = before.as_ref().filter(|before| before.state == StoredKeyState::Claimed);
-                let interrupted = interrupted.map(|before| AuditId::from_bytes(before.call));
-                let by_key = interrupted.map(|before| (before, Arc::clone(&call.actor)));
-                (OpenCall { resumes: call.resumes.clone().or(by_key), ..call.clone() }, before)
+        let until = Instant::now() + self.settings.busy_timeout;
+        loop {
+            self.settle_claim(&keys, claim)?;
+            let by_key =
+                self.interrupted_holder(&keys, claim)?.map(|before| (before, Arc::clone(&call.actor)));
+            let call = OpenCall { resumes: call.resumes.clone().or(by_key.clone()), ..call.clone() };
+            let opened = match &call.resumes {
+                Some((before, actor)) => self.open_keyed_resuming(&keys, claim, &call, before, actor)?,
+                None => self.open_keyed(&keys, claim, &call)?,
+            };
+            match opened {
+                // Another process resumed the interrupted call meanwhile: its outcome is this one's as well.
+                OpenOutcome::AlreadyResolved if by_key.is_some() && Instant::now() < until => {
+                    std::thread::sleep(OPENING_PAUSE);
+                }
+                opened => return Ok(opened),
             }
-            ClaimOutcome::InUse(state) => return Ok(OpenOutcome::KeyInUse(state)),
-        };
-        let outcome = self.open_claimed(&claimed);
-        if !matches!(outcome, Ok(OpenOutcome::Started)) {
-            self.release_claim(&keys, claim, &call.audit_id, before.as_ref());
         }
-        outcome
     }
 
-    fn open_claimed(self: &Arc<Self>, call: &OpenCall) -> Result<OpenOutcome, AuditError> {
-        match &call.resumes {
-            None => wait(self.begin(self.own_journal()?, call, Vec::new())).map(|()| OpenOutcome::Started),
-            Some((before, actor)) => self.open_resuming(call, before, actor),
+    fn open_keyed(
+        self: &Arc<Self>,
+        keys: &HeldKeys,
+        claim: &KeyClaim,
+        call: &OpenCall,
+    ) -> Result<OpenOutcome, AuditError> {
+        let journal = self.own_journal()?;
+        match self.claim(keys, call, claim, &journal.writer)? {
+            ClaimOutcome::Claimed { before } => {
+                let opened = wait(self.begin(journal, call, Vec::new()));
+                opened.inspect_err(|_| self.release_claim(keys, claim, &call.audit_id, before.as_ref()))?;
+                Ok(OpenOutcome::Started)
+            }
+            ClaimOutcome::InUse(state) => Ok(OpenOutcome::KeyInUse(state)),
         }
     }
 
@@ -691,10 +721,12 @@ impl Drop for LogWriter {
             drop(noted);
         }
         let Some(journal) = Arc::into_inner(own).and_then(|own| own.committer.into_journal()) else { return };
+        failpoint::pass("checkpoint.before");
         let signed = journal.release(now).and_then(|head| match self.checkpoints.get() {
             Some(checkpoints) => checkpoints.sign(&writer, head, now).map(drop),
             None => Ok(()),
         });
+        failpoint::pass("checkpoint.after");
         if let Err(error) = signed {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }

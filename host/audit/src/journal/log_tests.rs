@@ -101,7 +101,8 @@ fn the_key_table_follows_the_journal_after_a_kill() {
     let [only_claimed, ended] = ["claimed", "ended"].map(|key| call(Some(key), false));
     let keys = killed.0.keys().unwrap();
     let pending = PendingOpen::new(&killed.0, &only_claimed.audit_id);
-    killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap()).unwrap();
+    let writer = killed.0.own_journal().unwrap().writer.clone();
+    killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap(), &writer).unwrap();
     drop(keys);
     assert!(matches!(state(&killed, "claimed"), KeyState::Running { .. }));
     drop(pending);

@@ -9,13 +9,13 @@ use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 
 use super::Journal;
-use super::key_claims::HeldKeys;
+use super::key_claims::{ClaimOutcome, HeldKeys};
 use super::key_facts;
 use super::keys::StoredKeyState;
 use super::line::EntryDraft;
 use super::log::{HeldJournal, LogWriter, wait};
 use super::writer_dir::{self, WriterDir};
-use crate::command::{CallStatus, OpenCall, OpenOutcome, ResolveCall};
+use crate::command::{CallStatus, KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
 use crate::entry::Entry;
 use crate::error::AuditError;
 
@@ -28,18 +28,47 @@ impl LogWriter {
         actor: &Arc<str>,
     ) -> Result<OpenOutcome, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((journal, resolved)) = self.adopt(before, |seq| {
-            let facts = Resolution {
-                actor: actor.to_string().into(),
-                by: Some(call.audit_id.to_string().into()),
-                ..Resolution::default()
-            };
-            EventLine { at: call.at, seq, event: RecordedEvent::Resumed(facts) }
-        })?
-        else {
-            return Ok(OpenOutcome::AlreadyResolved);
+        match self.adopt(before, |seq| resumed_by(call, actor, seq))? {
+            Some((journal, resolved)) => {
+                wait(self.begin(journal, call, vec![resolved])).map(|()| OpenOutcome::Started)
+            }
+            None => Ok(OpenOutcome::AlreadyResolved),
+        }
+    }
+
+    /// Opens a call with a key that resumes an interrupted one. Its journal is taken before the key is claimed: others
+    /// judge by it that the call's process lives.
+    pub(super) fn open_keyed_resuming(
+        self: &Arc<Self>,
+        keys: &HeldKeys,
+        claim: &KeyClaim,
+        call: &OpenCall,
+        before: &AuditId,
+        actor: &Arc<str>,
+    ) -> Result<OpenOutcome, AuditError> {
+        let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((journal, resolved)) = self.adopt(before, |seq| resumed_by(call, actor, seq))? else {
+            // Its outcome, or the call that runs, is the key's.
+            let state = keys.table.change(|keys| self.state_of(keys, claim))?;
+            return Ok(match state {
+                KeyState::Free => OpenOutcome::AlreadyResolved,
+                state => OpenOutcome::KeyInUse(state),
+            });
         };
-        wait(self.begin(Arc::clone(&journal), call, vec![resolved])).map(|()| OpenOutcome::Started)
+        match self.claim(keys, call, claim, &journal.writer)? {
+            ClaimOutcome::Claimed { before } => {
+                let opened = wait(self.begin(Arc::clone(&journal), call, vec![resolved]));
+                if opened.is_err() {
+                    self.release_claim(keys, claim, &call.audit_id, before.as_ref());
+                    self.state().leave(&journal);
+                }
+                opened.map(|()| OpenOutcome::Started)
+            }
+            ClaimOutcome::InUse(state) => {
+                self.state().leave(&journal);
+                Ok(OpenOutcome::KeyInUse(state))
+            }
+        }
     }
 
     /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call.
@@ -131,4 +160,14 @@ impl LogWriter {
             Ok(false)
         })
     }
+}
+
+/// Returns the event of a call that is resumed by this one.
+fn resumed_by(call: &OpenCall, actor: &Arc<str>, seq: u32) -> EventLine<'static> {
+    let facts = Resolution {
+        actor: actor.to_string().into(),
+        by: Some(call.audit_id.to_string().into()),
+        ..Resolution::default()
+    };
+    EventLine { at: call.at, seq, event: RecordedEvent::Resumed(facts) }
 }

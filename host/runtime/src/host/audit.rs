@@ -227,6 +227,15 @@ impl Audit {
         self.log.prune(before, dry_run).await.map_err(unwritable)
     }
 
+    /// Makes the index of the audit log again, from which calls are found. `progress` gets the bytes that were read, and
+    /// those of the whole log. Returns the number of entries. It blocks: not for an executor's threads.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the audit log cannot be read, or its index not be written.
+    pub fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, HostError> {
+        self.log.reindex(progress).map_err(unwritable)
+    }
+
     pub(super) fn log(&self) -> &Arc<dyn AuditLog> {
         &self.log
     }

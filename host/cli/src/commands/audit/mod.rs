@@ -10,6 +10,7 @@ mod key;
 mod line;
 mod list;
 mod prune;
+mod reindex;
 mod show;
 mod stats;
 mod tail;
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Verify(verify::Args),
     Export(export::Args),
     Prune(prune::Args),
+    Reindex(reindex::Args),
     Key(key::KeyArgs),
     Checkpoint(key::CheckpointArgs),
 }
@@ -50,6 +52,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Verify(args) => verify::run(&args, session),
         Command::Export(args) => export::run(&args, session),
         Command::Prune(args) => prune::run(&args, session),
+        Command::Reindex(reindex::Args {}) => reindex::run(session),
         Command::Key(key::KeyArgs {}) => key::key(session),
         Command::Checkpoint(key::CheckpointArgs {}) => key::checkpoint(session),
     }
