@@ -34,7 +34,7 @@ pub struct NoteKey(VerifyingKey);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoteFlaw {
     /// It is no note, or not one of these.
-    #[error("it is not a signed statement about a record")]
+    #[error("it is not a signed statement about an audit log")]
     Malformed,
     /// Another key signed it.
     #[error("another key signed it")]

@@ -49,7 +49,7 @@ pub struct VerificationReport {
     pub until: Option<String>,
     /// The public key of the signatures, with its id.
     pub key: String,
-    /// The findings: those of the chain itself first, each with the number of its entry.
+    /// The findings: those of the chains first, each with the number of its entry.
     pub findings: Vec<Finding>,
     /// The number of further findings that are not listed.
     pub more_findings: u64,
@@ -159,8 +159,8 @@ impl Audit {
         self.log.sign().await.map_err(unwritable)
     }
 
-    /// Verifies the whole audit log: its chain, its checkpoints, the checkpoints in `pinned` that were stored
-    /// elsewhere, and its derived tables. `progress` gets the number of verified entries and their total.
+    /// Verifies the whole audit log: its journals, its checkpoint, the checkpoints in `pinned` that were stored
+    /// elsewhere, and the idempotency keys. `progress` gets the number of verified entries and their total.
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be read. Its flaws are not an error, but findings of the report.

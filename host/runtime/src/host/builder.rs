@@ -274,7 +274,7 @@ impl HostBuilder {
         self
     }
 
-    /// Records calls in `log` instead of in `audit.db` of the home directory.
+    /// Records calls in `log` instead of in the directory `audit` of the home directory.
     #[must_use]
     pub fn audit_log(mut self, log: Arc<dyn AuditLog>) -> Self {
         self.log = Some(log);

@@ -1,4 +1,5 @@
-//! `audit key` and `audit checkpoint`: what an operator keeps elsewhere, to know later that nothing was changed.
+//! `audit key` and `audit checkpoint`: print the key and the checkpoint that an operator keeps elsewhere, to detect
+//! changes later.
 
 use serde::Serialize;
 

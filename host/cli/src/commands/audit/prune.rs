@@ -1,4 +1,4 @@
-//! `audit prune`: the oldest calls go, and the rest can be proved still.
+//! `audit prune`: removes the oldest calls, and the rest can still be verified.
 
 use jiff::Timestamp;
 
@@ -10,11 +10,10 @@ use crate::runtime::block_on;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-What goes are whole segments of the journals, some 8 MiB each, from the oldest on, up to the first with a call that \
-is younger, has no end, or holds an idempotency key that is not free yet; that one is named. A signed statement takes \
-their place, so that \
-`cofferdam audit verify` tells a pruned audit log from a truncated one. Export first what you want to keep. \
-`retention` in config.toml has a host do the same by itself.
+Whole segments of the journals are removed, of 8 MiB or a day each, from the oldest on, up to the first with a call \
+that is younger, has no end, or holds an idempotency key that is not free yet; a call without an end or with a key is \
+named. A signed checkpoint takes their place, so that `cofferdam audit verify` tells a pruned audit log from a \
+truncated one. Export first what you want to keep. With `retention` in config.toml a host prunes once an hour.
 
 Examples:
   cofferdam audit prune --older-than 90d --dry-run

@@ -18,9 +18,9 @@ use crate::runtime::block_on;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-The audit log has a chain for each writer: each entry has the hash of the one before it, and the host signs the ends. So an \
-entry that was edited, removed, inserted or moved shows, and so does an end that was cut off. Whoever can \
-read host.key can sign again: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) shows that.
+Each writer of the audit log has a journal, in which an entry has the hash of the one before it, and the host signs the \
+ends. So an entry that was edited, removed, inserted or moved is found, and so is an end that was cut off. A reader of \
+host.key can sign another history: only a checkpoint kept elsewhere (`cofferdam audit checkpoint`) detects that.
 
 Examples:
   cofferdam audit verify
