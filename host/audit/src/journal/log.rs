@@ -5,6 +5,7 @@
 //! right, and the table is brought up to date from it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -721,12 +722,18 @@ impl Drop for LogWriter {
             drop(noted);
         }
         let Some(journal) = Arc::into_inner(own).and_then(|own| own.committer.into_journal()) else { return };
-        failpoint::pass("checkpoint.before");
-        let signed = journal.release(now).and_then(|head| match self.checkpoints.get() {
-            Some(checkpoints) => checkpoints.sign(&writer, head, now).map(drop),
-            None => Ok(()),
-        });
-        failpoint::pass("checkpoint.after");
+        // A panic here would end the process, and nothing is lost without a statement.
+        let signed = catch_unwind(AssertUnwindSafe(|| {
+            failpoint::pass("checkpoint.before");
+            let head = journal.release(now)?;
+            if let Some(checkpoints) = self.checkpoints.get() {
+                checkpoints.sign(&writer, head, now)?;
+            }
+            failpoint::pass("checkpoint.after");
+            Ok(())
+        }));
+        let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread panicked"));
+        let signed = signed.unwrap_or_else(panicked);
         if let Err(error) = signed {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }
