@@ -123,11 +123,17 @@ fn both_verifiers_agree_on_directories() {
             compare("a byte", false, &mut |audit| flip(&audit.join(name), &mut random));
         }
         let edits: [(&str, fn(&mut Vec<&[u8]>)); 5] = [
-            ("a line removed", |lines| drop(lines.remove(lines.len() / 2))),
+            ("a line removed", |lines| {
+                lines.remove(lines.len() / 2);
+            }),
             ("a line doubled", |lines| lines.insert(1, lines[0])),
             ("lines swapped", |lines| lines.swap(0, 1)),
-            ("the end removed", |lines| drop(lines.pop())),
-            ("the beginning removed", |lines| drop(lines.remove(0))),
+            ("the end removed", |lines| {
+                lines.pop();
+            }),
+            ("the beginning removed", |lines| {
+                lines.remove(0);
+            }),
         ];
         for (what, edit) in edits {
             let change = &mut |audit: &Path| {
@@ -143,7 +149,9 @@ fn both_verifiers_agree_on_directories() {
             fs::remove_dir_all(audit.join(name).parent().unwrap()).unwrap();
         });
         if let Some(other) = names.iter().find(|it| it.parent() != name.parent()) {
-            let change = &mut |audit: &Path| drop(fs::copy(audit.join(other), audit.join(name)).unwrap());
+            let change = &mut |audit: &Path| {
+                fs::copy(audit.join(other), audit.join(name)).unwrap();
+            };
             compare("another writer's segment", false, change);
         }
     }
@@ -179,7 +187,13 @@ fn both_verifiers_agree_on_exports() {
     }
     let count = export.iter().filter(|byte| **byte == b'\n').count();
     for at in [0, 1, 2, count / 2, count - 2, count - 1] {
-        script.compare_export("removed", false, &edited(&export, |lines| drop(lines.remove(at))));
+        script.compare_export(
+            "removed",
+            false,
+            &edited(&export, |lines| {
+                lines.remove(at);
+            }),
+        );
         script.compare_export("doubled", false, &edited(&export, |lines| lines.insert(at, lines[at])));
         script.compare_export("swapped", false, &edited(&export, |lines| lines.swap(at, (at + 1) % count)));
         script.compare_export("cut", false, &edited(&export, |lines| lines.truncate(at)));
