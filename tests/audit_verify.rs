@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::COFFERDAM;
 
-const REFERENCE: &str = "github://acme/quiet@1.0.0";
+pub(crate) const REFERENCE: &str = "github://acme/quiet@1.0.0";
 
 /// A home with logged calls that ended in several ways: values, an unknown operation, no connector.
-fn recorded() -> (Home, Cli) {
+pub(crate) fn recorded() -> (Home, Cli) {
     let home = Home::new(COFFERDAM);
     let signer = Signer::new();
     home.trust(&signer.public(), "github://acme/*");

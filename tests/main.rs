@@ -75,6 +75,7 @@ mod telemetry;
 mod tidy;
 mod undeclared;
 mod vault;
+mod verify_script;
 mod wasm_features;
 
 /// The binary under test.

@@ -1,0 +1,205 @@
+//! The script in docs/guides/verify-the-log.md has the same verdicts as `cofferdam audit verify`, on sound logs and on
+//! tampered ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use cofferdam_test_support::{Cli, Home, ManualClock, connector, package};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::COFFERDAM;
+use crate::audit_verify::{REFERENCE, recorded};
+use crate::shared_host::run;
+
+/// The script, a Python that can run it, and the public key.
+struct Script {
+    python: PathBuf,
+    file: PathBuf,
+    key: String,
+    dir: TempDir,
+}
+
+impl Script {
+    /// Extracts the script from the page; none if no Python can run it.
+    fn new(key: String) -> Option<Self> {
+        let python = std::env::var_os("COFFERDAM_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
+        let found = Command::new(&python).args(["-c", "import cryptography"]).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            let is_required = std::env::var_os("COFFERDAM_REQUIRE_SERVICES").is_some();
+            assert!(
+                !is_required,
+                "COFFERDAM_REQUIRE_SERVICES is set, and there is no Python with cryptography"
+            );
+            crate::skipped("there is no Python with cryptography; the script for auditors is not checked");
+            return None;
+        }
+        let page = package::repository().join("docs/guides/verify-the-log.md");
+        let page = fs::read_to_string(page).unwrap();
+        let (_, script) = page.split_once("```python\n").unwrap();
+        let (script, _) = script.split_once("```\n").unwrap();
+        assert!(script.lines().count() <= 60);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("verify.py");
+        fs::write(&file, script).unwrap();
+        Some(Self { python, file, key, dir })
+    }
+
+    /// Returns true if the log holds according to the script.
+    fn holds(&self, path: &Path) -> bool {
+        let output = Command::new(&self.python).arg(&self.file).arg(&self.key).arg(path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !text.contains("Traceback"), "{text}");
+        output.status.success()
+    }
+
+    /// Copies the home, changes the copy's audit directory, and compares the verdicts.
+    fn compare(&self, home: &Path, what: &str, is_sound: bool, change: impl FnOnce(&Path)) {
+        let copy = self.dir.path().join("home");
+        let _ = fs::remove_dir_all(&copy);
+        assert!(Command::new("cp").arg("-a").args([home, &copy]).status().unwrap().success());
+        change(&copy.join("audit"));
+        let script = self.holds(&copy);
+        let ran = Cli::new(COFFERDAM, &copy).run(&["audit", "verify"]);
+        assert!(matches!(ran.code, Some(0 | 86)), "{what}: {}", ran.stderr);
+        assert_eq!((script, ran.code == Some(0)), (is_sound, is_sound), "{what}: {}", ran.stdout);
+    }
+
+    /// Compares the verdicts about an export.
+    fn compare_export(&self, what: &str, is_sound: bool, export: &[u8]) {
+        let file = self.dir.path().join("calls.jsonl");
+        fs::write(&file, export).unwrap();
+        let args = ["audit", "verify", "--export", file.to_str().unwrap(), "--key", &self.key];
+        let ran = Cli::new(COFFERDAM, self.dir.path()).run(&args);
+        assert_eq!((self.holds(&file), ran.code == Some(0)), (is_sound, is_sound), "{what}: {}", ran.stdout);
+    }
+}
+
+/// A home with journals of several writers, one of them of several segments, signed to their ends.
+fn home_with_journals() -> (Home, Cli) {
+    let (home, cli) = recorded();
+    let clock = ManualClock::new();
+    let host = home.builder_at(&clock).build().unwrap();
+    for _ in 0..3 {
+        run(host.call(&connector(REFERENCE), "run", json!({}))).unwrap();
+        cli.run(&["call", REFERENCE, "run"]).ok();
+        clock.skip(Duration::from_secs(25 * 60 * 60));
+    }
+    drop(host);
+    cli.run(&["audit", "checkpoint"]).ok();
+    (home, cli)
+}
+
+fn flip(file: &Path, random: &mut fastrand::Rng) {
+    let mut bytes = fs::read(file).unwrap();
+    let at = random.usize(..bytes.len());
+    bytes[at] ^= 1 << random.u8(..8);
+    fs::write(file, bytes).unwrap();
+}
+
+/// Changes the lines of a text, each with its line break.
+fn edited(text: &[u8], edit: impl FnOnce(&mut Vec<&[u8]>)) -> Vec<u8> {
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').collect();
+    edit(&mut lines);
+    lines.concat()
+}
+
+#[test]
+fn both_verifiers_agree_on_directories() {
+    let (home, cli) = home_with_journals();
+    let Some(script) = Script::new(cli.run(&["audit", "key"]).ok().trim().to_owned()) else { return };
+    let all = home.segments();
+    let names: Vec<_> = all.iter().map(|it| it.strip_prefix(home.path().join("audit")).unwrap()).collect();
+    assert!(names.iter().any(|it| it.parent() != names[0].parent()), "several writers: {names:?}");
+    let compare = |what: &str, is_sound, change: &mut dyn FnMut(&Path)| {
+        script.compare(home.path(), what, is_sound, |audit| change(audit));
+    };
+    compare("unchanged", true, &mut |_| ());
+    let mut random = fastrand::Rng::with_seed(11);
+    for name in &names {
+        for _ in 0..4 {
+            compare("a byte", false, &mut |audit| flip(&audit.join(name), &mut random));
+        }
+        let edits: [(&str, fn(&mut Vec<&[u8]>)); 5] = [
+            ("a line removed", |lines| {
+                lines.remove(lines.len() / 2);
+            }),
+            ("a line doubled", |lines| lines.insert(1, lines[0])),
+            ("lines swapped", |lines| lines.swap(0, 1)),
+            ("the end removed", |lines| {
+                lines.pop();
+            }),
+            ("the beginning removed", |lines| {
+                lines.remove(0);
+            }),
+        ];
+        for (what, edit) in edits {
+            let change = &mut |audit: &Path| {
+                let file = audit.join(name);
+                fs::write(&file, edited(&fs::read(&file).unwrap(), edit)).unwrap();
+            };
+            compare(what, false, change);
+        }
+        let renamed = |audit: &Path| audit.join(name).with_file_name("000000000777.jsonl");
+        compare("renamed", false, &mut |audit| fs::rename(audit.join(name), renamed(audit)).unwrap());
+        compare("removed", false, &mut |audit| fs::remove_file(audit.join(name)).unwrap());
+        compare("the writer removed", false, &mut |audit| {
+            fs::remove_dir_all(audit.join(name).parent().unwrap()).unwrap();
+        });
+        if let Some(other) = names.iter().find(|it| it.parent() != name.parent()) {
+            let change = &mut |audit: &Path| {
+                fs::copy(audit.join(other), audit.join(name)).unwrap();
+            };
+            compare("another writer's segment", false, change);
+        }
+    }
+    for _ in 0..8 {
+        compare("a byte signed", false, &mut |audit| flip(&audit.join("checkpoint"), &mut random));
+    }
+    compare("no checkpoint", false, &mut |audit| fs::remove_file(audit.join("checkpoint")).unwrap());
+    let (other, _cli) = recorded();
+    let foreign = other.path().join("audit/checkpoint");
+    compare("another home's checkpoint", false, &mut |audit| {
+        fs::copy(&foreign, audit.join("checkpoint")).unwrap();
+    });
+    // A process that is killed leaves a part of a line.
+    let change = &mut |audit: &Path| {
+        let file = audit.join(names.last().unwrap());
+        fs::write(&file, [fs::read(&file).unwrap(), b"{\"audit_id\":".to_vec()].concat()).unwrap();
+    };
+    compare("a part of a line", true, change);
+}
+
+#[test]
+fn both_verifiers_agree_on_exports() {
+    let (home, cli) = home_with_journals();
+    let Some(script) = Script::new(cli.run(&["audit", "key"]).ok().trim().to_owned()) else { return };
+    cli.run(&["audit", "export", "calls.jsonl"]).ok();
+    let export = fs::read(home.path().join("calls.jsonl")).unwrap();
+    script.compare_export("unchanged", true, &export);
+    let mut random = fastrand::Rng::with_seed(12);
+    for _ in 0..20 {
+        let mut changed = export.clone();
+        changed[random.usize(..export.len())] ^= 1 << random.u8(..8);
+        script.compare_export("a byte", false, &changed);
+    }
+    let count = export.iter().filter(|byte| **byte == b'\n').count();
+    for at in [0, 1, 2, count / 2, count - 2, count - 1] {
+        script.compare_export(
+            "removed",
+            false,
+            &edited(&export, |lines| {
+                lines.remove(at);
+            }),
+        );
+        script.compare_export("doubled", false, &edited(&export, |lines| lines.insert(at, lines[at])));
+        script.compare_export("swapped", false, &edited(&export, |lines| lines.swap(at, (at + 1) % count)));
+        script.compare_export("cut", false, &edited(&export, |lines| lines.truncate(at)));
+    }
+    script.compare_export("no last line break", false, &export[..export.len() - 1]);
+    let (_home, other) = recorded();
+    let foreign = Script { key: other.run(&["audit", "key"]).ok().trim().to_owned(), ..script };
+    foreign.compare_export("another key", false, &export);
+}
