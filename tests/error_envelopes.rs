@@ -85,17 +85,27 @@ fn every_error_has_one_of_two_envelopes() {
             "audit key" => Some("host.key"),
             "action list" => Some("actions"),
             "mcp config --client claude-code --write" => Some(".mcp.json"),
-            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit/checkpoint"),
+            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit"),
             _ => None,
         };
+        // A directory is moved away meanwhile.
         let before = broken.map(|file| (desk.path(file), fs::read(desk.path(file)).ok()));
+        let away = desk.path("away");
         if let Some((path, _)) = &before {
+            if path.is_dir() {
+                fs::rename(path, &away).unwrap();
+            }
             fs::write(path, "{ broken").unwrap();
         }
         let ran = desk.run(&format!("{line} --format json"));
         match before {
             Some((path, Some(bytes))) => fs::write(path, bytes).unwrap(),
-            Some((path, None)) => fs::remove_file(path).unwrap(),
+            Some((path, None)) => {
+                fs::remove_file(&path).unwrap();
+                if away.exists() {
+                    fs::rename(&away, path).unwrap();
+                }
+            }
             None => {}
         }
         assert!(!matches!(ran.code, Some(0 | 2)), "{ran:?}");

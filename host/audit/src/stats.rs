@@ -23,7 +23,7 @@ pub struct Stats {
 /// The statistics that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatsQuery {
-    /// What the calls are grouped by.
+    /// The fact by which the calls are grouped.
     pub by: StatsGrouping,
     /// True if the used resources are counted as well.
     pub usage: bool,

@@ -1,4 +1,4 @@
-//! How far each journal is in the index, and the addition of what follows.
+//! The progress of each journal in the index, and the addition of what follows.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -104,7 +104,7 @@ pub(super) enum FillResult {
     Unfit(String),
 }
 
-/// How far a journal is in the index: the columns of its row.
+/// The progress of a journal in the index: the columns of its row.
 pub(super) struct IndexProgress {
     id: i64,
     base: u64,

@@ -35,10 +35,6 @@ const SELECT_OLDEST: &str = "SELECT calls.seq, calls.id, writers.name, calls.pla
     ORDER BY calls.seq LIMIT ?3";
 const SELECT_USAGE: &str = "SELECT id, name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
 
-/// The queries of calls here.
-#[cfg(test)]
-pub(super) const QUERIES: [&str; 1] = [SELECT_OLDEST];
-
 /// The result of enforcing the quota.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaOutcome {

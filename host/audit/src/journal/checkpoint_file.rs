@@ -231,6 +231,8 @@ impl CheckpointReader {
     fn read(&self) -> Result<StoredCheckpoint, AuditError> {
         let Some(note) = text(&self.root)? else { return Ok(StoredCheckpoint::Missing) };
         let read = self.key.as_ref().and_then(|key| LogCheckpoint::read(&note, key).ok());
+        // The statement at the end of an export is about a part of the log.
+        let read = read.filter(|checkpoint| checkpoint.export.is_none());
         Ok(read.map_or(StoredCheckpoint::Invalid, StoredCheckpoint::Valid))
     }
 
@@ -293,7 +295,7 @@ impl CheckpointReader {
     }
 }
 
-/// What a home remembers.
+/// The state that a home remembers.
 struct HomeMemory {
     state: StoredState,
     /// True if the vault has counters, none if it cannot be read.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
@@ -532,7 +532,7 @@ impl LogWriter {
         };
         // Held until the call is in the journal: from then on the table can be made again from that.
         let keys = self.keys()?;
-        let until = Instant::now() + self.settings.busy_timeout;
+        let until = self.clock.now() + self.settings.busy_timeout;
         loop {
             self.settle_claim(&keys, claim)?;
             let by_key =
@@ -544,7 +544,7 @@ impl LogWriter {
             };
             match opened {
                 // Another process resumed the interrupted call meanwhile: its outcome is this one's as well.
-                OpenOutcome::AlreadyResolved if by_key.is_some() && Instant::now() < until => {
+                OpenOutcome::AlreadyResolved if by_key.is_some() && self.clock.now() < until => {
                     std::thread::sleep(OPENING_PAUSE);
                 }
                 opened => return Ok(opened),

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cofferdam_core::private_file::FileLock;
 use uuid::Uuid;
@@ -76,14 +76,14 @@ impl WriterDir {
     /// Takes this directory as [`try_take_regular`](Self::try_take_regular) does, and waits for processes that only look at
     /// it.
     pub(crate) fn take_free(root: &Path, name: &str, patience: Duration) -> Result<Option<Self>, AuditError> {
-        let until = Instant::now() + patience;
-        loop {
+        for _ in 0..patience.as_millis() / PAUSE.as_millis() {
             let taken = Self::try_take_regular(root, name)?;
-            if taken.is_some() || Self::is_held(root, name) || Instant::now() >= until {
+            if taken.is_some() || Self::is_held(root, name) {
                 return Ok(taken);
             }
             std::thread::sleep(PAUSE);
         }
+        Self::try_take_regular(root, name)
     }
 
     /// Keeps the directory: others know that this process lives.

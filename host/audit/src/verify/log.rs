@@ -76,7 +76,15 @@ fn verify_once(
     let note = evidence.checkpoint()?;
     let mut verifier = Verifier::new(key, expected.findings);
     let checkpoint = match &note {
-        Some(note) => verifier.note(note, CHECKPOINT),
+        Some(note) => verifier.note(note, CHECKPOINT).filter(|checkpoint| {
+            // The statement at the end of an export is about a part of the log.
+            let is_of_log = checkpoint.export.is_none();
+            if !is_of_log {
+                let what = format!("the statement in {CHECKPOINT} is that of an export");
+                verifier.find(0, FindingKind::Signature, what);
+            }
+            is_of_log
+        }),
         None => {
             if !writers.is_empty() || expected.is_log_expected {
                 let what = format!(

@@ -39,12 +39,15 @@ pub(crate) struct LossAccepted {
     pub(crate) checkpoint: Option<String>,
 }
 
+/// By entry, the hashes that were signed, and where.
+type SignedHashes = BTreeMap<u64, Vec<([u8; 32], &'static str)>>;
+
 /// Checks journals, line by line.
 pub(crate) struct Verifier<'k> {
     key: &'k NoteKey,
     journal: JournalProgress,
-    /// By writer and entry, the hashes that were signed, and where.
-    signed: BTreeMap<String, BTreeMap<u64, Vec<([u8; 32], &'static str)>>>,
+    /// By writer.
+    signed: BTreeMap<String, SignedHashes>,
     accepted: HashSet<AcknowledgedFinding>,
     findings: Vec<Finding>,
     most: usize,
@@ -64,7 +67,7 @@ struct JournalProgress {
     calls: JournalCalls,
     /// The text of the last line, and the call in it.
     last: Option<(Vec<u8>, Option<AuditId>, Option<u32>)>,
-    ahead: BTreeMap<u64, Vec<([u8; 32], &'static str)>>,
+    ahead: SignedHashes,
 }
 
 /// The amount of checked data.

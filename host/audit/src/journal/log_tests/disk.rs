@@ -163,7 +163,7 @@ fn files_that_others_can_read_are_refused() {
             if path.ends_with("checkpoint") && exposed == 0o644 {
                 assert!(result.is_ok());
             } else {
-                let error = result.expect_err(&path.to_string_lossy());
+                let Err(error) = result else { panic!("{}", path.display()) };
                 assert_eq!(error.kind(), AuditErrorKind::Exposed, "{}: {error}", path.display());
                 assert!(error.kind().fix().contains("chmod 600"));
                 refused += 1;

@@ -184,9 +184,9 @@ fn pinned_checkpoints_are_compared() {
         checked_with(&bytes, Some(&key), &[older.clone(), newer.clone()]).unwrap().outcome.findings,
         []
     );
-    assert!(is_found(&early, &key, &[newer.clone()]), "it ends before what was signed");
+    assert!(is_found(&early, &key, std::slice::from_ref(&newer)), "it ends before what was signed");
     assert!(
-        !is_found(&exported(home.path(), since(middle)), &key, &[newer.clone()]),
+        !is_found(&exported(home.path(), since(middle)), &key, std::slice::from_ref(&newer)),
         "a part may end before"
     );
     assert!(is_found(&bytes, &key, &[older.replace("writer", "Writer")]));

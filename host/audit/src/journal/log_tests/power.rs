@@ -6,7 +6,7 @@ use crate::settings::Durability;
 /// The unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
-/// What the disk has in the place of a sector that was not written.
+/// The content of a sector that was not written.
 #[derive(Debug, Clone, Copy)]
 enum Unwritten {
     Zeros,
@@ -149,7 +149,7 @@ fn power_durability_loses_nothing_acknowledged() {
     }
 }
 
-/// What is cut off is kept beside the segment, unless it is no more than a line without its end.
+/// A part that is cut off is kept beside the segment, unless it is no more than a line without its end.
 #[test]
 fn a_torn_tail_is_cut_off_and_kept() {
     let home = tempfile::tempdir().unwrap();

@@ -157,7 +157,7 @@ impl ResourceUsage {
     }
 }
 
-/// What attempts used, for programs.
+/// The usage of attempts, for programs.
 #[derive(Debug, Serialize)]
 struct UsageView {
     fuel: ResourceUsage,
