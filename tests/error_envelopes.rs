@@ -50,6 +50,7 @@ const FAILING: &[(&str, bool)] = &[
     ("audit export nowhere/export.jsonl", false),
     ("audit prune --older-than 1d", false),
     ("audit reindex", false),
+    ("audit changes", false),
     ("audit key", false),
     ("audit checkpoint", false),
     ("recover list", false),

@@ -72,6 +72,7 @@ impl Histogram {
 
     /// Returns true if this can be `other` after the removal of longer durations: the same counts, and a
     /// longest duration that is at least that of `other`.
+    #[cfg(test)]
     pub(crate) fn is_rest_like(&self, other: &Self) -> bool {
         self.counts == other.counts && self.longest >= other.longest
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cofferdam_core::private_file::FileLock;
+use cofferdam_core::private_file::{self, FileLock, FilePolicy};
 use uuid::Uuid;
 
 use super::segment::segments;
@@ -19,6 +19,9 @@ const LOCK: &str = "lock";
 
 /// The lock file of a process that keeps the directory.
 const OWNER: &str = "owner";
+
+/// Others could hold the lock of a file that they can read.
+const OWNER_POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
 /// The maximum wait for others that look whether the directory has an owner.
 const OWNER_PATIENCE: Duration = Duration::from_secs(2);
@@ -88,7 +91,9 @@ impl WriterDir {
 
     /// Keeps the directory: others know that this process lives.
     pub(crate) fn keep(&mut self) -> Result<(), AuditError> {
-        let owner = FileLock::acquire(&self.path.join(OWNER), OWNER_PATIENCE);
+        let path = self.path.join(OWNER);
+        private_file::check(&path, &OWNER_POLICY).map_err(|error| AuditError::from_file(OWNER, error))?;
+        let owner = FileLock::acquire(&path, OWNER_PATIENCE);
         let owner = owner.map_err(|error| AuditError::from_file(OWNER, error))?;
         let busy =
             || AuditError::new(AuditErrorKind::Locked, "another process holds the owner file of a journal");
