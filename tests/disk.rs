@@ -107,8 +107,8 @@ pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<Output
 /// The last error in the output of a script.
 fn last_error(output: &Output) -> serde_json::Value {
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let error = errors.filter(|error| error.is_object()).next_back();
+    let mut errors = stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let error = errors.rfind(|error| error.is_object());
     let error = error.unwrap_or_else(|| panic!("{stdout}{}", String::from_utf8_lossy(&output.stderr)));
     envelope::check_host_json(&error);
     error

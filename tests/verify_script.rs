@@ -14,6 +14,9 @@ use crate::COFFERDAM;
 use crate::audit_verify::{REFERENCE, recorded};
 use crate::shared_host::run;
 
+/// A change of the lines of a file.
+type LineEdit = fn(&mut Vec<&[u8]>);
+
 /// The script, a Python that can run it, and the public key.
 struct Script {
     python: PathBuf,
@@ -122,7 +125,7 @@ fn both_verifiers_agree_on_directories() {
         for _ in 0..4 {
             compare("a byte", false, &mut |audit| flip(&audit.join(name), &mut random));
         }
-        let edits: [(&str, fn(&mut Vec<&[u8]>)); 5] = [
+        let edits: [(&str, LineEdit); 5] = [
             ("a line removed", |lines| {
                 lines.remove(lines.len() / 2);
             }),
