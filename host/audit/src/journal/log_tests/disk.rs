@@ -153,12 +153,15 @@ fn files_that_others_can_read_are_refused() {
     for path in files_below(&home.path().join("audit")).into_keys() {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", path.display());
-        if path.file_name().unwrap().to_string_lossy().contains("lock") {
+        // Locks have no content, and this process takes no journal with an interrupted call.
+        if path.ends_with("owner") || path.file_name().unwrap().to_string_lossy().contains("lock") {
             continue;
         }
         for exposed in [0o644, 0o666] {
             fs::set_permissions(&path, fs::Permissions::from_mode(exposed)).unwrap();
-            let result = wait_for(log(home.path()).open(call(Some("k"), true)));
+            // A key of its own: the journal of no earlier call is gone on with.
+            let key = format!("{} {exposed:o}", path.display());
+            let result = wait_for(log(home.path()).open(call(Some(&key), true)));
             // A statement may be read by others.
             if path.ends_with("checkpoint") && exposed == 0o644 {
                 assert!(result.is_ok());
