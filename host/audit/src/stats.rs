@@ -55,7 +55,7 @@ pub struct StatsGroup {
     pub status: CallStatus,
     /// The failures' class.
     pub class: Option<String>,
-    /// The number of values.
+    /// The number of calls.
     pub calls: u64,
     /// The durations. Calls that were resolved by a decision have none.
     pub durations: Histogram,

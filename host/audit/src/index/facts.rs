@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use cofferdam_core::event::recorded::RecordedUsage;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -75,31 +76,19 @@ struct ReplayedFacts {
 struct AttemptFacts<'l> {
     #[serde(borrow)]
     requests: Option<&'l RawValue>,
-    usage: UsageFacts,
+    usage: RecordedUsage,
 }
 
+/// A request; without a host if there was a secret in its URL.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct UsageFacts {
-    bytes_in: u64,
-    bytes_out: u64,
-    fuel: u64,
-    fuel_limit: u64,
-    memory_bytes: u64,
-    memory_limit_bytes: u64,
-    requests: u64,
-    wall_limit_ms: u64,
-    wall_us: u64,
-}
-
-#[derive(Deserialize)]
 struct RequestFacts<'l> {
     #[serde(borrow)]
     host: Cow<'l, str>,
 }
 
-impl From<UsageFacts> for AttemptUsage {
-    fn from(usage: UsageFacts) -> Self {
+impl From<RecordedUsage> for AttemptUsage {
+    fn from(usage: RecordedUsage) -> Self {
         let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
         Self {
             used: [usage.fuel, usage.memory_bytes, usage.wall_us, usage.requests, bytes],
@@ -198,7 +187,8 @@ impl<'l> LineFacts<'l> {
                     facts.attempts.extend(Some(usage).filter(|usage| usage.used != [0; 5]));
                     let requests: Option<Vec<RequestFacts<'l>>> =
                         attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
-                    facts.hosts.extend(requests.into_iter().flatten().map(|request| request.host));
+                    let hosts = requests.into_iter().flatten().map(|request| request.host);
+                    facts.hosts.extend(hosts.filter(|host| !host.is_empty()));
                 }
                 "final" if is_last => facts.end = Some(end(payload(event.payload))),
                 "resumed" if is_last => facts.end = Some(EndFacts::of_resolution(CallStatus::Resumed)),

@@ -73,8 +73,8 @@ pub(super) struct Plan {
     /// From this place in the log's order, and below that one.
     seqs: (i64, i64),
     at: (i64, i64),
-    /// Those whose writer a process holds, or the others; only for calls without an end.
-    is_held: Option<bool>,
+    /// True for the calls whose writer no process holds, false for the others; only for calls without an end.
+    is_incomplete: Option<bool>,
 }
 
 impl Plan {
@@ -96,8 +96,8 @@ impl Plan {
             outcomes,
             seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
-            is_held: (filter.incomplete || filter.status == Some(CallStatus::Running))
-                .then_some(!filter.incomplete),
+            is_incomplete: (filter.incomplete || filter.status == Some(CallStatus::Running))
+                .then_some(filter.incomplete),
         })
     }
 
@@ -107,12 +107,12 @@ impl Plan {
             && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&hit.outcome))
     }
 
-    /// Returns the places in the log's order of the calls, at most `limit` of them. `held` are the writers that processes
-    /// hold.
+    /// Returns the places in the log's order of the calls, at most `limit` of them. `free` are the writers that no process
+    /// holds.
     pub(super) fn calls(
         &self,
         connection: &Connection,
-        held: &HashSet<i64>,
+        free: &HashSet<i64>,
         limit: usize,
     ) -> rusqlite::Result<Vec<i64>> {
         let mut found = Vec::new();
@@ -121,7 +121,7 @@ impl Plan {
             && let Some(hit) = merge.next()?
         {
             if self.lets_through(&hit)
-                && self.is_held.is_none_or(|wanted| held.contains(&hit.writer) == wanted)
+                && self.is_incomplete.is_none_or(|wanted| free.contains(&hit.writer) == wanted)
             {
                 found.push(hit.seq);
             }

@@ -45,31 +45,30 @@ pub(crate) struct IndexReader {
     is_made_again: bool,
 }
 
-/// The writers as they were before the index was brought up to date.
-struct Writers {
-    /// The names of those that processes hold.
-    held: HashSet<String>,
-    free: Vec<String>,
-}
+/// The writers that no process holds. Everything that they wrote is in the index.
+struct FreeWriters(Vec<String>);
 
-impl Writers {
+impl FreeWriters {
+    /// Reads them before the index is brought up to date.
     fn read(root: &Path) -> Result<Self, AuditError> {
-        let (held, free): (Vec<_>, Vec<_>) =
-            writer_names(root)?.into_iter().partition(|name| WriterDir::is_held(root, name));
-        Ok(Self { held: held.into_iter().collect(), free })
+        let mut own = Self(writer_names(root)?);
+        own.retain(root);
+        Ok(own)
     }
 
-    /// Returns the numbers of those that processes hold.
-    fn held_ids(&self, connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
-        let mut select = connection.prepare_cached("SELECT id, name FROM writers")?;
-        let mut rows = select.query([])?;
-        let mut ids = HashSet::new();
-        while let Some(row) = rows.next()? {
-            if self.held.contains(row.get_ref(1)?.as_str()?) {
-                ids.insert(row.get(0)?);
-            }
-        }
-        Ok(ids)
+    /// Leaves those out that a process holds now.
+    fn retain(&mut self, root: &Path) {
+        self.0.retain(|name| !WriterDir::is_held(root, name));
+    }
+
+    /// Returns their numbers in the index.
+    fn ids(&self, connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
+        let mut select = connection.prepare_cached("SELECT id FROM writers WHERE name = ?1")?;
+        let ids = self
+            .0
+            .iter()
+            .filter_map(|name| select.query_row([name], |row| row.get(0)).optional().transpose());
+        ids.collect()
     }
 }
 
@@ -117,7 +116,7 @@ impl IndexReader {
             return Err(absent());
         }
         let index = match LogIndex::open(root, busy_timeout) {
-            Err(error) if is_unwritable(&error) => LogIndex::in_memory(root, busy_timeout)?,
+            Err(error) if error.kind().is_unwritable() => LogIndex::in_memory(root, busy_timeout)?,
             index => index?,
         };
         let mut own = Self { index, undecided, followed: HashMap::new(), is_made_again: false };
@@ -133,30 +132,29 @@ impl IndexReader {
     }
 
     /// Brings the index up to date, in memory where it cannot be written.
-    fn update(&mut self) -> Result<Writers, AuditError> {
-        // Before the update: of a writer that is free, everything is in the index then.
-        let writers = Writers::read(&self.index.root)?;
+    fn update(&mut self) -> Result<FreeWriters, AuditError> {
+        let free = FreeWriters::read(&self.index.root)?;
         match self.index.update() {
-            Err(error) if is_unwritable(&error) => {
+            Err(error) if error.kind().is_unwritable() => {
                 self.index = LogIndex::in_memory(&self.index.root, self.index.busy_timeout)?;
                 self.index.update()?;
             }
             updated => updated?,
         }
-        Ok(writers)
+        Ok(free)
     }
 
     /// Runs a query on the index as the journals are now. If the index turns out to be damaged, it is made again.
     fn query<T>(
         &mut self,
-        query: impl Fn(&Connection, &Writers) -> Result<T, AuditError>,
+        query: impl Fn(&Connection, &FreeWriters) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
-        let writers = self.update()?;
-        match self.snapshot(&writers, &query) {
+        let free = self.update()?;
+        match self.snapshot(free, &query) {
             Err(error) if is_fault_of_file(&error) => {
                 self.index.replace(&error.to_string())?;
-                let writers = self.update()?;
-                self.snapshot(&writers, &query)
+                let free = self.update()?;
+                self.snapshot(free, &query)
             }
             result => result,
         }
@@ -164,32 +162,35 @@ impl IndexReader {
 
     fn snapshot<T>(
         &self,
-        writers: &Writers,
-        query: impl Fn(&Connection, &Writers) -> Result<T, AuditError>,
+        mut free: FreeWriters,
+        query: impl Fn(&Connection, &FreeWriters) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
         let transaction = self.connection().unchecked_transaction()?;
-        query(&transaction, writers)
+        // The snapshot begins with the first read: later calls of a journal that is taken now are not in it.
+        transaction.prepare_cached("SELECT count(*) FROM skew")?.query_row([], |_| Ok(()))?;
+        free.retain(&self.index.root);
+        query(&transaction, &free)
     }
 
     /// Runs a query together with the calls that have no end and whose writer no process holds, according to the journals.
     /// If the index has others, it is made again once.
     fn query_unended<T>(
         &mut self,
-        query: impl Fn(&Connection, &Writers, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
+        query: impl Fn(&Connection, &FreeWriters, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
         for attempt in 0.. {
             let root = self.index.root.clone();
             let is_made_again = self.is_made_again || attempt > UNENDED_ATTEMPTS;
-            let result = self.query(|connection, writers| {
+            let result = self.query(|connection, free| {
                 let mut all = HashSet::new();
-                for name in &writers.free {
+                for name in &free.0 {
                     let unended = unended_calls(&root.join(name))?;
                     if !is_made_again && !has_unended(connection, name, &unended)? {
                         return Ok(None);
                     }
                     all.extend(unended.ids());
                 }
-                query(connection, writers, &all).map(Some)
+                query(connection, free, &all).map(Some)
             })?;
             match result {
                 Some(result) => return Ok(result),
@@ -287,11 +288,6 @@ impl IndexReader {
     }
 }
 
-/// Returns true for an error after which the index is filled in memory instead.
-fn is_unwritable(error: &AuditError) -> bool {
-    matches!(error.kind(), AuditErrorKind::ReadOnly | AuditErrorKind::Full | AuditErrorKind::Io)
-}
-
 /// Returns true if the index has exactly these calls of a journal without an end.
 fn has_unended(connection: &Connection, writer: &str, unended: &UnendedCalls) -> Result<bool, AuditError> {
     let mut select = connection.prepare_cached(SELECT_UNENDED)?;
@@ -314,17 +310,17 @@ const SELECT_BETWEEN: &str = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 O
 #[cfg(test)]
 pub(super) const QUERIES: [&str; 2] = [SELECT_BETWEEN, SELECT_UNENDED];
 
-fn by_seq(connection: &Connection, seq: i64, held: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
+fn by_seq(connection: &Connection, seq: i64, free: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
     let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.seq = ?1"))?;
-    select.query_row([seq], |row| call_row(row, held)).optional()
+    select.query_row([seq], |row| call_row(row, free)).optional()
 }
 
-fn by_id(connection: &Connection, id: [u8; 16], held: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
+fn by_id(connection: &Connection, id: [u8; 16], free: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
     let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
-    select.query_row([id], |row| call_row(row, held)).optional()
+    select.query_row([id], |row| call_row(row, free)).optional()
 }
 
-fn call_row(row: &Row<'_>, held: &HashSet<i64>) -> rusqlite::Result<CallRow> {
+fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
     let status = CallStatus::ALL.get(row.get::<_, usize>(8)?).copied().unwrap_or(CallStatus::Running);
     Ok(CallRow {
@@ -337,7 +333,7 @@ fn call_row(row: &Row<'_>, held: &HashSet<i64>) -> rusqlite::Result<CallRow> {
         actor: row.get(6)?,
         idempotent: row.get(7)?,
         status,
-        incomplete: status == CallStatus::Running && !held.contains(&row.get(13)?),
+        incomplete: status == CallStatus::Running && free.contains(&row.get(13)?),
         class: text(9)?,
         code: text(10)?,
         duration_us: row.get(11)?,
@@ -345,23 +341,22 @@ fn call_row(row: &Row<'_>, held: &HashSet<i64>) -> rusqlite::Result<CallRow> {
     })
 }
 
-fn list(connection: &Connection, filter: &Filter, held: &HashSet<i64>) -> Result<Vec<CallRow>, AuditError> {
+fn list(connection: &Connection, filter: &Filter, free: &HashSet<i64>) -> Result<Vec<CallRow>, AuditError> {
     let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
-    let found = Plan::new(connection, filter)?.calls(connection, held, limit)?;
-    let rows = found.into_iter().filter_map(|seq| by_seq(connection, seq, held).transpose());
+    let found = Plan::new(connection, filter)?.calls(connection, free, limit)?;
+    let rows = found.into_iter().filter_map(|seq| by_seq(connection, seq, free).transpose());
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 impl AuditReader for IndexReader {
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
         if !filter.incomplete {
-            return self
-                .query(|connection, writers| list(connection, filter, &writers.held_ids(connection)?));
+            return self.query(|connection, free| list(connection, filter, &free.ids(connection)?));
         }
         let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
-        self.query_unended(|connection, writers, unended| {
+        self.query_unended(|connection, free, unended| {
             let all = Filter { limit: 0, ..filter.clone() };
-            let mut rows = list(connection, &all, &writers.held_ids(connection)?)?;
+            let mut rows = list(connection, &all, &free.ids(connection)?)?;
             rows.retain(|row| unended.contains(&row.audit_id.bytes()));
             rows.truncate(limit);
             Ok(rows)
@@ -370,13 +365,12 @@ impl AuditReader for IndexReader {
 
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
         let id = audit_id.bytes();
-        let row =
-            self.query(|connection, writers| Ok(by_id(connection, id, &writers.held_ids(connection)?)?))?;
+        let row = self.query(|connection, free| Ok(by_id(connection, id, &free.ids(connection)?)?))?;
         if row.as_ref().is_some_and(|row| !row.incomplete) {
             return Ok(row);
         }
-        self.query_unended(|connection, writers, unended| {
-            let row = by_id(connection, id, &writers.held_ids(connection)?)?;
+        self.query_unended(|connection, free, unended| {
+            let row = by_id(connection, id, &free.ids(connection)?)?;
             Ok(row.map(|row| CallRow { incomplete: row.incomplete && unended.contains(&id), ..row }))
         })
     }
@@ -391,9 +385,9 @@ impl AuditReader for IndexReader {
     }
 
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
-        self.query(|connection, writers| {
-            let held = writers.held_ids(connection)?;
-            Ok(rollup::stats(connection, filter, query, &held)?)
+        self.query(|connection, free| {
+            let free = free.ids(connection)?;
+            Ok(rollup::stats(connection, filter, query, &free)?)
         })
     }
 
@@ -422,9 +416,9 @@ impl AuditReader for IndexReader {
             let last = self.ends_after(&journal, from, to, (&mut ended, most))?;
             position.0.insert(writer, last);
         }
-        self.query(|connection, writers| {
-            let held = writers.held_ids(connection)?;
-            let rows = ended.iter().filter_map(|id| by_id(connection, id.bytes(), &held).transpose());
+        self.query(|connection, free| {
+            let free = free.ids(connection)?;
+            let rows = ended.iter().filter_map(|id| by_id(connection, id.bytes(), &free).transpose());
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }

@@ -204,12 +204,12 @@ struct CountSum {
     usage: UsageSum,
 }
 
-/// Returns the statistics of the calls that match `filter`, in whole hours. `held` are the writers that processes hold.
+/// Returns the statistics of the calls that match `filter`, in whole hours. `free` are the writers that no process holds.
 pub(super) fn stats(
     connection: &Connection,
     filter: &Filter,
     query: StatsQuery,
-    held: &HashSet<i64>,
+    free: &HashSet<i64>,
 ) -> rusqlite::Result<Stats> {
     let targets = find::targets(connection, filter)?;
     let outcomes = find::outcomes(connection, filter)?;
@@ -254,7 +254,7 @@ pub(super) fn stats(
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         if in_time(row.get(0)?) && lets_through(row.get(1)?, 0) {
-            *if held.contains(&row.get(2)?) { &mut stats.running } else { &mut stats.incomplete } += 1;
+            *if free.contains(&row.get(2)?) { &mut stats.incomplete } else { &mut stats.running } += 1;
         }
     }
     let group = |((name, (status, class)), sum): (GroupKey, CountSum)| StatsGroup {
