@@ -21,7 +21,7 @@ pub enum AuditErrorKind {
     Io,
     /// Others than its owner can read or write it.
     Exposed,
-    /// It is damaged, or no record at all.
+    /// It is damaged, or no file of an audit log.
     Corrupt,
     /// The audit log is inconsistent: it was changed from outside.
     Tampered,
@@ -69,6 +69,11 @@ impl AuditErrorKind {
     #[must_use]
     pub const fn may_pass(self) -> bool {
         !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::Decided)
+    }
+
+    /// Returns true if nothing can be written, while reading may be possible.
+    pub(crate) const fn is_unwritable(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Full | Self::Io)
     }
 
     /// Returns the suggested fix.

@@ -26,8 +26,8 @@ pub type LogFuture<T> = Pin<Box<dyn Future<Output = Result<T, AuditError>> + Sen
 
 /// The log that calls are recorded in. Several hosts may share one.
 ///
-/// Each command is submitted before its method returns. Commands are carried out in the order of their submission,
-/// many in one commit.
+/// Each command is submitted before its method returns. Commands about one open call are carried out in the
+/// order of their submission. Entries of many calls are written together.
 pub trait AuditLog: Send + Sync + 'static {
     /// Opens a call, which may run if the outcome says so. Opening a call that is open already changes nothing.
     fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome>;
@@ -48,7 +48,7 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Records a change that an operator makes. It is durable when the future completes.
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
 
-    /// Signs a checkpoint of the chain as it is now, and returns its note.
+    /// Signs a checkpoint with the ends of this process's journals, and returns its note.
     fn sign(&self) -> LogFuture<String>;
 
     /// Records and signs that the operator accepts these findings, and returns the note of that checkpoint.

@@ -16,7 +16,7 @@ use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
 use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
-use crate::error::AuditError;
+use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
 use crate::verify::{AcknowledgedFinding, LOSS_ACCEPTED, LossAccepted};
 
@@ -106,11 +106,18 @@ impl LogWriter {
 
     /// Compares the key table with the journals. A damaged table is made again.
     pub(super) fn check_derived(self: &Arc<Self>) -> Result<Vec<DerivedFinding>, AuditError> {
-        // Without a table nothing is derived; without write access it is not made again.
+        // Without a table nothing is derived.
         if !self.has_key_table() {
             return Ok(Vec::new());
         }
-        let Ok(mut keys) = self.keys() else { return Ok(Vec::new()) };
+        let mut keys = match self.keys() {
+            Ok(keys) => keys,
+            // It cannot be made again, and a loss is a finding of its own.
+            Err(error) if error.kind().is_unwritable() || error.kind() == AuditErrorKind::Lost => {
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error),
+        };
         let mut found: Option<Vec<DerivedFinding>> = None;
         for _ in 0..TRIES {
             // In this order: what is read later is never behind.

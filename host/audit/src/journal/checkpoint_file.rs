@@ -65,16 +65,18 @@ impl CheckpointFile {
     pub(super) fn register(&self, writer: &str, now: Timestamp) -> Result<(), AuditError> {
         match self.reader.read()? {
             StoredCheckpoint::Valid(checkpoint) if checkpoint.journals.contains_key(writer) => Ok(()),
-            _ => self.sign(writer, ChainHead::EMPTY, now).map(drop),
+            _ => self.sign(&[(writer, ChainHead::EMPTY)], now).map(drop),
         }
     }
 
-    /// Signs that this writer's journal has this head, and returns the note.
-    pub(super) fn sign(&self, writer: &str, head: ChainHead, now: Timestamp) -> Result<String, AuditError> {
+    /// Signs that the journals of these writers have these heads, and returns the note.
+    pub(super) fn sign(&self, heads: &[(&str, ChainHead)], now: Timestamp) -> Result<String, AuditError> {
         self.change(now, |journals| {
-            let journal = journals.entry(writer.to_owned()).or_default();
-            if journal.head.n <= head.n {
-                journal.head = head;
+            for (writer, head) in heads {
+                let journal = journals.entry((*writer).to_owned()).or_default();
+                if journal.head.n <= head.n {
+                    journal.head = *head;
+                }
             }
         })
     }

@@ -123,8 +123,8 @@ impl JournalCommitter {
         match (self.durability, tokio::runtime::Handle::try_current()) {
             // Waiting for the disk takes milliseconds, in which the executor's threads have other work.
             (Durability::Power, Ok(runtime)) => {
-                let own = Arc::clone(self);
-                drop(runtime.spawn_blocking(move || own.run()));
+                let commits = RunOnDrop(Arc::clone(self));
+                drop(runtime.spawn_blocking(move || drop(commits)));
             }
             _ => self.run(),
         }
@@ -164,6 +164,15 @@ impl JournalCommitter {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Commits when it is dropped: on the thread that it was handed to, or where a runtime that ends drops it.
+struct RunOnDrop(Arc<JournalCommitter>);
+
+impl Drop for RunOnDrop {
+    fn drop(&mut self) {
+        self.0.run();
+    }
 }
 
 /// Lets the next caller commit, also if the thread panicked: the callers that wait get an error then.

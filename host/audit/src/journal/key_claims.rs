@@ -1,6 +1,7 @@
 //! Claims of idempotency keys: of the calls of this process, and of processes that have ended.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
@@ -20,6 +21,9 @@ use crate::error::{AuditError, AuditErrorKind};
 const KEYS: &str = "keys.db";
 const KEYS_LOCK: &str = "keys.lock";
 
+/// The pause before it is looked again whether another process has made the key table.
+const PAUSE: Duration = Duration::from_millis(5);
+
 impl LogWriter {
     /// Returns the state of an idempotency key.
     pub(super) fn key_state(&self, claim: &KeyClaim) -> Result<KeyState, AuditError> {
@@ -38,12 +42,7 @@ impl LogWriter {
         let keys = match self.keys() {
             Ok(keys) => keys.table.all()?,
             // Reading needs neither space nor the permission to write.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    AuditErrorKind::Full | AuditErrorKind::ReadOnly | AuditErrorKind::Io
-                ) =>
-            {
+            Err(error) if error.kind().is_unwritable() => {
                 let table = KeyTable::in_memory()?;
                 self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
                 table.all()?
@@ -59,41 +58,45 @@ impl LogWriter {
 
     /// Returns the key table, brought up to date from the journals.
     pub(super) fn keys(&self) -> Result<HeldKeys, AuditError> {
-        let lock = self.root().join(KEYS_LOCK);
-        let patience = self.settings.busy_timeout;
-        let shared = FileLock::acquire_shared(&lock, patience)
-            .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
-        let shared =
-            shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))?;
+        let mut shared = self.share_keys()?;
         let opened = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(table) = opened.filter(|table| table.is_in_place()) {
             return Ok(HeldKeys { table, _shared: shared });
         }
-        drop(shared);
         // The journals may lack calls under keys: nothing runs under one until the operator accepts that.
         if let Some(loss) = self.checkpoints()?.reader().loss()? {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
-        // Only a table that is made, or made again, must not be in use meanwhile: many processes may begin at once.
-        if self.has_key_table() {
-            let shared = FileLock::acquire_shared(&lock, patience)
-                .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
-            let shared = shared
-                .ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))?;
+        for _ in 0..=self.settings.busy_timeout.as_millis() / PAUSE.as_millis() {
             if let Some(table) = self.open_existing_keys()? {
-                let table = Arc::new(table);
-                *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
-                return Ok(HeldKeys { table, _shared: shared });
+                return Ok(self.hold_keys(table, shared));
             }
+            drop(shared);
+            // Only a table that is made, or made again, must not be in use meanwhile. Many processes may begin at once: the
+            // others open the one that the first of them makes.
+            let alone = FileLock::try_acquire(&self.root().join(KEYS_LOCK));
+            if let Some(alone) = alone.map_err(|error| AuditError::from_file(KEYS_LOCK, error))? {
+                let table = self.open_keys()?;
+                alone.share().map_err(AuditError::from_io)?;
+                return Ok(self.hold_keys(table, alone));
+            }
+            std::thread::sleep(PAUSE);
+            shared = self.share_keys()?;
         }
-        let alone =
-            FileLock::acquire(&lock, patience).map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
-        let alone =
-            alone.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is in use"))?;
-        let table = Arc::new(self.open_keys()?);
+        Err(AuditError::new(AuditErrorKind::Locked, "the key table is in use"))
+    }
+
+    /// Takes the lock of the key table that all its users share.
+    fn share_keys(&self) -> Result<FileLock, AuditError> {
+        let shared = FileLock::acquire_shared(&self.root().join(KEYS_LOCK), self.settings.busy_timeout)
+            .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
+        shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))
+    }
+
+    fn hold_keys(&self, table: KeyTable, shared: FileLock) -> HeldKeys {
+        let table = Arc::new(table);
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
-        alone.share().map_err(AuditError::from_io)?;
-        Ok(HeldKeys { table, _shared: alone })
+        HeldKeys { table, _shared: shared }
     }
 
     /// Has a key table that was found damaged made again when it is used next.
@@ -105,10 +108,10 @@ impl LogWriter {
 
     /// Opens the key table; none if it is damaged, or was moved away meanwhile.
     fn open_existing_keys(&self) -> Result<Option<KeyTable>, AuditError> {
-        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
         if !self.has_key_table() {
             return Ok(None);
         }
+        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
         match KeyTable::open(&self.root().join(KEYS), &key, self.settings.busy_timeout) {
             Err(error) if is_damaged(&error) => Ok(None),
             table => {
@@ -150,18 +153,14 @@ impl LogWriter {
         })
     }
 
-    /// Brings the key table up to date with a journal of this process, on a thread that may wait.
+    /// Brings the key table up to date with a journal of this process, on another thread.
     pub(super) fn read_own_keys(self: &Arc<Self>, journal: &HeldJournal) {
-        let (own, writer) = (Arc::clone(self), journal.writer.clone());
-        let read = move || {
-            if let Err(error) = own.keys().and_then(|keys| own.read_journal_keys(&keys.table, &[writer])) {
+        let writer = journal.writer.clone();
+        self.in_background(|own| {
+            own.keys().and_then(|keys| own.read_journal_keys(&keys.table, &[writer])).inspect_err(|error| {
                 tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
-            }
-        };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(read)),
-            Err(_) => read(),
-        }
+            })
+        });
     }
 
     /// Brings a claim up to date whose process may have ended.
@@ -217,7 +216,7 @@ impl LogWriter {
     fn held_journal(&self, writer: &str) -> Option<Arc<HeldJournal>> {
         let state = self.state();
         let own = state.own.iter().find(|own| own.writer == writer).cloned();
-        own.or_else(|| state.adopted.get(writer).cloned())
+        own.or_else(|| state.adopted.get(writer).map(|adopted| Arc::clone(&adopted.journal)))
     }
 
     /// Returns true if the process of the key's call lives, so that the call runs or is about to.
@@ -252,9 +251,7 @@ impl LogWriter {
 
     fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
-        let stays = claim.of == KeyScope::Step
-            && stored.step_of.is_some()
-            && (stored.has_value || !stored.is_idempotent);
+        let stays = claim.of == KeyScope::Step && stored.outlives_its_time();
         if !stays && stored.has_expired(claim.at.as_microsecond()) {
             return Ok(KeyState::Free);
         }

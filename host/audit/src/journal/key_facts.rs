@@ -197,8 +197,10 @@ impl Claim<'_> {
         let (Some(key), Some(fingerprint)) = (unhex(key), unhex(fingerprint)) else { return Ok(()) };
         let stored = keys.get(&key)?;
         let at = self.at.unwrap_or_default().as_microsecond();
-        // Of two calls in different journals, the later one holds the key.
-        let is_known = stored.is_some_and(|stored| stored.call == self.call.bytes() || stored.at > at);
+        // Of two calls in different journals, the later one holds the key; within one, the order of the entries decides.
+        let is_known = stored.is_some_and(|stored| {
+            stored.call == self.call.bytes() || stored.writer != self.writer && stored.at > at
+        });
         if is_known {
             return Ok(());
         }

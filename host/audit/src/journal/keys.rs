@@ -84,6 +84,11 @@ impl StoredKey {
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
     }
+
+    /// Returns true for the outcome of a step that its action needs, however old it is.
+    pub(crate) fn outlives_its_time(&self) -> bool {
+        self.step_of.is_some() && (self.has_value || !self.is_idempotent)
+    }
 }
 
 /// The place of a sealed outcome in the journal of its call.

@@ -19,6 +19,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
@@ -28,13 +29,14 @@ use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
-use super::{Journal, JournalSettings};
+use super::{Journal, JournalSettings, sync};
 use crate::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::AuditEvidence;
 use crate::index::{IndexReader, LogIndex};
 use crate::log::{AuditLog, AuditReader, LogFuture};
+use crate::seal::Sealed;
 use crate::settings::LogSettings;
 use crate::verify::AcknowledgedFinding;
 
@@ -77,13 +79,15 @@ pub(super) struct WriterState {
     /// The journal that new calls are added to; none until the first call, and after its files were replaced.
     pub(super) own: Option<Arc<HeldJournal>>,
     /// Journals of ended processes, in which this process resumes calls.
-    pub(super) adopted: HashMap<String, Arc<HeldJournal>>,
+    pub(super) adopted: HashMap<String, AdoptedJournal>,
     /// Calls that are about to be opened.
     pub(super) pending_opens: HashSet<AuditId>,
     /// The calls of this process that have no end.
     pub(super) calls: HashMap<AuditId, OpenedCall>,
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
     late_events: HashMap<AuditId, Vec<EntryDraft>>,
+    /// Ends that are being written, and their results.
+    ending: HashMap<AuditId, watch::Receiver<Option<Result<(), AuditError>>>>,
     /// Ends that could not be written, to be written before the next entries.
     late_ends: HashMap<AuditId, LateEnd>,
     /// Calls whose late end was written, until their caller tries to write it again.
@@ -96,10 +100,18 @@ pub(super) struct HeldJournal {
     pub(super) committer: Arc<JournalCommitter>,
 }
 
+/// A journal of an ended process.
+pub(super) struct AdoptedJournal {
+    pub(super) journal: Arc<HeldJournal>,
+    /// The number of those that are about to write to it.
+    pub(super) users: usize,
+}
+
 /// A call of this process that has no end.
 #[derive(Clone)]
 pub(super) struct OpenedCall {
     journal: Arc<HeldJournal>,
+    actor: Arc<str>,
     key: Option<[u8; 32]>,
     /// True if the call resumes another one.
     resumes: bool,
@@ -124,6 +136,43 @@ impl Drop for PendingOpen {
     fn drop(&mut self) {
         self.own.state().pending_opens.remove(&self.audit_id);
     }
+}
+
+/// The end of a call that is being written: once, however often it is asked for.
+struct EndingCall {
+    own: Arc<LogWriter>,
+    audit_id: AuditId,
+    result: watch::Sender<Option<Result<(), AuditError>>>,
+}
+
+impl EndingCall {
+    fn begin(own: &Arc<LogWriter>, state: &mut WriterState, audit_id: &AuditId) -> Self {
+        let (result, waits) = watch::channel(None);
+        state.ending.insert(audit_id.clone(), waits);
+        Self { own: Arc::clone(own), audit_id: audit_id.clone(), result }
+    }
+
+    /// Notes the result, for all that ask for this end. `state` already has its consequences.
+    fn finish(&self, state: &mut WriterState, result: &Result<(), AuditError>) {
+        state.ending.remove(&self.audit_id);
+        self.result.send_replace(Some(result.clone()));
+    }
+}
+
+impl Drop for EndingCall {
+    fn drop(&mut self) {
+        // It was not written, or the thread panicked while it was.
+        if self.result.borrow().is_none() {
+            self.own.state().ending.remove(&self.audit_id);
+        }
+    }
+}
+
+/// Waits for the result of an end that is being written.
+async fn ended(mut result: watch::Receiver<Option<Result<(), AuditError>>>) -> Result<(), AuditError> {
+    let lost = |_| AuditError::new(AuditErrorKind::Other, "the end of the call was not written");
+    let result = result.wait_for(Option::is_some).await.map_err(lost)?;
+    result.clone().unwrap_or(Ok(()))
 }
 
 /// The end of a call that is to be written again.
@@ -155,32 +204,27 @@ impl JournalLog {
         }))
     }
 
-    /// Runs what may wait for the disk or for another process on a thread for that. It runs to its end also if the
-    /// future is dropped.
     fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<LogWriter>) -> Result<T, AuditError> + Send + 'static,
     ) -> LogFuture<T> {
-        let own = Arc::clone(&self.0);
-        own.working.fetch_add(1, Ordering::SeqCst);
-        let done = WorkDone(Arc::clone(&own));
-        let work = move || {
-            let _done = done;
-            work(&own)
-        };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                let task = runtime.spawn_blocking(work);
-                Box::pin(async {
-                    let lost =
-                        |_| Err(AuditError::new(AuditErrorKind::Other, "a thread of the audit log panicked"));
-                    task.await.unwrap_or_else(lost)
-                })
-            }
-            Err(_) => {
-                let done = work();
-                Box::pin(async { done })
-            }
+        on_waiting_thread(self.0.work(work))
+    }
+}
+
+/// Runs what may wait on a thread for that, or at once if there is no runtime.
+fn on_waiting_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
+) -> LogFuture<T> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            let task = runtime.spawn_blocking(work);
+            let lost = |_| Err(AuditError::new(AuditErrorKind::Other, "a thread of the audit log panicked"));
+            Box::pin(async move { task.await.unwrap_or_else(lost) })
+        }
+        Err(_) => {
+            let done = work();
+            Box::pin(async { done })
         }
     }
 }
@@ -282,17 +326,8 @@ impl AuditLog for JournalLog {
 
     fn flush(&self) -> LogFuture<()> {
         let own = Arc::clone(&self.0);
-        match tokio::runtime::Handle::try_current() {
-            // It waits for the work on other threads, and is not counted as such.
-            Ok(runtime) => {
-                let task = runtime.spawn_blocking(move || own.flush());
-                Box::pin(async { task.await.unwrap_or(Ok(())) })
-            }
-            Err(_) => {
-                let done = own.flush();
-                Box::pin(async { done })
-            }
-        }
+        // It waits for the work on other threads, and is not counted as such.
+        on_waiting_thread(move || own.flush())
     }
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
@@ -318,6 +353,31 @@ impl AuditLog for JournalLog {
 }
 
 impl LogWriter {
+    /// Returns work that is waited for before the log is dropped. It runs to its end also if nothing waits for its result.
+    fn work<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, AuditError> + Send + 'static,
+    ) -> impl FnOnce() -> Result<T, AuditError> + Send + 'static {
+        self.working.fetch_add(1, Ordering::SeqCst);
+        let done = WorkDone(Arc::clone(self));
+        move || {
+            let done = done;
+            work(&done.0)
+        }
+    }
+
+    /// Runs work for which no call waits, on another thread.
+    pub(super) fn in_background(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<(), AuditError> + Send + 'static,
+    ) {
+        let work = self.work(work);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(work)),
+            Err(_) => drop(std::thread::spawn(work)),
+        }
+    }
+
     /// Returns the directory of the journals.
     pub(super) fn root(&self) -> &Path {
         &self.root
@@ -415,9 +475,13 @@ impl LogWriter {
         unheard: Option<Arc<UnheardFailure>>,
     ) -> CommitFuture {
         if self.has_unwritten.swap(false, Ordering::Relaxed) {
-            let late = std::mem::take(&mut self.state().late_ends);
-            for (audit_id, LateEnd { call, drafts }) in late {
-                drop(self.write_end(&call, &audit_id, drafts, true));
+            let late: Vec<_> = {
+                let mut state = self.state();
+                let late = std::mem::take(&mut state.late_ends).into_iter();
+                late.map(|(id, late)| (EndingCall::begin(self, &mut state, &id), late)).collect()
+            };
+            for (ending, LateEnd { call, drafts }) in late {
+                drop(self.write_end(ending, &call, drafts, true));
             }
         }
         self.commit(journal, drafts, done, unheard)
@@ -469,6 +533,33 @@ impl LogWriter {
         }
     }
 
+    /// Signs for an adopted journal and gives it back, once this process needs it no longer.
+    pub(super) fn leave(&self, journal: &Arc<HeldJournal>) -> Result<(), AuditError> {
+        if !self.state().is_left(journal) {
+            return Ok(());
+        }
+        // The next process may not write to it, so that no other one signs for what this one wrote.
+        let signed = self.sign_journals(&[journal]).map(drop);
+        let mut state = self.state();
+        if state.is_left(journal) {
+            state.adopted.remove(&journal.writer);
+            journal.committer.with_journal(Journal::give_back);
+        }
+        signed
+    }
+
+    /// Signs for these journals as they are, and returns the note.
+    pub(super) fn sign_journals(&self, journals: &[&Arc<HeldJournal>]) -> Result<String, AuditError> {
+        let mut heads = Vec::new();
+        for journal in journals {
+            // Of entries that the disk has: after a power cut nothing that is signed for may be missing.
+            let (head, files) = journal.committer.with_journal(|journal| (journal.head(), journal.files()));
+            sync(files.inspect_err(|error| self.failed(journal, error))?)?;
+            heads.push((journal.writer.as_str(), head));
+        }
+        self.checkpoints()?.sign(&heads, self.clock.timestamp())
+    }
+
     fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> CommitFuture {
         let call = match self.opened(audit_id) {
             Ok(call) => call,
@@ -499,7 +590,7 @@ impl LogWriter {
         call: &OpenCall,
         more: Vec<EntryDraft>,
     ) -> CommitFuture {
-        let mut drafts = vec![opening(call, !self.is_full(&call.actor))];
+        let mut drafts = vec![self.opening(call)];
         drafts.extend(more);
         let (own, audit_id) = (Arc::clone(self), call.audit_id.clone());
         // Known before it is written: nothing takes it for a call of an ended process.
@@ -515,6 +606,21 @@ impl LogWriter {
             }
         };
         self.write(&journal, drafts, Box::new(done), None)
+    }
+
+    /// Returns the first entry of a call.
+    fn opening(&self, call: &OpenCall) -> EntryDraft {
+        let request = self.sealable(&call.actor, call.request.as_ref());
+        let opening = EntryDraft::of_call(&call.audit_id, false, &call.entry).with_sealed(request);
+        match &call.resumes {
+            Some((before, _)) => opening.resuming(before.clone()),
+            None => opening,
+        }
+    }
+
+    /// Returns the sealed part, unless the client's quota of sealed bytes is used up.
+    fn sealable(&self, client: &str, part: Option<&Sealed>) -> Option<Sealed> {
+        part.filter(|_| !self.is_full(client)).cloned()
     }
 
     /// Opens a call that has a key or resumes another one, or that is the first one of this process.
@@ -540,7 +646,7 @@ impl LogWriter {
             let call = OpenCall { resumes: call.resumes.clone().or(by_key.clone()), ..call.clone() };
             let opened = match &call.resumes {
                 Some((before, actor)) => self.open_keyed_resuming(&keys, claim, &call, before, actor)?,
-                None => self.open_keyed(&keys, claim, &call)?,
+                None => self.open_claiming(&keys, claim, &call, self.own_journal()?, Vec::new())?,
             };
             match opened {
                 // Another process resumed the interrupted call meanwhile: its outcome is this one's as well.
@@ -552,16 +658,18 @@ impl LogWriter {
         }
     }
 
-    fn open_keyed(
+    /// Opens a call in this journal, if its key is free, and writes `more` with its beginning.
+    pub(super) fn open_claiming(
         self: &Arc<Self>,
         keys: &HeldKeys,
         claim: &KeyClaim,
         call: &OpenCall,
+        journal: Arc<HeldJournal>,
+        more: Vec<EntryDraft>,
     ) -> Result<OpenOutcome, AuditError> {
-        let journal = self.own_journal()?;
         match self.claim(keys, call, claim, &journal.writer)? {
             ClaimOutcome::Claimed { before } => {
-                let opened = wait(self.begin(journal, call, Vec::new()));
+                let opened = wait(self.begin(journal, call, more));
                 opened.inspect_err(|_| self.release_claim(keys, claim, &call.audit_id, before.as_ref()))?;
                 Ok(OpenOutcome::Started)
             }
@@ -569,75 +677,89 @@ impl LogWriter {
         }
     }
 
-    /// Writes the end of a call.
+    /// Writes the end of a call, unless it is written or being written already.
     fn end(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<EndWrite, AuditError> {
-        let (known, late) = {
+        let (ending, known, late) = {
             let mut state = self.state();
             if state.ended_late.remove(&end.audit_id) {
-                return Ok(EndWrite::done());
+                return Ok(EndWrite::again(Box::pin(async { Ok(()) })));
+            }
+            if let Some(result) = state.ending.get(&end.audit_id) {
+                return Ok(EndWrite::again(Box::pin(ended(result.clone()))));
             }
             let late = state.late_ends.remove(&end.audit_id);
-            (state.calls.get(&end.audit_id).cloned(), late)
+            let known = state.calls.get(&end.audit_id).cloned();
+            (EndingCall::begin(self, &mut state, &end.audit_id), known, late)
         };
         if let Some(LateEnd { call, drafts }) = late {
-            return Ok(EndWrite::of(&drafts, self.write_end(&call, &end.audit_id, drafts.clone(), false)));
+            return Ok(self.write_end(ending, &call, drafts, false));
         }
         let (call, mut drafts) = match (known, begin) {
             (Some(call), _) => (call, self.state().late_events.remove(&end.audit_id).unwrap_or_default()),
-            (None, Some(begin)) => {
-                (opened(&self.own_journal()?, begin), vec![opening(begin, !self.is_full(&begin.actor))])
-            }
-            (None, None) => return self.opened(&end.audit_id).map(|_| EndWrite::done()),
+            (None, Some(begin)) => (opened(&self.own_journal()?, begin), vec![self.opening(begin)]),
+            (None, None) => (self.opened(&end.audit_id)?, Vec::new()),
         };
         let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
         // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
         let is_end = !(did_nothing && call.resumes);
         let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end() };
         // A call that began and ended in one entry needs no other, unless its outcome is sealed.
-        if !entry.is_empty() || end.outcome.is_some() || drafts.is_empty() {
-            drafts.push(EntryDraft::of_call(&end.audit_id, is_end, &entry).with_sealed(end.outcome.clone()));
+        let outcome = self.sealable(&call.actor, end.outcome.as_ref());
+        if !entry.is_empty() || outcome.is_some() || drafts.is_empty() {
+            drafts.push(EntryDraft::of_call(&end.audit_id, is_end, &entry).with_sealed(outcome));
         }
-        Ok(EndWrite::of(&drafts, self.write_end(&call, &end.audit_id, drafts.clone(), false)))
+        Ok(self.write_end(ending, &call, drafts, false))
     }
 
     fn write_end(
         self: &Arc<Self>,
+        ending: EndingCall,
         call: &OpenedCall,
-        audit_id: &AuditId,
         drafts: Vec<EntryDraft>,
         is_late: bool,
-    ) -> CommitFuture {
-        let (own, id, again) = (Arc::clone(self), audit_id.clone(), drafts.clone());
+    ) -> EndWrite {
+        let last = drafts.last();
+        let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
+        let outcome = last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default();
+        let (own, again) = (Arc::clone(self), drafts.clone());
         let call = call.clone();
         let journal = Arc::clone(&call.journal);
         let done = move |result: &Result<(), AuditError>| {
             let mut state = own.state();
+            let id = ending.audit_id.clone();
             match result {
                 Ok(()) => {
                     state.calls.remove(&id);
                     state.late_events.remove(&id);
-                    state.leave(&call.journal);
                     if is_late {
                         if state.ended_late.len() >= LATE_ENDS {
                             state.ended_late.clear();
                         }
                         state.ended_late.insert(id);
                     }
+                    ending.finish(&mut state, result);
+                    let is_left = state.is_left(&call.journal);
                     drop(state);
+                    let journal = Arc::clone(&call.journal);
                     if is_late && call.key.is_some() {
-                        own.read_own_keys(&call.journal);
+                        own.read_own_keys(&journal);
+                    }
+                    if is_left {
+                        own.in_background(move |own| own.leave(&journal));
                     }
                 }
-                Err(error) if error.kind().may_pass() && state.late_ends.len() < LATE_ENDS => {
-                    state.late_ends.insert(id, LateEnd { call, drafts: again });
-                    own.has_unwritten.store(true, Ordering::Relaxed);
-                }
                 Err(error) => {
-                    tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
+                    if error.kind().may_pass() && state.late_ends.len() < LATE_ENDS {
+                        state.late_ends.insert(id, LateEnd { call, drafts: again });
+                        own.has_unwritten.store(true, Ordering::Relaxed);
+                    } else {
+                        tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
+                    }
+                    ending.finish(&mut state, result);
                 }
             }
         };
-        self.commit(&journal, drafts, Box::new(done), None)
+        EndWrite { written: self.commit(&journal, drafts, Box::new(done), None), is_end, outcome }
     }
 
     /// Ends a call that has a key, or the first one of this process.
@@ -676,25 +798,18 @@ struct EndWrite {
 }
 
 impl EndWrite {
-    /// The end is written already.
-    fn done() -> Self {
-        Self { written: Box::pin(async { Ok(()) }), is_end: false, outcome: Arc::default() }
-    }
-
-    fn of(drafts: &[EntryDraft], written: CommitFuture) -> Self {
-        let last = drafts.last();
-        let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
-        Self { written, is_end, outcome: last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default() }
+    /// The end is written already, or being written.
+    fn again(written: CommitFuture) -> Self {
+        Self { written, is_end: false, outcome: Arc::default() }
     }
 }
 
 impl WriterState {
-    /// Gives an adopted journal back, once no call of this process is in it.
-    pub(super) fn leave(&mut self, journal: &Arc<HeldJournal>) {
-        let is_adopted = self.adopted.contains_key(&journal.writer);
-        if is_adopted && !self.calls.values().any(|call| Arc::ptr_eq(&call.journal, journal)) {
-            self.adopted.remove(&journal.writer);
-        }
+    /// Returns true for an adopted journal that this process needs no longer.
+    fn is_left(&self, journal: &Arc<HeldJournal>) -> bool {
+        let adopted = self.adopted.get(&journal.writer);
+        adopted.is_some_and(|adopted| adopted.users == 0 && Arc::ptr_eq(&adopted.journal, journal))
+            && !self.calls.values().any(|call| Arc::ptr_eq(&call.journal, journal))
     }
 }
 
@@ -710,7 +825,12 @@ impl Drop for LogWriter {
             }
         }
         state.calls.clear();
-        let Some(own) = state.own.take() else { return };
+        let adopted = std::mem::take(&mut state.adopted);
+        let own = state.own.take();
+        for AdoptedJournal { journal, .. } in adopted.into_values() {
+            report_unsigned(|| self.sign_journals(&[&journal]).map(drop));
+        }
+        let Some(own) = own else { return };
         let writer = own.writer.clone();
         let head = own.committer.with_journal(|journal| journal.head().n);
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -722,36 +842,31 @@ impl Drop for LogWriter {
             drop(noted);
         }
         let Some(journal) = Arc::into_inner(own).and_then(|own| own.committer.into_journal()) else { return };
-        // A panic here would end the process, and nothing is lost without a statement.
-        let signed = catch_unwind(AssertUnwindSafe(|| {
+        report_unsigned(|| {
             failpoint::pass("checkpoint.before");
             let head = journal.release(now)?;
             if let Some(checkpoints) = self.checkpoints.get() {
-                checkpoints.sign(&writer, head, now)?;
+                checkpoints.sign(&[(&writer, head)], now)?;
             }
             failpoint::pass("checkpoint.after");
             Ok(())
-        }));
-        let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread panicked"));
-        let signed = signed.unwrap_or_else(panicked);
-        if let Err(error) = signed {
-            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
-        }
+        });
+    }
+}
+
+/// Logs a failed signature when a log is dropped. A panic there would end the process, and nothing is lost without a
+/// statement.
+fn report_unsigned(sign: impl FnOnce() -> Result<(), AuditError>) {
+    let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread panicked"));
+    if let Err(error) = catch_unwind(AssertUnwindSafe(sign)).unwrap_or_else(panicked) {
+        tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
     }
 }
 
 fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
     let key = call.key.as_ref().map(|claim| digest(&claim.key));
-    OpenedCall { journal: Arc::clone(journal), key, resumes: call.resumes.is_some(), is_opening: false }
-}
-
-fn opening(call: &OpenCall, seals: bool) -> EntryDraft {
-    let request = call.request.clone().filter(|_| seals);
-    let opening = EntryDraft::of_call(&call.audit_id, false, &call.entry).with_sealed(request);
-    match &call.resumes {
-        Some((before, _)) => opening.resuming(before.clone()),
-        None => opening,
-    }
+    let (journal, actor, resumes) = (Arc::clone(journal), Arc::clone(&call.actor), call.resumes.is_some());
+    OpenedCall { journal, actor, key, resumes, is_opening: false }
 }
 
 /// Waits for a commit on a thread that may wait.

@@ -4,6 +4,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test"
 )]
 
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
+use crate::settings::SealedQuota;
 
 #[path = "log_tests/disk.rs"]
 mod disk;
@@ -28,6 +30,8 @@ mod exported;
 mod lost;
 #[path = "log_tests/power.rs"]
 mod power;
+#[path = "log_tests/processes.rs"]
+mod processes;
 #[path = "log_tests/pruned.rs"]
 mod pruned;
 #[path = "log_tests/replaced.rs"]
@@ -467,6 +471,105 @@ fn the_outcome_of_a_repeated_end_is_found() {
     close(&log, value(&call));
     let KeyState::Done { outcome, .. } = state(&log, "k") else { panic!() };
     assert_eq!(outcome.unwrap().bytes(), b"the outcome");
+}
+
+#[test]
+fn nothing_more_is_sealed_above_the_quota() {
+    let home = tempfile::tempdir().unwrap();
+    let sealed = SealedQuota { per_client: 5, in_all: 1 << 20 };
+    let settings = LogSettings { sealed, ..LogSettings::default() };
+    let log = JournalLog::new(home.path(), settings, Arc::new(SystemClock));
+    let [running, other] = [call(None, false), OpenCall { actor: "bob".into(), ..call(None, false) }];
+    assert!(matches!(open(&log, &running), OpenOutcome::Started));
+    // The request of a running call is not dropped.
+    log.0.update_index().unwrap();
+    close(&log, value(&running));
+    assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
+    assert_eq!(text_of(home.path()).matches("\"sealed\"").count(), 1);
+    assert!(matches!(open(&log, &other), OpenOutcome::Started));
+    close(&log, value(&other));
+    assert_eq!(text_of(home.path()).matches("\"sealed\"").count(), 3);
+}
+
+#[test]
+fn an_end_that_is_being_written_is_not_written_again() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let call = call(None, false);
+    assert!(matches!(open(&log, &call), OpenOutcome::Started));
+    let journal = log.0.own_journal().unwrap();
+    std::thread::scope(|scope| {
+        let (first, again) = journal.committer.with_journal(|_| {
+            let first = scope.spawn(|| wait_for(log.close(None, value(&call))));
+            while log.0.state().ending.is_empty() {
+                std::thread::yield_now();
+            }
+            (first, log.close(None, value(&call)))
+        });
+        assert!(first.join().unwrap().is_ok() && wait_for(again).is_ok());
+    });
+    assert_eq!(text_of(home.path()).matches("\"final\"").count(), 1);
+}
+
+#[test]
+fn a_key_is_not_freed_before_the_decision_is_in_the_log() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let call = call(Some("k"), false);
+    assert!(matches!(open(&log, &call), OpenOutcome::Started));
+    close(&log, end(&call, CallStatus::Cancelled, KeyDisposition::Undetermined));
+    log.0.own_journal().unwrap().committer.with_journal(Journal::break_segment);
+    assert!(wait_for(log.resolve(&call.audit_id, skipped(true))).is_err());
+    assert!(matches!(state(&log, "k"), KeyState::Unknown { .. }));
+    assert!(skip(&log, &call, true));
+    assert!(matches!(state(&log, "k"), KeyState::Free));
+    assert_eq!(text_of(home.path()).matches("key_decided").count(), 1);
+}
+
+#[test]
+fn a_segment_that_cannot_be_begun_ends_no_other_call() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path()).with_segment_bytes(1);
+    let running = call(None, false);
+    assert!(matches!(open(&log, &running), OpenOutcome::Started));
+    let next = log.0.own_journal().unwrap().committer.with_journal(|journal| journal.head().n + 1);
+    let sealed = journals(home.path())[0].join(format!("{next:012}.sealed"));
+    fs::create_dir(&sealed).unwrap();
+    assert!(wait_for(log.open(call(None, false))).is_err());
+    fs::remove_dir(&sealed).unwrap();
+    close(&log, value(&running));
+}
+
+#[test]
+fn a_resolved_call_is_signed_for() {
+    let home = tempfile::tempdir().unwrap();
+    let before = call(None, true);
+    interrupted(home.path(), &[&before, &call(None, true)]);
+    {
+        let log = log(home.path());
+        let again = resuming(&before);
+        assert!(matches!(open(&log, &again), OpenOutcome::Started));
+        close(&log, value(&again));
+    }
+    let path = segment_files(home.path()).remove(0);
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: Vec<_> = text.split_inclusive('\n').filter(|line| !line.contains("\"final\"")).collect();
+    write_private(&path, kept.concat().as_bytes());
+    assert_ne!(findings(home.path()), []);
+}
+
+#[test]
+fn work_without_a_thread_for_it_is_an_error() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let handle = runtime.handle().clone();
+    runtime.shutdown_background();
+    let entered = handle.enter();
+    let (signed, flushed) = (log.sign(), log.flush());
+    drop(entered);
+    assert!(wait_for(signed).is_err());
+    assert!(wait_for(flushed).is_err());
 }
 
 #[test]

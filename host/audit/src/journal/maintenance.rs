@@ -1,14 +1,13 @@
 //! Work that no call waits for: signing, indexing, the quota of sealed bytes, and retention.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use cofferdam_core::failpoint;
 use cofferdam_core::warnings::WarningLog;
 
 use super::log::{LogWriter, wait};
-use super::sync;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
 
@@ -31,15 +30,34 @@ pub(super) struct Maintenance {
     pub(super) warnings: WarningLog,
 }
 
+/// Maintenance that waits to begin, unless its runtime ends before.
+struct DueMaintenance(Weak<LogWriter>);
+
+impl DueMaintenance {
+    fn begin(self) {
+        if let Some(own) = self.0.upgrade() {
+            drop(self);
+            own.maintain();
+        }
+    }
+}
+
+impl Drop for DueMaintenance {
+    fn drop(&mut self) {
+        if let Some(own) = self.0.upgrade() {
+            own.maintenance.is_due.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
 impl LogWriter {
-    /// Signs for the own journal as it is, and returns the note.
+    /// Signs for the journals of this process as they are, and returns the note.
     pub(super) fn sign(&self) -> Result<String, AuditError> {
-        let journal = self.own_journal()?;
+        let own = self.own_journal()?;
+        let adopted: Vec<_> =
+            self.state().adopted.values().map(|adopted| Arc::clone(&adopted.journal)).collect();
         failpoint::pass("checkpoint.before");
-        // Of entries that the disk has: after a power cut nothing that is signed for may be missing.
-        let (head, files) = journal.committer.with_journal(|journal| (journal.head(), journal.files()));
-        sync(files.inspect_err(|error| self.failed(&journal, error))?)?;
-        let note = self.checkpoints()?.sign(&journal.writer, head, self.clock.timestamp())?;
+        let note = self.sign_journals(&[&own].into_iter().chain(&adopted).collect::<Vec<_>>())?;
         failpoint::pass("checkpoint.after");
         Ok(note)
     }
@@ -62,20 +80,12 @@ impl LogWriter {
         if self.maintenance.is_due.swap(true, Ordering::Relaxed) {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            self.maintenance.is_due.store(false, Ordering::Relaxed);
-            return;
-        };
-        let (own, clock) = (Arc::downgrade(self), Arc::clone(&self.clock));
-        let due = clock.now() + MAINTENANCE_DELAY;
+        let (due, clock) = (DueMaintenance(Arc::downgrade(self)), Arc::clone(&self.clock));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let at = clock.now() + MAINTENANCE_DELAY;
         runtime.spawn(async move {
-            clock.sleep_until(due).await;
-            let maintain = move || {
-                let Some(own) = own.upgrade() else { return };
-                own.maintenance.is_due.store(false, Ordering::Relaxed);
-                own.maintain();
-            };
-            drop(tokio::task::spawn_blocking(maintain));
+            clock.sleep_until(at).await;
+            drop(tokio::task::spawn_blocking(move || due.begin()));
         });
     }
 
@@ -97,7 +107,7 @@ impl LogWriter {
         }
     }
 
-    fn update_index(&self) -> Result<(), AuditError> {
+    pub(super) fn update_index(&self) -> Result<(), AuditError> {
         let mut opened = self.maintenance.index.lock().unwrap_or_else(PoisonError::into_inner);
         let mut index = match opened.take() {
             Some(index) => index,

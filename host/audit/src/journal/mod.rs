@@ -41,7 +41,7 @@ pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
-pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
+pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls, ends_call};
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
 use crate::error::{AuditError, AuditErrorKind};
@@ -187,6 +187,11 @@ impl Journal {
         self.dir.keep()
     }
 
+    /// Lets other processes take the journal.
+    pub(crate) fn give_back(&mut self) {
+        self.dir.give_back();
+    }
+
     /// Returns true if no line of the newest segment was changed, as far as can be told.
     pub(crate) fn is_intact(&self) -> bool {
         self.is_intact
@@ -258,7 +263,12 @@ impl Journal {
         });
         let Appended { head, places } = appended.map_err(|failed| {
             if !failed.is_undone {
-                self.segment = None;
+                let failed = self.segment.take();
+                if let Some(new) =
+                    failed.filter(|segment| before.is_none_or(|(first, _)| first != segment.first()))
+                {
+                    new.discard();
+                }
             }
             failed.error
         })?;
@@ -366,7 +376,7 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
         let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
         let Some(mut reader) = SegmentReader::open(dir, first, before)? else { break };
         while let Some(read) = reader.next()? {
-            let Ok(line) = line::JournalLine::read(read.bytes) else { break };
+            let Ok(line) = JournalLine::read(read.bytes) else { break };
             if line.audit_id.as_deref() == Some(audit_id.as_str()) {
                 let events = line.events().unwrap_or_default();
                 last = events.iter().map(|event| event.seq).fold(last, u32::max);
@@ -376,36 +386,30 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
     Ok(last)
 }
 
-/// Reads the calls without an end from the newest segment of a journal. Lines that do not hold are left out, and so is a
-/// last line without an end.
+/// Reads the calls without an end from the newest segment of a journal.
 pub(crate) fn read_unended(dir: &Path, newest: u64) -> Result<UnendedCalls, AuditError> {
-    let mut unended = UnendedCalls::default();
-    let Some(mut reader) = SegmentReader::open(dir, newest, ChainHead::EMPTY)? else { return Ok(unended) };
-    while let Some(read) = reader.next()? {
-        if let (true, Ok(line)) = (read.is_whole, line::JournalLine::read(read.bytes)) {
-            unended.read(&line);
-        }
-    }
-    Ok(unended)
+    SegmentReader::open(dir, newest, ChainHead::EMPTY)?.map_or(Ok(UnendedCalls::default()), unended_of)
 }
 
-/// Returns the calls without an end according to the newest segment, whether a process holds the journal or not. Lines
-/// that cannot be understood are skipped: verification reports them.
+/// Returns the calls without an end according to the newest segment, whether a process holds the journal or not.
 pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
-    let mut unended = UnendedCalls::default();
-    let Some(first) = segments(dir)?.pop() else { return Ok(unended) };
+    let Some(first) = segments(dir)?.pop() else { return Ok(UnendedCalls::default()) };
     let last = segment::last_line(dir, first)?;
     if let Some(Ok(last)) = last.as_deref().map(JournalLine::read)
         && let Some(none) = UnendedCalls::after_release(&last)
     {
         return Ok(none);
     }
-    let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(unended) };
-    while let Some(read) = reader.next()? {
-        if let Ok(line) = JournalLine::read(read.bytes)
-            && read.is_whole
-        {
+    let reader = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)?;
+    reader.map_or(Ok(UnendedCalls::default()), unended_of)
+}
+
+/// Reads the calls without an end. Lines that cannot be understood are left out, since verification reports them, and so
+/// is a last line without an end.
+fn unended_of(mut reader: SegmentReader) -> Result<UnendedCalls, AuditError> {
+    let mut unended = UnendedCalls::default();
+    while let Some(read) = reader.next_text()? {
+        if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
             unended.read(&line);
         }
     }

@@ -1,15 +1,16 @@
 //! Pruning: the oldest segments of journals are removed, and a signed statement says where each journal begins now.
 //!
-//! A segment goes once all calls that begin in it have ended, are old enough, and hold no idempotency key, and once all
-//! segments before it have gone. The newest segment goes as well, after a new one was begun, unless another process
-//! writes to it. What the journals say decides, and their chains are verified
-//! on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the files are
-//! removed, so that a crash leaves files that nothing reads, which the next pruning removes.
+//! A segment goes once all calls that begin in it have ended, are old enough, and hold no idempotency key, once the
+//! changes by operators in it are old enough, and once all segments before it have gone. The newest segment goes as well,
+//! after a new one was begun, unless another process writes to it. What the journals say decides, and their chains are
+//! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
+//! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
+use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -80,7 +81,7 @@ struct SegmentFacts {
     entries: u64,
     calls: u64,
     until: Option<Timestamp>,
-    /// The first call that must stay.
+    /// The first entry that must stay.
     blocker: Option<Blocker>,
     keys: Vec<KeptKey>,
     expired: Vec<[u8; 32]>,
@@ -89,7 +90,7 @@ struct SegmentFacts {
 
 /// The reason why a segment stays.
 enum Blocker {
-    /// A call that is not old enough.
+    /// A call or a change by an operator that is not old enough.
     Young,
     Call(AuditId, PruneBlocker),
 }
@@ -99,6 +100,8 @@ struct PruneContext<'c> {
     before: Timestamp,
     now: Timestamp,
     keys: &'c KeyTable,
+    /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
+    has_unfinished: bool,
     unended: UnendedCalls,
     /// True if a process holds the journal.
     is_held: bool,
@@ -122,6 +125,10 @@ impl LogWriter {
             AuditError::new(AuditErrorKind::Tampered, "audit/checkpoint is missing or was changed")
         })?;
         let keys = self.keys()?;
+        let has_unfinished = keys.table.all()?.values().any(|stored| {
+            let is_open = [StoredKeyState::Claimed, StoredKeyState::Undetermined].contains(&stored.state);
+            is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
+        });
         let mut cuts = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
             let Some(journal) = signed.get(&writer) else { continue };
@@ -129,6 +136,7 @@ impl LogWriter {
                 before,
                 now: self.clock.timestamp(),
                 keys: &keys.table,
+                has_unfinished,
                 is_held: self.is_held(&writer),
                 unended: UnendedCalls::default(),
             };
@@ -139,6 +147,11 @@ impl LogWriter {
             cuts.insert(writer, cut);
         }
         drop(keys);
+        if !dry_run {
+            for (writer, cut) in &mut cuts {
+                self.begin_next_segment(writer, cut)?;
+            }
+        }
         let mut pruned = Pruned::default();
         for cut in cuts.values_mut() {
             pruned.entries = pruned.entries.saturating_add(cut.entries);
@@ -147,12 +160,6 @@ impl LogWriter {
             pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
         }
         cuts.retain(|_, cut| !cut.segments.is_empty());
-        if !dry_run {
-            for (writer, cut) in &mut cuts {
-                self.begin_next_segment(writer, cut)?;
-            }
-            cuts.retain(|_, cut| !cut.segments.is_empty());
-        }
         if !dry_run && !cuts.is_empty() {
             self.carry_out(&cuts, before, &pruned)?;
         }
@@ -202,7 +209,8 @@ impl LogWriter {
         Ok(cut)
     }
 
-    /// Begins a segment after one that is to be removed. The newest one stays if a process took the journal meanwhile.
+    /// Begins a segment after one that is to be removed. Nothing is removed if a process took the journal meanwhile: the
+    /// next pruning does.
     fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
         if !cut.has_newest {
             return Ok(());
@@ -226,8 +234,8 @@ impl LogWriter {
         };
         match begun {
             // Signed for, so that a process goes on with the journal.
-            Some(head) => drop(self.checkpoints()?.sign(writer, head, now)?),
-            None => *cut = JournalCut::default(),
+            Some(head) => drop(self.checkpoints()?.sign(&[(writer, head)], now)?),
+            None => *cut = JournalCut { stopped: cut.stopped.take(), ..JournalCut::default() },
         }
         Ok(())
     }
@@ -339,6 +347,8 @@ fn line_facts(
             facts.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
         } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
             facts.facts.push(KeptFact { name: log.name.to_string(), payload: log.payload.to_owned() });
+        } else if log.name == OPERATOR_EVENT && log.at().is_none_or(|at| at >= context.before) {
+            facts.blocker = Some(Blocker::Young);
         }
         return Ok(());
     }
@@ -378,7 +388,10 @@ impl PruneContext<'_> {
         }
         for (key, stored) in self.keys.rows_of(&id.bytes())? {
             match stored.state {
-                StoredKeyState::Retained if !stored.has_expired(self.now.as_microsecond()) => {
+                StoredKeyState::Retained
+                    if !stored.has_expired(self.now.as_microsecond())
+                        || self.has_unfinished && stored.outlives_its_time() =>
+                {
                     return call(PruneBlocker::KeyStands);
                 }
                 StoredKeyState::Retained => expired.push(key),

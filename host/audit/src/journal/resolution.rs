@@ -9,11 +9,11 @@ use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 
 use super::Journal;
-use super::key_claims::{ClaimOutcome, HeldKeys};
+use super::key_claims::HeldKeys;
 use super::key_facts;
 use super::keys::StoredKeyState;
 use super::line::EntryDraft;
-use super::log::{HeldJournal, LogWriter, wait};
+use super::log::{AdoptedJournal, HeldJournal, LogWriter, wait};
 use super::writer_dir::{self, WriterDir};
 use crate::command::{CallStatus, KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
 use crate::entry::Entry;
@@ -29,8 +29,9 @@ impl LogWriter {
     ) -> Result<OpenOutcome, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
         match self.adopt(before, |seq| resumed_by(call, actor, seq))? {
-            Some((journal, resolved)) => {
-                wait(self.begin(journal, call, vec![resolved])).map(|()| OpenOutcome::Started)
+            Some((adopted, resolved)) => {
+                wait(self.begin(Arc::clone(&adopted.journal), call, vec![resolved]))?;
+                Ok(OpenOutcome::Started)
             }
             None => Ok(OpenOutcome::AlreadyResolved),
         }
@@ -47,7 +48,7 @@ impl LogWriter {
         actor: &Arc<str>,
     ) -> Result<OpenOutcome, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((journal, resolved)) = self.adopt(before, |seq| resumed_by(call, actor, seq))? else {
+        let Some((adopted, resolved)) = self.adopt(before, |seq| resumed_by(call, actor, seq))? else {
             // Its outcome, or the call that runs, is the key's.
             let state = keys.table.change(|keys| self.state_of(keys, claim))?;
             return Ok(match state {
@@ -55,36 +56,24 @@ impl LogWriter {
                 state => OpenOutcome::KeyInUse(state),
             });
         };
-        match self.claim(keys, call, claim, &journal.writer)? {
-            ClaimOutcome::Claimed { before } => {
-                let opened = wait(self.begin(Arc::clone(&journal), call, vec![resolved]));
-                if opened.is_err() {
-                    self.release_claim(keys, claim, &call.audit_id, before.as_ref());
-                    self.state().leave(&journal);
-                }
-                opened.map(|()| OpenOutcome::Started)
-            }
-            ClaimOutcome::InUse(state) => {
-                self.state().leave(&journal);
-                Ok(OpenOutcome::KeyInUse(state))
-            }
-        }
+        self.open_claiming(keys, claim, call, Arc::clone(&adopted.journal), vec![resolved])
     }
 
     /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call.
     fn adopt(
-        &self,
+        self: &Arc<Self>,
         audit_id: &AuditId,
         resolution: impl FnOnce(u32) -> EventLine<'static>,
-    ) -> Result<Option<(Arc<HeldJournal>, EntryDraft)>, AuditError> {
-        let Some(journal) = self.journal_of(audit_id)? else { return Ok(None) };
-        let seq = journal.committer.with_journal(|journal| journal.last_event(audit_id))?.unwrap_or(0);
+    ) -> Result<Option<(JournalUse, EntryDraft)>, AuditError> {
+        let Some(adopted) = self.journal_of(audit_id)? else { return Ok(None) };
+        let seq =
+            adopted.journal.committer.with_journal(|journal| journal.last_event(audit_id))?.unwrap_or(0);
         let line = resolution(seq.saturating_add(1)).to_text();
-        Ok(Some((journal, EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])))))
+        Ok(Some((adopted, EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])))))
     }
 
     /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
-    fn journal_of(&self, audit_id: &AuditId) -> Result<Option<Arc<HeldJournal>>, AuditError> {
+    fn journal_of(self: &Arc<Self>, audit_id: &AuditId) -> Result<Option<JournalUse>, AuditError> {
         let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
         let held: Vec<_> = {
             let state = self.state();
@@ -92,11 +81,14 @@ impl LogWriter {
             if state.calls.contains_key(audit_id) {
                 return Ok(None);
             }
-            state.own.iter().chain(state.adopted.values()).cloned().collect()
+            let adopted = state.adopted.values().map(|adopted| &adopted.journal);
+            state.own.iter().chain(adopted).cloned().collect()
         };
         for journal in held {
-            if journal.committer.with_journal(has) {
-                return Ok(Some(journal));
+            if journal.committer.with_journal(has)
+                && let Some(used) = JournalUse::new(self, journal)
+            {
+                return Ok(Some(used));
             }
         }
         let signed = self.signed_heads()?;
@@ -108,8 +100,9 @@ impl LogWriter {
             if has(&mut journal) {
                 journal.keep()?;
                 let journal = self.held(journal);
-                self.state().adopted.insert(name, Arc::clone(&journal));
-                return Ok(Some(journal));
+                let adopted = AdoptedJournal { journal: Arc::clone(&journal), users: 0 };
+                self.state().adopted.insert(name, adopted);
+                return Ok(JournalUse::new(self, journal));
             }
         }
         Ok(None)
@@ -130,23 +123,27 @@ impl LogWriter {
             };
             EventLine { at: decision.at, seq, event }
         })?;
-        let resolve_keys =
-            || keys.table.change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key));
-        if let Some((journal, draft)) = resolved {
-            let written = wait(journal.committer.commit(vec![draft], Box::new(|_| ()), None));
-            self.state().leave(&journal);
-            written?;
-            return resolve_keys().map(|_| true);
+        if let Some((adopted, draft)) = resolved {
+            wait(self.write(&adopted.journal, vec![draft], Box::new(|_| ()), None))?;
+            return keys
+                .table
+                .change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
+                .map(|_| true);
         }
         if decision.status != CallStatus::Skipped || self.is_claimed(&keys, audit_id)? {
             return Ok(false);
         }
-        let is_changed = resolve_keys()?;
-        if is_changed {
-            let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
-            wait(self.write(&self.own_journal()?, vec![decided], Box::new(|_| ()), None))?;
-        }
-        Ok(is_changed)
+        let own = self.own_journal()?;
+        keys.table.change(|keys| {
+            let is_changed = key_facts::resolve(keys, audit_id, decision.frees_key)?;
+            if is_changed {
+                // Before the change is: the key is not free until the decision is in the log. Not with `write`, which
+                // may need the table for other entries.
+                let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
+                wait(own.committer.commit(vec![decided], Box::new(|_| ()), None))?;
+            }
+            Ok(is_changed)
+        })
     }
 
     /// Returns true if the call holds a key and has no end.
@@ -159,6 +156,42 @@ impl LogWriter {
             }
             Ok(false)
         })
+    }
+}
+
+/// A journal that is about to be written to, and that is left if no call of this process is in it then.
+struct JournalUse {
+    own: Arc<LogWriter>,
+    journal: Arc<HeldJournal>,
+}
+
+impl JournalUse {
+    /// None if the journal was left meanwhile.
+    fn new(own: &Arc<LogWriter>, journal: Arc<HeldJournal>) -> Option<Self> {
+        let mut state = own.state();
+        let is_own = state.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, &journal));
+        match state.adopted.get_mut(&journal.writer).filter(|it| Arc::ptr_eq(&it.journal, &journal)) {
+            Some(adopted) => adopted.users = adopted.users.saturating_add(1),
+            None if is_own => {}
+            None => return None,
+        }
+        drop(state);
+        Some(Self { own: Arc::clone(own), journal })
+    }
+}
+
+impl Drop for JournalUse {
+    fn drop(&mut self) {
+        {
+            let mut state = self.own.state();
+            let adopted = state.adopted.get_mut(&self.journal.writer);
+            if let Some(adopted) = adopted.filter(|it| Arc::ptr_eq(&it.journal, &self.journal)) {
+                adopted.users = adopted.users.saturating_sub(1);
+            }
+        }
+        if let Err(error) = self.own.leave(&self.journal) {
+            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+        }
     }
 }
 

@@ -103,14 +103,20 @@ impl GrowingFile {
         AppendError { error: AuditError::from_io(error), is_undone }
     }
 
+    /// Returns true if the open file is the one at its path.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Checks that the open file is the one at its path, and that nothing else has written to it.
     fn check(&self) -> Result<(), AuditError> {
+        let is_same = self.is_in_place().map_err(AuditError::from_io)?;
         let own = self.file.metadata().map_err(AuditError::from_io)?;
-        let is_same = match fs::symlink_metadata(&self.path) {
-            Ok(there) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(AuditError::from_io(error)),
-        };
         let what = match (is_same, own.len() == self.length) {
             (true, true) => return Ok(()),
             (false, _) => "is not the file that was opened",
@@ -192,10 +198,11 @@ impl Segment {
 
     /// Opens an existing segment.
     pub(super) fn open(dir: &Path, first: u64) -> Result<Self, AuditError> {
-        let lines = GrowingFile::open(path_of(dir, first, LINES))?;
         let path = path_of(dir, first, SEALED);
         let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
+        // Before the lines, whose file is created.
         let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
+        let lines = GrowingFile::open(path_of(dir, first, LINES))?;
         let begun_at = lines.begun_at().map_err(AuditError::from_io)?;
         Ok(Self { first, begun_at, lines, sealed, is_new: true })
     }
@@ -257,7 +264,9 @@ impl Segment {
                 Some(file) => file,
                 none => {
                     self.is_new = true;
-                    none.insert(GrowingFile::open(self.lines.path.with_extension(SEALED))?)
+                    let opened = GrowingFile::open(self.lines.path.with_extension(SEALED));
+                    // Nothing was written.
+                    none.insert(opened.map_err(|error| AppendError { error, is_undone: true })?)
                 }
             };
             file.append(sealed)?;
@@ -338,6 +347,16 @@ impl Segment {
             fs::remove_file(&file.path).map_err(AuditError::from_io)?;
         }
         Ok(length)
+    }
+
+    /// Removes a segment of which no line was acknowledged, so that it can be begun again.
+    pub(super) fn discard(self) {
+        for file in [Some(self.lines), self.sealed].into_iter().flatten() {
+            if file.is_in_place().unwrap_or(false) {
+                // If it stays, it has to be looked at.
+                let _ = fs::remove_file(&file.path);
+            }
+        }
     }
 
     /// Checks that the open files are the ones at their paths.

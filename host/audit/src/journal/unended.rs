@@ -15,8 +15,10 @@ pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 /// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
 const WRITER_RELEASED: &str = "writer_released";
 
-/// The names of the events with which a call ends.
-const ENDS: [&str; 3] = ["final", "resumed", "skipped"];
+/// Returns true if a call ends with the event of this name.
+pub(crate) fn ends_call(event: &str) -> bool {
+    matches!(event, "final" | "resumed" | "skipped")
+}
 
 /// The calls of a journal that have no end: by id, the number of the first entry. Each segment begins with them, so
 /// that no earlier one has to be read.
@@ -98,7 +100,7 @@ impl UnendedCalls {
             return false;
         };
         let resumes = line.resumes.as_deref().and_then(AuditId::parse);
-        let is_end = events.last().is_some_and(|event| ENDS.contains(&&*event.name));
+        let is_end = events.last().is_some_and(|event| ends_call(&event.name));
         self.entry(&audit_id, is_end, resumes.as_ref(), line.n);
         true
     }

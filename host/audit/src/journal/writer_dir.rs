@@ -37,7 +37,8 @@ const TRIES: u32 = 32;
 pub(crate) struct WriterDir {
     path: PathBuf,
     name: String,
-    lock: FileLock,
+    /// None once the directory was given back.
+    lock: Option<FileLock>,
     owner: Option<FileLock>,
 }
 
@@ -58,7 +59,7 @@ impl WriterDir {
         let path = root.join(name);
         let lock =
             FileLock::try_acquire(&path.join(LOCK)).map_err(|error| AuditError::from_file(LOCK, error))?;
-        Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock, owner: None }))
+        Ok(lock.map(|lock| Self { path, name: name.to_owned(), lock: Some(lock), owner: None }))
     }
 
     /// Takes this directory; none also if something else than a file is in the place of its lock.
@@ -101,6 +102,11 @@ impl WriterDir {
         Ok(())
     }
 
+    /// Lets other processes take the directory.
+    pub(crate) fn give_back(&mut self) {
+        (self.lock, self.owner) = (None, None);
+    }
+
     /// Returns whether a process keeps this directory.
     pub(crate) fn is_held(root: &Path, name: &str) -> bool {
         FileLock::is_held(&root.join(name).join(OWNER)) || Self::lacks_lock(root, name)
@@ -123,12 +129,10 @@ impl WriterDir {
 
     /// Checks that the lock is the one at its path: another process could hold one that was put there instead.
     pub(crate) fn check(&self) -> Result<(), AuditError> {
-        match self.lock.is_at(&self.path.join(LOCK)) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                Err(AuditError::new(AuditErrorKind::Replaced, "the lock of the journal was replaced"))
-            }
-            Err(error) => Err(AuditError::from_io(error)),
+        let is_at = |lock: &FileLock| lock.is_at(&self.path.join(LOCK));
+        match self.lock.as_ref().map_or(Ok(false), is_at).map_err(AuditError::from_io)? {
+            true => Ok(()),
+            false => Err(AuditError::new(AuditErrorKind::Replaced, "the lock of the journal was replaced")),
         }
     }
 }

@@ -6,6 +6,7 @@ use cofferdam_core::failure::AuditId;
 
 use super::finding::FindingKind;
 use crate::entry::LoggedEvent;
+use crate::journal::ends_call;
 
 /// Calls that are remembered after their end, so that a second end is found.
 const REMEMBERED: usize = 65_536;
@@ -56,7 +57,7 @@ impl JournalCalls {
                 wrong = wrong.or(Some((FindingKind::Sequence, Some(event.seq), what)));
             }
             seq = event.seq;
-            ended |= matches!(event.name.as_str(), "final" | "resumed" | "skipped");
+            ended |= ends_call(&event.name);
         }
         if ended {
             self.remember(id);

@@ -47,8 +47,6 @@ flaws! {
     Rewritten = "rewritten";
     /// A signed statement does not hold, or another key signed it.
     Signature = "signature";
-    /// The beginning is missing, and no signed statement says that it was pruned.
-    Beginning = "beginning";
     /// The table of idempotency keys has a key in another state than the journals.
     Keys = "keys";
     /// The sealed part of a call differs from the chain.
@@ -70,7 +68,6 @@ impl FindingKind {
                 | Self::Unreadable
                 | Self::Sequence
                 | Self::AfterTheEnd
-                | Self::Beginning
                 | Self::Truncated
                 | Self::Line
         )

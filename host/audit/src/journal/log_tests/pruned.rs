@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use cofferdam_core::event::operator::OperatorEvent;
+
 use super::*;
 use crate::command::{PruneBlocker, Pruned};
 use crate::verify::FindingKind;
@@ -60,6 +62,21 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     check(home.path());
     let outcome = verified(home.path());
     assert!(outcome.journals[0].from > 1, "{:?}", outcome.journals);
+}
+
+#[test]
+fn young_operator_changes_keep_their_segment() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let log = small_log(home.path());
+        wait_for(log.record(day(5), OperatorEvent::default())).unwrap();
+    }
+    (0..2).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    assert_eq!(prune(home.path(), day(5), false).unwrap().entries, 0);
+    assert!(text_of(home.path()).contains("\"type\":\"operator\""));
+    assert!(prune(home.path(), day(6), false).unwrap().calls > 30);
+    assert!(!text_of(home.path()).contains("\"type\":\"operator\""));
+    check(home.path());
 }
 
 #[test]

@@ -53,7 +53,10 @@ pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> Ope
         key_sha256: Digest::sha256(key.as_bytes()).to_string(),
     });
     let events = [
-        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
+        line(
+            1,
+            RecordedEvent::Received(Received { actor: "ada".into(), op: "b".into(), ..Received::default() }),
+        ),
         line(
             2,
             RecordedEvent::Admitted(Admitted {
@@ -128,14 +131,17 @@ pub(super) fn state(log: &JournalLog, key: &str) -> KeyState {
     wait_for(log.key_state(claim(key))).unwrap()
 }
 
-pub(super) fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {
+pub(super) fn skipped(frees_key: bool) -> ResolveCall {
     let facts = Resolution {
         frees_key: Some(frees_key),
         reason: Some("it is there".into()),
         ..Resolution::default()
     };
-    let decision = ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key };
-    wait_for(log.resolve(&call.audit_id, decision)).unwrap()
+    ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key }
+}
+
+pub(super) fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {
+    wait_for(log.resolve(&call.audit_id, skipped(frees_key))).unwrap()
 }
 
 /// Ends the process of a log as a kill does: nothing more is written, and its locks are released.

@@ -1,97 +1,20 @@
 //! Journals of real processes: written by many at once, and by some that are killed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    missing_docs,
-    reason = "a test"
-)]
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_audit::{
-    AuditError, AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, JournalLog, KeyClaim,
-    KeyDisposition, KeyScope, KeyState, LogFuture, LogSettings, OpenCall, OpenOutcome, Sealed, hex,
-};
-use cofferdam_core::clock::SystemClock;
-use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
-    RecordedKeyEnd,
-};
-use cofferdam_core::failure::AuditId;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::support::*;
+use super::*;
+use crate::hex::hex;
+
 const HOME: &str = "COFFERDAM_TEST_HOME";
 const CALLS: &str = "COFFERDAM_TEST_CALLS";
-const FINGERPRINT: [u8; 32] = [7; 32];
-
-fn log(home: &Path) -> JournalLog {
-    JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock))
-}
-
-fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-}
-
-fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
-    EventLine { at: Timestamp::now(), seq, event }.to_text()
-}
-
-fn claim(key: &str) -> KeyClaim {
-    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
-}
-
-fn opening(key: Option<&str>) -> OpenCall {
-    let audit_id = AuditId::mint();
-    let claimed = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
-    let events = [
-        line(1, RecordedEvent::Received(Received { op: "b".into(), ..Received::default() })),
-        line(2, RecordedEvent::Admitted(Admitted { claim: claimed, ..Admitted::default() })),
-        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
-    ];
-    OpenCall {
-        at: Timestamp::now(),
-        route: CallTarget {
-            connector: "github://acme/a@1.0.0".into(),
-            op: "b".into(),
-            action: None,
-            step: None,
-        },
-        actor: "ada".into(),
-        idempotent: false,
-        key: key.map(claim),
-        resumes: None,
-        entry: Entry::new(events.into()),
-        request: Some(Sealed::from_bytes(b"the request".to_vec())),
-        audit_id,
-    }
-}
-
-fn end(call: &OpenCall) -> CloseCall {
-    let until = Timestamp::now() + SignedDuration::from_hours(1);
-    let key_end = RecordedKeyEnd { state: "keeps".into(), until: Some(until.to_string()) };
-    let ended = Ended { status: "value".into(), key_end: Some(key_end), ..Ended::default() };
-    CloseCall {
-        audit_id: call.audit_id.clone(),
-        attempts: 1,
-        verdict: CallOutcome { status: CallStatus::Value, class: None, code: None },
-        key: KeyDisposition::Retain(until),
-        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
-        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
-    }
-}
 
 /// Prints each call once its beginning, and once its end, is acknowledged.
 #[test]
@@ -102,11 +25,11 @@ fn calls_of_a_process() {
     let log = log(&home);
     for n in 0..count {
         let key = n.is_multiple_of(3).then(|| format!("{}-{n}", std::process::id()));
-        let call = opening(key.as_deref());
-        let opened = wait_for(log.open(call.clone()));
-        assert!(matches!(opened, Ok(OpenOutcome::Started)), "{opened:?}");
+        let call = call(key.as_deref(), false);
+        let opened = open(&log, &call);
+        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
         println!("\nreceived {}", call.audit_id);
-        wait_for(log.close(None, end(&call))).unwrap();
+        close(&log, value(&call));
         println!("\nfinal {} {}", call.audit_id, key.as_deref().unwrap_or_default());
     }
 }
@@ -114,7 +37,7 @@ fn calls_of_a_process() {
 /// Starts a process with calls of its own in this home.
 fn process(home: &Path, calls: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "calls_of_a_process", "--ignored", "--nocapture"])
+        .args(["--exact", "journal::log::tests::processes::calls_of_a_process", "--ignored", "--nocapture"])
         .env(HOME, home)
         .env(CALLS, calls.to_string())
         .stdout(Stdio::piped())
