@@ -20,11 +20,11 @@ pub struct HomeProgress {
 /// The progress of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogProgress {
-    /// The number of its last signed entry.
+    /// The size of the log in its newest checkpoint.
     pub n: u64,
-    /// The hash of that entry in the chain.
+    /// The SHA-256 of what that checkpoint says of the journals.
     pub hash: [u8; 32],
-    /// The highest number that any log of this home ever had. It is above `n` after a loss was accepted.
+    /// The largest size that any log of this home ever had. It can be above `n` after a loss was accepted.
     pub highest: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct VaultProgress {
 pub struct VaultMark {
     /// The number of the vault's change.
     pub counter: u64,
-    /// The number of the log's last signed entry.
+    /// The largest size of the log by then.
     pub log: u64,
 }
 
@@ -58,12 +58,10 @@ pub enum StateLoss {
     #[error("home.state is older than the audit log or the vault")]
     StateOlder,
     #[error(
-        "the audit log is missing or older than home.state and audit/checkpoint say: it had {remembered} entries, and has {found}"
+        "the audit log is missing or older than home.state and audit/checkpoint say: it was at {remembered}, and is at {found}"
     )]
     LogOlder { remembered: u64, found: u64 },
-    #[error(
-        "the audit log is not the one that home.state and audit/checkpoint are about: its entry {0} is another"
-    )]
+    #[error("the audit log is not the one that home.state and audit/checkpoint are about: it differs at {0}")]
     LogOther(u64),
     #[error("the vault is missing: home.state says that there is one")]
     VaultMissing,
@@ -71,14 +69,6 @@ pub enum StateLoss {
     VaultUnusable,
     #[error("the vault is older than home.state says: it is at change {found}, and was at {remembered}")]
     VaultOlder { remembered: u64, found: u64 },
-}
-
-impl StateLoss {
-    /// Returns whether entries of the log are missing or changed, rather than the vault or `home.state`.
-    #[must_use]
-    pub fn is_of_the_log(self) -> bool {
-        matches!(self, Self::LogOlder { .. } | Self::LogOther(_))
-    }
 }
 
 impl HomeProgress {

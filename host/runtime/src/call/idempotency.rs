@@ -2,8 +2,8 @@
 //! outcome.
 //!
 //! The key is checked before anything is loaded, so that an outcome is replayed even if the connector has changed
-//! or is gone. The key is claimed in the commit that lets the first attempt run. That commit alone decides which
-//! call runs.
+//! or is gone. The key is claimed in the key table before the call's first entry is written. That claim alone
+//! decides which call runs.
 
 use cofferdam_core::event::recorded::RecordedKeyEnd;
 use std::collections::BTreeMap;

@@ -83,8 +83,8 @@ pub(super) struct CallRecorder {
     beginning: Beginning,
     /// The outcome, once the final event was added.
     outcome: Option<CallOutcome>,
-    /// The end of the call, once its write was requested.
-    ending: Option<(Option<Box<OpenCall>>, CloseCall)>,
+    /// True once the write of the end was requested.
+    is_ending: bool,
     /// True once the listeners were notified of the end.
     pub(super) is_over: bool,
 }
@@ -141,7 +141,7 @@ impl CallRecorder {
             lines: Vec::with_capacity(4),
             beginning: Beginning::Unwritten,
             outcome: None,
-            ending: None,
+            is_ending: false,
             is_over: false,
         };
         let (target, actor) = (recorder.target.clone(), Arc::clone(&recorder.actor));
@@ -358,8 +358,7 @@ impl CallRecorder {
     /// Writes the end of a call that did something or returns an outcome, and returns when it is durable.
     async fn close_durably(&mut self, end: CallEnd) -> Result<(), HostError> {
         let attempts = end.attempts;
-        self.ending = Some(self.close_call(end));
-        let Some((open, close)) = &self.ending else { return Ok(()) };
+        let (open, close) = self.close_call(end);
         if failpoint::skips("skip.close") {
             return Ok(());
         }
@@ -403,13 +402,11 @@ impl CallRecorder {
     /// Submits the end of a dropped call without waiting for it: this end, unless one was submitted already.
     pub(super) fn abandon(&mut self, end: CallEnd) {
         spans::called(&self.span, end.attempts, &end.outcome, None);
-        if matches!(self.beginning, Beginning::Lost) {
+        // The log carries out what was submitted, and tries it again.
+        if self.is_ending || matches!(self.beginning, Beginning::Lost) {
             return;
         }
-        let (open, close) = match self.ending.take() {
-            Some(ending) => ending,
-            None => self.close_call(end),
-        };
+        let (open, close) = self.close_call(end);
         drop(self.context.log().close(open, close));
     }
 
@@ -431,6 +428,7 @@ impl CallRecorder {
 
     /// Returns the command that ends the call, with its beginning if that was not written.
     fn close_call(&mut self, end: CallEnd) -> (Option<Box<OpenCall>>, CloseCall) {
+        self.is_ending = true;
         let (open, entry) = match std::mem::replace(&mut self.beginning, Beginning::Written) {
             Beginning::Written | Beginning::Lost => (None, self.take_entry()),
             // Another call may have claimed the key first. This call is over, so it claims none.

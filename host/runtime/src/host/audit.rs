@@ -150,8 +150,9 @@ impl Audit {
         Ok(NoteSigner::new(&key).key())
     }
 
-    /// Signs a checkpoint of the audit log as it is now. The operator stores it elsewhere. It shows later whether
-    /// any of today's entries was changed or truncated.
+    /// Signs a checkpoint: of this host's journals as they are now, and of the others as their processes signed
+    /// them. The operator stores it elsewhere. It shows later whether an entry that it covers was changed or
+    /// removed.
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written.

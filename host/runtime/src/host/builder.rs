@@ -97,8 +97,8 @@ impl Default for HostBuilder {
 }
 
 impl HostBuilder {
-    /// Sets the directory with `keyring.toml`, `packages/`, `actions/`, `cache/` and `vault`. Required. It is
-    /// created with the first write.
+    /// Sets the directory with `keyring.toml`, `packages/`, `actions/`, `cache/`, `audit/` and `vault`. Required.
+    /// It is created with the first write.
     #[must_use]
     pub fn home(mut self, dir: impl Into<PathBuf>) -> Self {
         self.home = Some(dir.into());
@@ -211,8 +211,8 @@ impl HostBuilder {
         self
     }
 
-    /// Sets how long calls stay in the audit log. The host prunes older ones while no call waits, from the oldest
-    /// on. Default: until the operator prunes it.
+    /// Sets how long calls stay in the audit log. The host removes older ones once an hour, in whole segments,
+    /// from the oldest on. Default: until the operator prunes it.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

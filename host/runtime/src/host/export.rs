@@ -17,8 +17,8 @@ pub struct ExportSummary {
 
 impl Audit {
     /// Writes the entries from `since` on and before `until` to `out`, as lines of JSON. They are a contiguous part
-    /// of each journal: from the first entry of the first call that was received in that time to the last entry
-    /// written in it.
+    /// of each journal: from the first entry at or after `since` to the last one before the first at or after
+    /// `until`.
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be read. `audit_tampered`: it is not intact, and nothing is

@@ -136,7 +136,8 @@ impl Host {
     pub async fn flush(&self) {
         cofferdam_core::failpoint::pass("settle");
         self.pipeline.broker.flush().await;
-        // The writer keeps trying without a waiter, and has logged the entries that it could not write.
+        // An end that cannot be written is tried again with the next entry and when the host is dropped; a
+        // warning was logged.
         self.pipeline.audit.flush().await;
     }
 
