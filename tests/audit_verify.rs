@@ -90,7 +90,7 @@ fn verify_detects_a_truncated_log() {
 }
 
 #[test]
-fn an_export_verifies_without_the_database() {
+fn an_export_verifies_without_the_log() {
     let (home, cli) = recorded();
     cli.run(&["audit", "export", "calls.jsonl"]).ok();
     let export = fs::read(home.path().join("calls.jsonl")).unwrap();

@@ -1,7 +1,7 @@
 //! The time to find calls in a log of a million: every kind of query, and the worst of each kind.
 //!
-//! `cargo bench --bench queries` fills a record once (about a minute, 1.5 GB below `target`), and keeps it
-//! for the next time. `COFFERDAM_BENCH_CALLS=20000` makes a smaller one.
+//! `cargo bench --bench queries` fills an audit log once, below `target`, and keeps it for the next time.
+//! `COFFERDAM_BENCH_CALLS=20000` makes a smaller one.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing, reason = "a benchmark")]
 
 use std::path::Path;
@@ -23,7 +23,7 @@ fn main() {
     let calls = calls.unwrap_or(1_000_000);
     // The same each time, so that what was filled once can be used again.
     let until: Timestamp = "2024-11-22T11:30:00Z".parse().unwrap();
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("record-of-{calls}"));
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("journals-of-{calls}"));
     let began = Instant::now();
     if !home.join("filled").exists() {
         drop(std::fs::remove_dir_all(&home));

@@ -1,7 +1,8 @@
 //! The cost of the audit log for a call: calls with it against calls with a log that is thrown away, in one run.
 //!
-//! The floor is a host whose log answers every order at once and keeps nothing: what is left is what the store takes. A
-//! second floor seals nothing. Several callers share commits; how many there are decides what a call pays.
+//! The floor is a host whose log answers every command at once and keeps nothing: what a call takes beyond that
+//! is the cost of the audit log. That host seals nothing; a second one seals. Several callers share writes; how
+//! many there are decides what a call pays.
 #![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
 use std::sync::Arc;
@@ -50,7 +51,7 @@ fn main() {
     runtime.block_on(home.install(&package, &signer)).unwrap();
     let hello = connector("github://cofferdam/hello@0.1.0");
     let builder = || home.builder_alone().concurrency(64);
-    // Each has one runtime thread for guests, beside the one of its writer.
+    // Each writes on the threads of its callers; with `power`, on threads for blocking work.
     let hosts = [
         (
             "thrown away, unsealed",

@@ -168,7 +168,7 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     cli.run(&["binding", "allow", BINDING, "--host", "b.example:443", "--yes"]).fails(84).said("audit log");
     let now = home.snapshot();
     let is_locked = |snapshot: cofferdam_test_support::Snapshot| {
-        ["locks", "cache", ".keyring.lock", "packages/lock"]
+        ["locks", "cache", ".keyring.lock", "packages/.lock"]
             .iter()
             .fold(snapshot, |it, name| it.without(name))
     };

@@ -26,7 +26,8 @@ pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<A
         [one] => Ok(one.clone()),
         [] => {
             let message = format!("The audit log has no call `{}`.", sanitize_line(text, 100));
-            let hint = "`cofferdam audit list` shows those it has. Calls are recorded; installs are not.";
+            let hint = "`cofferdam audit list` shows those it has; `cofferdam audit changes` shows installs \
+                        and other changes.";
             Err(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint).into())
         }
         several => {

@@ -17,7 +17,7 @@ Examples:
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Mail it, print it, or write it to another machine. `cofferdam audit verify --checkpoint FILE` checks later \
-that everything in the audit log now is still there, unchanged.
+that every entry that it covers is still there, unchanged. It does not cover what another process has not signed yet.
 
 Examples:
   cofferdam audit checkpoint > 2026-11-22.checkpoint";
@@ -27,7 +27,7 @@ Examples:
 #[command(after_help = KEY_EXAMPLES)]
 pub(crate) struct KeyArgs {}
 
-/// Signs the current state of the audit log, and prints the checkpoint.
+/// Prints a checkpoint of the audit log: the signed end of each journal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = CHECKPOINT_EXAMPLES)]
 pub(crate) struct CheckpointArgs {}

@@ -77,7 +77,7 @@ fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, CommandError> {
     Ok(host.audit().existing()?)
 }
 
-/// The parsed values.
+/// Returns what was read, or the error for an audit log that cannot be read.
 fn map_read_error<T>(answer: Result<T, AuditError>) -> Result<T, CommandError> {
     Ok(answer.map_err(unreadable)?)
 }

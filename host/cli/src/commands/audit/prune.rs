@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
                 page.field("decide", decide);
             }
         } else if pruned.calls == 0 {
-            page.field("why", "no call is older, or those that are overlap calls that stay");
+            page.field("why", "no call is older, or each segment has an entry that stays");
         }
     })
 }

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "connector")]
     by: Grouping,
 
-    /// Shows the used fuel, memory, time, requests and bytes against their limits.
+    /// Shows the used fuel, memory and time against their limits, and requests and bytes.
     #[arg(long)]
     usage: bool,
 }

@@ -36,8 +36,8 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandEr
     session.ui.result(&found, |it| page(&found, it))?;
     match found.iter().filter(|call| call.resumable).count() {
         _ if found.is_empty() && running > 0 => session.ui.note(&format!(
-            "No call is known to be interrupted. {running} without an end: their host lives, or its file in `running` has \
-             been missing for less than 10 s. Look again then."
+            "No call is known to be interrupted. {running} without an end: their host lives, or the file \
+             `lock` of its journal is missing."
         )),
         _ if found.is_empty() => session.ui.note("No call was interrupted."),
         0 => session.ui.note("Look at the services; then: cofferdam recover skip ID --reason TEXT"),
