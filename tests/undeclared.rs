@@ -173,7 +173,7 @@ fn a_cancelled_call_frees_its_key_unless_it_posted() {
         let unkeyed =
             report.attempts[0].unkeyed.as_ref().map(|UnkeyedRequest { method, .. }| method.as_str());
         assert_eq!(unkeyed, unknown.then_some("POST"));
-        let soon = LimitRequest::parse(None, Some("300ms"), None).unwrap();
+        let soon = LimitRequest::parse(None, Some("2s"), None).unwrap();
         let again = run(SHARED.host().run(call.limits(soon))).outcome;
         match unknown {
             true => assert_eq!(refused(again).kind(), HostErrorKind::OutcomeUnknown),

@@ -148,7 +148,8 @@ impl Stage {
             .map(|call| call["audit_id"].as_str().unwrap().to_owned())
             .collect();
         assert_eq!(listed, open(checker), "what is without an end is listed, and nothing else");
-        assert!(!checker.hears_of_recovery(&self.recovers().end()));
+        let recovery = self.recovers().end();
+        assert!(!checker.hears_of_recovery(&recovery));
         let findings = checker.finds(self);
         assert!(findings.is_empty(), "{findings:#?}");
         let left = list();
@@ -156,7 +157,13 @@ impl Stage {
         assert_eq!(left.len(), open(checker).len());
         let host = self.home.host();
         for call in left {
-            assert_eq!((&call["op"], &call["idempotent"]), (&json!("order_once"), &json!(false)), "{call}");
+            assert_eq!(
+                (&call["op"], &call["idempotent"]),
+                (&json!("order_once"), &json!(false)),
+                "{call}: {:?} {:#?}",
+                recovery.status,
+                recovery.lines
+            );
             assert_eq!(call["replayable"], false);
             assert_eq!(call["reason"], "execution_incomplete");
             let audit_id = AuditId::parse(call["audit_id"].as_str().unwrap()).unwrap();
