@@ -226,6 +226,17 @@ pub enum KeyState {
     Free,
 }
 
+/// The time that an audit log goes by: idempotency keys expire by it, and old calls are removed by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogTime {
+    /// The time that the log goes by.
+    pub time: Timestamp,
+    /// The time of the clock.
+    pub clock: Timestamp,
+    /// True if the log goes by the clock. It does not while that is more than a day away from the newest entry.
+    pub is_believed: bool,
+}
+
 /// The result of pruning, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {

@@ -33,8 +33,8 @@ pub enum AuditErrorKind {
     Replaced,
     /// It, the vault or the memory of both is missing or older than it was, and the operator did not accept that.
     Lost,
-    /// The call was already resolved by another decision.
-    Decided,
+    /// The clock is more than a day behind the newest entry, so that outcomes would not stand as long as they should.
+    ClockBehind,
     /// The host's key, which seals and signs, cannot be used.
     Key,
     /// The host's key is missing, and the audit log that was made under it is there.
@@ -58,7 +58,7 @@ impl AuditErrorKind {
             Self::TooNew => "a newer version of cofferdam made it",
             Self::Replaced => "it was removed or replaced while a host used it",
             Self::Lost => "it or the vault is missing, or older than this home remembers",
-            Self::Decided => "somebody else decided about the call meanwhile",
+            Self::ClockBehind => "the clock is more than a day behind its newest entry",
             Self::Key => "host.key cannot be used",
             Self::KeyMissing => "host.key is missing",
             Self::Io | Self::Other => "it cannot be written",
@@ -68,7 +68,7 @@ impl AuditErrorKind {
     /// Returns true if the error may be temporary, so that a failed write is worth a retry.
     #[must_use]
     pub const fn may_pass(self) -> bool {
-        !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::Decided)
+        !matches!(self, Self::Corrupt | Self::Tampered | Self::TooNew | Self::ClockBehind)
     }
 
     /// Returns true if nothing can be written, while reading may be possible.
@@ -102,7 +102,10 @@ impl AuditErrorKind {
                 "Put the newest copy back. If there is none, look at the services for what was done under your keys; then \
                  `cofferdam audit verify --accept-loss` goes on with what is there."
             }
-            Self::Decided => "`cofferdam audit show` has who decided, and why.",
+            Self::ClockBehind => {
+                "Set the clock of this machine, and call again. If it is right, `cofferdam audit clock --accept` has the \
+                 audit log go by it."
+            }
             Self::Corrupt => {
                 "Keep what is there as evidence: move the directory `audit` out of the home directory while no host \
                  runs. The next call begins a new audit log, and `cofferdam audit verify --accept-loss` lets calls \

@@ -24,8 +24,8 @@ mod stats;
 mod verify;
 
 pub use command::{
-    CallOutcome, CallStatus, CallTarget, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall,
-    OpenOutcome, PruneBlocker, PruneStop, Pruned, ResolveCall,
+    CallOutcome, CallStatus, CallTarget, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, LogTime,
+    OpenCall, OpenOutcome, PruneBlocker, PruneStop, Pruned, ResolveCall,
 };
 pub use entry::{Entry, LoggedEvent};
 pub use error::{AuditError, AuditErrorKind};

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
-use super::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
+use super::command::{
+    CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
+};
 use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
@@ -45,18 +48,24 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Resolves a call that never ended. Returns false if there is nothing left to resolve.
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
 
-    /// Records a change that an operator makes. It is durable when the future completes.
+    /// Records a change that an operator makes. It is durable when the future completes. A recorded change of the clock is
+    /// the operator's word for the time: see [`AuditLog::time`].
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
+
+    /// Returns the time that the log goes by: that of the clock, unless it is more than a day away from the newest entry.
+    /// Then no key expires and nothing is removed by a clock that is ahead, and no call runs under a key by one that is
+    /// behind, until the operator accepts the clock.
+    fn time(&self) -> LogFuture<LogTime>;
 
     /// Signs a checkpoint with the ends of this process's journals, and returns its note.
     fn sign(&self) -> LogFuture<String>;
 
-    /// Records and signs that the operator accepts these findings, and returns the note of that checkpoint.
-    fn accept(&self, findings: Vec<AcknowledgedFinding>) -> LogFuture<String>;
+    /// Records and signs that the operator, `user`, accepts these findings, and returns the note of that checkpoint.
+    fn accept(&self, findings: Vec<AcknowledgedFinding>, user: Arc<str>) -> LogFuture<String>;
 
     /// Removes the calls that were received before `before`, from the oldest on, as far as none of them is needed.
-    /// With `dry_run`, only reports what would be removed.
-    fn prune(&self, before: Timestamp, dry_run: bool) -> LogFuture<Pruned>;
+    /// With `dry_run`, only reports what would be removed. `user` is the operator.
+    fn prune(&self, before: Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned>;
 
     /// Changes nothing. Completes when all earlier commands are durable.
     fn flush(&self) -> LogFuture<()>;

@@ -1,10 +1,11 @@
 //! An audit log without entries, for benchmarks and for homes whose log a test begins itself.
 
 use std::future::ready;
+use std::sync::Arc;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, CloseCall, Entry, KeyClaim,
-    KeyState, LogFuture, OpenCall, OpenOutcome, Pruned, ResolveCall,
+    KeyState, LogFuture, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
@@ -46,15 +47,19 @@ impl AuditLog for DiscardLog {
         done(())
     }
 
+    fn time(&self) -> LogFuture<LogTime> {
+        Box::pin(ready(Err(nothing_is_kept())))
+    }
+
     fn sign(&self) -> LogFuture<String> {
         Box::pin(ready(Err(nothing_is_kept())))
     }
 
-    fn accept(&self, _: Vec<AcknowledgedFinding>) -> LogFuture<String> {
+    fn accept(&self, _: Vec<AcknowledgedFinding>, _: Arc<str>) -> LogFuture<String> {
         Box::pin(ready(Err(nothing_is_kept())))
     }
 
-    fn prune(&self, _: Timestamp, _: bool) -> LogFuture<Pruned> {
+    fn prune(&self, _: Timestamp, _: bool, _: Arc<str>) -> LogFuture<Pruned> {
         Box::pin(ready(Err(nothing_is_kept())))
     }
 

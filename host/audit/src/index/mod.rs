@@ -36,7 +36,7 @@ use rusqlite::{Transaction, TransactionBehavior};
 use self::index_file::IndexFile;
 use self::interner::Interner;
 use self::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
-pub(crate) use self::reader::IndexReader;
+pub(crate) use self::reader::{IndexReader, ProcessCalls};
 pub(crate) use self::sealed_quota::QuotaOutcome;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;

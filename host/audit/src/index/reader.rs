@@ -32,13 +32,19 @@ const CHUNK: usize = 256 * 1024;
 /// The number of times that the calls without an end are compared before the index is made again.
 const UNENDED_ATTEMPTS: u32 = 2;
 
-/// Looks up the calls of which it is unknown what was done under their key.
-pub(crate) type UndecidedKeys = Box<dyn Fn(Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> + Send>;
+/// What the reading process knows, and the index does not.
+pub(crate) trait ProcessCalls: Send {
+    /// Returns the calls of which it is unknown what was done under their key: all of them, or only `of`.
+    fn undecided(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
+
+    /// Returns true for an interrupted call in a journal that this process holds, since it resumes another call of it.
+    fn is_interrupted(&self, audit_id: &AuditId) -> bool;
+}
 
 /// A reader of the audit log with an index of its own, or a connection to the one that all processes share.
 pub(crate) struct IndexReader {
     pub(super) index: LogIndex,
-    undecided: UndecidedKeys,
+    process: Box<dyn ProcessCalls>,
     /// By writer, the place of the entry after the one with this number: its segment and its position.
     followed: HashMap<String, (u64, u64, u64)>,
     /// True once the index was made again since the journals have other calls without an end.
@@ -105,7 +111,7 @@ impl IndexReader {
     pub(crate) fn open(
         root: &Path,
         busy_timeout: Duration,
-        undecided: UndecidedKeys,
+        process: Box<dyn ProcessCalls>,
     ) -> Result<Self, AuditError> {
         let absent = || AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet");
         let mut has_segments = false;
@@ -119,7 +125,7 @@ impl IndexReader {
             Err(error) if error.kind().is_unwritable() => LogIndex::in_memory(root, busy_timeout)?,
             index => index?,
         };
-        let mut own = Self { index, undecided, followed: HashMap::new(), is_made_again: false };
+        let mut own = Self { index, process, followed: HashMap::new(), is_made_again: false };
         own.update()?;
         match IndexProgress::read_all(own.connection())?.values().any(|progress| progress.n > 0) {
             true => Ok(own),
@@ -366,8 +372,12 @@ impl AuditReader for IndexReader {
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
         let id = audit_id.bytes();
         let row = self.query(|connection, free| Ok(by_id(connection, id, &free.ids(connection)?)?))?;
-        if row.as_ref().is_some_and(|row| !row.incomplete) {
-            return Ok(row);
+        match row {
+            Some(row) if row.status == CallStatus::Running && self.process.is_interrupted(audit_id) => {
+                return Ok(Some(CallRow { incomplete: true, ..row }));
+            }
+            Some(row) if !row.incomplete => return Ok(Some(row)),
+            _ => {}
         }
         self.query_unended(|connection, free, unended| {
             let row = by_id(connection, id, &free.ids(connection)?)?;
@@ -457,7 +467,7 @@ impl AuditReader for IndexReader {
     }
 
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        (self.undecided)(of)
+        self.process.undecided(of)
     }
 
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {

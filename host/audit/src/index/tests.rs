@@ -14,17 +14,30 @@ use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 
 use super::queries_tests::counts_match;
-use super::{IndexReader, LogIndex, traffic};
+use super::{IndexReader, LogIndex, ProcessCalls, traffic};
 use crate::journal::{EntryDraft, Journal, JournalSettings, segments};
 use crate::{
-    AuditErrorKind, AuditLog as _, AuditReader as _, CallRow, CallStatus, Filter, JournalLog, LogSettings,
-    Stats, StatsQuery,
+    AuditError, AuditErrorKind, AuditLog as _, AuditReader as _, CallRow, CallStatus, Filter, JournalLog,
+    LogSettings, Stats, StatsQuery,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A process without calls of its own.
+struct NoCalls;
+
+impl ProcessCalls for NoCalls {
+    fn undecided(&self, _: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        Ok(Vec::new())
+    }
+
+    fn is_interrupted(&self, _: &AuditId) -> bool {
+        false
+    }
+}
+
 pub(super) fn reader_of(home: &Path) -> IndexReader {
-    IndexReader::open(&home.join("audit"), TIMEOUT, Box::new(|_| Ok(Vec::new()))).unwrap()
+    IndexReader::open(&home.join("audit"), TIMEOUT, Box::new(NoCalls)).unwrap()
 }
 
 pub(super) fn index_of(home: &Path) -> LogIndex {
@@ -79,7 +92,7 @@ fn filled(calls: usize) -> (tempfile::TempDir, (Vec<CallRow>, Stats)) {
 fn a_home_without_entries_has_no_reader() {
     let home = tempfile::tempdir().unwrap();
     let open = || {
-        let opened = IndexReader::open(&home.path().join("audit"), TIMEOUT, Box::new(|_| Ok(Vec::new())));
+        let opened = IndexReader::open(&home.path().join("audit"), TIMEOUT, Box::new(NoCalls));
         opened.err().map(|error| error.kind())
     };
     assert_eq!(open(), Some(AuditErrorKind::Absent));

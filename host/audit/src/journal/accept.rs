@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
@@ -14,6 +15,7 @@ use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::{SignedJournal, sign_accepted};
+use super::log_time::believed;
 use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
@@ -29,7 +31,11 @@ impl LogWriter {
     ///
     /// Nothing is written if there is neither a finding nor a loss. A loss counts also if the findings were accepted
     /// before: the process may have ended before the home remembered it.
-    pub(super) fn accept(self: &Arc<Self>, findings: &[AcknowledgedFinding]) -> Result<String, AuditError> {
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        findings: &[AcknowledgedFinding],
+        user: &str,
+    ) -> Result<String, AuditError> {
         let checkpoints = self.checkpoints()?;
         if findings.is_empty() && checkpoints.reader().loss()?.is_none() {
             return self.sign();
@@ -39,8 +45,12 @@ impl LogWriter {
         let (own, now) = (self.own_journal()?, self.clock.timestamp());
         let accepted = sign_accepted(findings, now, checkpoints.signer());
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
-        let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &facts);
-        wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
+        let findings = OperatorState { findings: Some(findings.len() as u64), ..OperatorState::default() };
+        let entries = vec![
+            EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
+            EntryDraft::of_operator(now, OperatorAction::Accept, findings, user),
+        ];
+        wait(self.write(&own, entries, Box::new(|_| ()), None))?;
         failpoint::pass("accept.committed");
         self.accept_journals()?;
         // Keys of calls that are gone stay taken.
@@ -131,7 +141,7 @@ impl LogWriter {
                 }
                 stored => stored?,
             };
-            let mut now = self.key_differences(&stored)?;
+            let mut now = self.key_differences(&stored, keys.table.seen()?)?;
             now.retain(|finding| found.as_ref().is_none_or(|before| before.contains(finding)));
             if found.insert(now).is_empty() {
                 break;
@@ -141,13 +151,16 @@ impl LogWriter {
         Ok(found.unwrap_or_default())
     }
 
+    /// `seen` is the time that the log goes by.
     fn key_differences(
         &self,
         stored: &BTreeMap<[u8; 32], StoredKey>,
+        seen: Option<i64>,
     ) -> Result<Vec<DerivedFinding>, AuditError> {
         let table = KeyTable::in_memory()?;
         self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
-        let (expected, now) = (table.all()?, self.clock.timestamp().as_microsecond());
+        let (expected, clock) = (table.all()?, self.clock.timestamp().as_microsecond());
+        let now = believed(seen, clock);
         let mut found = Vec::new();
         let mut differs = |of: &StoredKey, what: &str| {
             let audit_id = Some(AuditId::from_bytes(of.call));

@@ -31,6 +31,10 @@ const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How many times as long as for other files a process waits for its turn to sign. It takes turns with every other one,
+/// and each of them writes to the disk.
+const PATIENCE: u32 = 15;
+
 /// The signed statement of a home, and the state that remembers it, for a process that signs.
 pub(super) struct CheckpointFile {
     reader: CheckpointReader,
@@ -159,7 +163,7 @@ impl CheckpointFile {
     }
 
     fn lock(&self) -> Result<FileLock, AuditError> {
-        let lock = FileLock::acquire(&self.reader.root.join(LOCK), self.patience);
+        let lock = FileLock::acquire(&self.reader.root.join(LOCK), self.patience.saturating_mul(PATIENCE));
         let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
         lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process signs"))
     }

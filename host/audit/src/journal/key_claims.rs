@@ -12,6 +12,7 @@ use super::Journal;
 use super::key_facts;
 use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
+use super::log_time::{advance, believed};
 use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{CallStatus, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
@@ -28,6 +29,7 @@ impl LogWriter {
     /// Returns the state of an idempotency key.
     pub(super) fn key_state(&self, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let keys = self.keys()?;
+        self.follow_clock(&keys.table, claim.at)?;
         self.settle_claim(&keys, claim)?;
         keys.table.change(|keys| self.state_of(keys, claim))
     }
@@ -237,7 +239,7 @@ impl LogWriter {
         let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
             return Ok(state);
         };
-        let now = claim.at.as_microsecond();
+        let now = believed(keys.seen(), claim.at.as_microsecond());
         for step in steps {
             if let Some(stored) = keys.get(&digest(step))?
                 && !stored.has_expired(now)
@@ -252,7 +254,7 @@ impl LogWriter {
     fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
         let stays = claim.of == KeyScope::Step && stored.outlives_its_time();
-        if !stays && stored.has_expired(claim.at.as_microsecond()) {
+        if !stays && stored.has_expired(believed(keys.seen(), claim.at.as_microsecond())) {
             return Ok(KeyState::Free);
         }
         let audit_id = AuditId::from_bytes(stored.call);
@@ -287,16 +289,14 @@ impl LogWriter {
                 KeyState::Free => {}
                 state => return Ok(ClaimOutcome::InUse(state)),
             }
+            let now = advance(keys, claim.at.as_microsecond());
             let before = keys.get(&key)?;
             if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
                 (&claim.of, before.as_ref().map(|before| before.state))
             {
                 // The action's own outcome has expired, and with it those of its steps.
                 for step in steps {
-                    if keys
-                        .get(&digest(step))?
-                        .is_some_and(|stored| stored.has_expired(claim.at.as_microsecond()))
-                    {
+                    if keys.get(&digest(step))?.is_some_and(|stored| stored.has_expired(now)) {
                         keys.remove(&digest(step))?;
                     }
                 }

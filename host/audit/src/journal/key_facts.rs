@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::key_claims::name_of;
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::error::AuditError;
 use crate::hex::unhex;
@@ -90,6 +91,9 @@ pub(super) fn apply(
             applied = line.n;
             decided.extend(decision(&line));
             put_kept(keys, writer, &line)?;
+            if let Some(time) = log_time::accepted(&line) {
+                keys.see(time);
+            }
             apply_line(keys, writer, first, &line)?;
         }
     }

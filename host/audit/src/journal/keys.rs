@@ -122,6 +122,8 @@ struct TableSummary {
     macs: [u8; 32],
     /// By writer, the number of the entry up to which the keys of its journal are in the table.
     read: BTreeMap<String, u64>,
+    /// The time that the log goes by, in microseconds since 1970; none before the first key.
+    seen: Option<i64>,
 }
 
 impl TableSummary {
@@ -197,7 +199,8 @@ impl KeyTable {
         let connection = self.connection();
         let transaction = connection.unchecked_transaction()?;
         let stored = self.summary(&transaction)?;
-        let mut found = TableSummary { read: stored.read.clone(), ..TableSummary::default() };
+        let (read_up_to, seen) = (stored.read.clone(), stored.seen);
+        let mut found = TableSummary { read: read_up_to, seen, ..TableSummary::default() };
         let mut select = transaction.prepare("SELECT key, call, value, mac FROM keys")?;
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
@@ -241,6 +244,11 @@ impl KeyTable {
     /// Returns the key, if a call holds it.
     pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
         self.row(&self.connection(), key).map(|row| row.map(|(stored, _)| stored))
+    }
+
+    /// Returns the time that the log goes by, in microseconds since 1970; none before the first key.
+    pub(crate) fn seen(&self) -> Result<Option<i64>, AuditError> {
+        self.summary(&self.connection()).map(|summary| summary.seen)
     }
 
     /// Returns the keys that this call holds.
@@ -355,6 +363,16 @@ impl KeyChange<'_> {
     /// Notes that the keys of this writer are in the table up to this entry.
     pub(crate) fn note_read(&mut self, writer: &str, n: u64) {
         self.summary.read.insert(writer.to_owned(), n);
+    }
+
+    /// Returns the time that the log goes by, in microseconds since 1970; none before the first key.
+    pub(crate) fn seen(&self) -> Option<i64> {
+        self.summary.seen
+    }
+
+    /// Has the log go by this time.
+    pub(crate) fn see(&mut self, time: i64) {
+        self.summary.seen = Some(time);
     }
 
     /// Releases the key.

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,18 @@ impl EntryDraft {
         let payload = serde_json::to_string(payload).unwrap_or_default();
         let fields = format!("{{\"log\":{{\"at\":\"{at:.6}\",\"payload\":{payload},\"type\":\"{name}\"}}");
         Self::new(DraftContents::Log(fields.into()))
+    }
+
+    /// Creates an entry about a change of the log that an operator makes.
+    pub(crate) fn of_operator(
+        at: Timestamp,
+        action: OperatorAction,
+        after: OperatorState<'_>,
+        user: &str,
+    ) -> Self {
+        let (subject, user) = ("audit".into(), user.into());
+        let event = OperatorEvent { action, after: Some(after), before: None, failed: false, subject, user };
+        Self::of_log(OPERATOR_EVENT, at, &event.bounded())
     }
 
     /// Returns the call of the entry, and true if that ends with it; none for an entry about the log itself.
@@ -255,6 +268,14 @@ impl<'l> JournalLine<'l> {
     /// Returns the hash of the line before it.
     pub(crate) fn prev(&self) -> Result<[u8; 32], LineFault> {
         unhex(&self.prev).ok_or(LineFault::Form)
+    }
+
+    /// Returns the time of its last event, if it has one.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        match &self.log {
+            Some(log) => log.at(),
+            None => self.events().ok()?.last()?.at.parse().ok(),
+        }
     }
 
     /// Returns the JSON text of the call's events; none for an entry about the log itself.

@@ -30,11 +30,13 @@ use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
 use super::{Journal, JournalSettings, sync};
-use crate::command::{CallStatus, CloseCall, KeyClaim, KeyState, OpenCall, OpenOutcome, Pruned, ResolveCall};
+use crate::command::{
+    CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
+};
 use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::AuditEvidence;
-use crate::index::{IndexReader, LogIndex};
+use crate::index::{IndexReader, LogIndex, ProcessCalls};
 use crate::log::{AuditLog, AuditReader, LogFuture};
 use crate::seal::Sealed;
 use crate::settings::LogSettings;
@@ -297,6 +299,7 @@ impl AuditLog for JournalLog {
         self.blocking(move |own| {
             let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
             wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ()), None))?;
+            own.accept_time(&event)?;
             // A command without a runtime ends soon, and signs at no other time.
             if tokio::runtime::Handle::try_current().is_err()
                 && let Err(error) = own.sign()
@@ -312,16 +315,20 @@ impl AuditLog for JournalLog {
         self.blocking(move |own| own.resolve(&audit_id, &decision))
     }
 
+    fn time(&self) -> LogFuture<LogTime> {
+        self.blocking(|own| own.log_time())
+    }
+
     fn sign(&self) -> LogFuture<String> {
         self.blocking(|own| own.sign())
     }
 
-    fn accept(&self, findings: Vec<AcknowledgedFinding>) -> LogFuture<String> {
-        self.blocking(move |own| own.accept(&findings))
+    fn accept(&self, findings: Vec<AcknowledgedFinding>, user: Arc<str>) -> LogFuture<String> {
+        self.blocking(move |own| own.accept(&findings, &user))
     }
 
-    fn prune(&self, before: Timestamp, dry_run: bool) -> LogFuture<Pruned> {
-        self.blocking(move |own| own.prune(before, dry_run))
+    fn prune(&self, before: Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned> {
+        self.blocking(move |own| own.prune(before, dry_run, Some(&user)))
     }
 
     fn flush(&self) -> LogFuture<()> {
@@ -415,9 +422,8 @@ impl LogWriter {
 
     /// Returns a reader of what was written so far.
     fn reader(self: &Arc<Self>) -> Result<Box<dyn AuditReader>, AuditError> {
-        let own = Arc::clone(self);
-        let undecided = Box::new(move |of: Option<&AuditId>| own.undecided_calls(of));
-        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, undecided)?))
+        let process = Box::new(Arc::clone(self));
+        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, process)?))
     }
 
     /// Returns the journal of this process, which is taken or begun if there is none.
@@ -527,7 +533,9 @@ impl LogWriter {
         let mut state = self.state();
         // A call that began in a replaced file does not go on in another one.
         state.calls.retain(|_, call| !Arc::ptr_eq(&call.journal, journal));
-        state.adopted.remove(&journal.writer);
+        if state.adopted.get(&journal.writer).is_some_and(|it| Arc::ptr_eq(&it.journal, journal)) {
+            state.adopted.remove(&journal.writer);
+        }
         if state.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, journal)) {
             state.own = None;
         }
@@ -638,6 +646,7 @@ impl LogWriter {
         };
         // Held until the call is in the journal: from then on the table can be made again from that.
         let keys = self.keys()?;
+        self.follow_clock(&keys.table, claim.at)?;
         let until = self.clock.now() + self.settings.busy_timeout;
         loop {
             self.settle_claim(&keys, claim)?;
@@ -785,6 +794,24 @@ impl LogWriter {
             }
         }
         Ok(())
+    }
+}
+
+impl ProcessCalls for Arc<LogWriter> {
+    fn undecided(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        self.undecided_calls(of)
+    }
+
+    fn is_interrupted(&self, audit_id: &AuditId) -> bool {
+        let adopted: Vec<_> = {
+            let state = self.state();
+            if state.calls.contains_key(audit_id) {
+                return false;
+            }
+            state.adopted.values().map(|adopted| Arc::clone(&adopted.journal)).collect()
+        };
+        let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
+        adopted.iter().any(|journal| journal.committer.with_journal(has))
     }
 }
 

@@ -22,6 +22,8 @@ use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
 use crate::settings::SealedQuota;
 
+#[path = "log_tests/clock.rs"]
+mod clock;
 #[path = "log_tests/disk.rs"]
 mod disk;
 #[path = "log_tests/exported.rs"]
@@ -197,6 +199,20 @@ fn an_interrupted_call_is_resumed_by_one_other_call() {
     let text = text_of(home.path());
     assert_eq!(text.matches("\"type\":\"resumed\"").count(), 1, "{text}");
     assert!(text.contains("\"actor\":\"bob\"") && text.contains("\"seq\":4,\"type\":\"resumed\""), "{text}");
+}
+
+#[test]
+fn calls_beside_one_that_is_resumed_stay_interrupted() {
+    let home = tempfile::tempdir().unwrap();
+    let [first, second] = [call(None, true), call(None, true)];
+    interrupted(home.path(), &[&first, &second]);
+    let log = log(home.path());
+    let again = resuming(&first);
+    assert!(matches!(open(&log, &again), OpenOutcome::Started));
+    let is_incomplete =
+        |call: &OpenCall| log.reader().unwrap().call(&call.audit_id).unwrap().unwrap().incomplete;
+    assert!(is_incomplete(&second) && !is_incomplete(&first) && !is_incomplete(&again));
+    assert!(matches!(open(&log, &resuming(&second)), OpenOutcome::Started));
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl LogWriter {
     }
 
     /// Removes calls that are older than the operator keeps, once an hour.
-    fn retain(self: &Arc<Self>) -> Result<(), AuditError> {
+    pub(super) fn retain(self: &Arc<Self>) -> Result<(), AuditError> {
         let Some(retention) = self.settings.retention else { return Ok(()) };
         {
             let mut retained = self.maintenance.retained.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,8 +140,9 @@ impl LogWriter {
             }
             *retained = Some(now);
         }
-        let Ok(before) = self.clock.timestamp().checked_sub(retention) else { return Ok(()) };
-        let pruned = match self.prune(before, false) {
+        // Not by a clock that leaps: what it removes is gone.
+        let Ok(before) = self.log_time()?.time.checked_sub(retention) else { return Ok(()) };
+        let pruned = match self.prune(before, false, None) {
             // Another process does it.
             Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),
             pruned => pruned?,

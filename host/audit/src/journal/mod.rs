@@ -10,6 +10,7 @@ mod keys;
 mod line;
 mod log;
 mod log_checkpoint;
+mod log_time;
 mod maintenance;
 mod prune;
 mod resolution;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use cofferdam_core::event::operator::OPERATOR_EVENT;
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -23,6 +23,7 @@ use super::keys::{KeyTable, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::{LogWriter, wait};
 use super::log_checkpoint::SignedJournal;
+use super::log_time::believed;
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
@@ -109,7 +110,13 @@ struct PruneContext<'c> {
 
 impl LogWriter {
     /// Removes the calls that were received before `before`, as far as none of them is needed.
-    pub(super) fn prune(self: &Arc<Self>, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
+    /// `user` is the operator who asks for it; none if it is retention.
+    pub(super) fn prune(
+        self: &Arc<Self>,
+        before: Timestamp,
+        dry_run: bool,
+        user: Option<&str>,
+    ) -> Result<Pruned, AuditError> {
         if !self.root().try_exists().map_err(AuditError::from_io)? {
             return Ok(Pruned::default());
         }
@@ -124,7 +131,7 @@ impl LogWriter {
         let signed = signed.ok_or_else(|| {
             AuditError::new(AuditErrorKind::Tampered, "audit/checkpoint is missing or was changed")
         })?;
-        let keys = self.keys()?;
+        let (keys, now) = (self.keys()?, self.log_time()?.time);
         let has_unfinished = keys.table.all()?.values().any(|stored| {
             let is_open = [StoredKeyState::Claimed, StoredKeyState::Undetermined].contains(&stored.state);
             is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
@@ -134,7 +141,7 @@ impl LogWriter {
             let Some(journal) = signed.get(&writer) else { continue };
             let context = PruneContext {
                 before,
-                now: self.clock.timestamp(),
+                now,
                 keys: &keys.table,
                 has_unfinished,
                 is_held: self.is_held(&writer),
@@ -161,7 +168,7 @@ impl LogWriter {
         }
         cuts.retain(|_, cut| !cut.segments.is_empty());
         if !dry_run && !cuts.is_empty() {
-            self.carry_out(&cuts, before, &pruned)?;
+            self.carry_out(&cuts, before, &pruned, user)?;
         }
         Ok(pruned)
     }
@@ -245,6 +252,7 @@ impl LogWriter {
         cuts: &BTreeMap<String, JournalCut>,
         before: Timestamp,
         pruned: &Pruned,
+        user: Option<&str>,
     ) -> Result<(), AuditError> {
         let (now, own) = (self.clock.timestamp(), self.own_journal()?);
         let facts = cuts.values().flat_map(|cut| &cut.facts);
@@ -261,6 +269,15 @@ impl LogWriter {
             journals: cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base.n)).collect(),
         };
         entries.push(EntryDraft::of_log(PRUNED, now, &facts));
+        entries.extend(user.map(|user| {
+            let after = OperatorState {
+                calls: Some(pruned.calls),
+                entries: Some(pruned.entries),
+                until: Some(facts.before.as_str().into()),
+                ..OperatorState::default()
+            };
+            EntryDraft::of_operator(now, OperatorAction::Prune, after, user)
+        }));
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
         // Every signed statement is about a larger log than the one before it.
         self.sign()?;
@@ -270,10 +287,11 @@ impl LogWriter {
         for (writer, cut) in cuts {
             self.remove_leftovers(writer, cut.base)?;
         }
-        let expired = cuts.values().flat_map(|cut| &cut.expired);
+        let (expired, clock) = (cuts.values().flat_map(|cut| &cut.expired), now.as_microsecond());
         self.keys()?.table.change(|keys| {
+            let now = believed(keys.seen(), clock);
             for key in expired {
-                if keys.get(key)?.is_some_and(|stored| stored.has_expired(now.as_microsecond())) {
+                if keys.get(key)?.is_some_and(|stored| stored.has_expired(now)) {
                     keys.remove(key)?;
                 }
             }

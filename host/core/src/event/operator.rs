@@ -80,6 +80,8 @@ operator_actions! {
     Accept = "accept",
     /// The oldest calls are removed from the audit log.
     Prune = "prune",
+    /// The clock is accepted, after a leap of more than a day.
+    Clock = "clock",
 }
 
 /// A change that an operator makes. It is recorded before it takes effect.
@@ -157,6 +159,9 @@ pub struct OperatorState<'e> {
     /// The status of a key (`trusted`, `expired`, `revoked`) or of a binding (`active`, `refused`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Text<'e>>,
+    /// The time that the audit log goes by, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Text<'e>>,
     /// True if a package is unsigned, which the operator allowed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unsigned: bool,
@@ -211,6 +216,7 @@ impl OperatorState<'_> {
             scopes,
             signer: text(&self.signer),
             status: text(&self.status),
+            time: text(&self.time),
             unsigned: self.unsigned,
             until: text(&self.until),
             version: text(&self.version),
@@ -244,8 +250,8 @@ mod tests {
         let state = json!({
             "calls": n, "changed": text, "comment": text, "connectors": [text], "details": {"a": text, "b": text},
             "entries": n, "findings": n, "hash": text, "hosts": [text, text], "not_after": text, "omitted": n,
-            "public_key": text, "reason": text, "scopes": [text], "signer": text, "status": text, "unsigned": true,
-            "until": text, "version": text,
+            "public_key": text, "reason": text, "scopes": [text], "signer": text, "status": text, "time": text,
+            "unsigned": true, "until": text, "version": text,
         });
         json!({"action": "install", "after": state, "before": state, "failed": true, "subject": text, "user": text})
     }

@@ -510,7 +510,10 @@ const fn is_retried(kind: AuditErrorKind) -> bool {
     // The next call is written to whichever file is there then. This one is not.
     !matches!(
         kind,
-        AuditErrorKind::Replaced | AuditErrorKind::TooNew | AuditErrorKind::Lost | AuditErrorKind::Decided
+        AuditErrorKind::Replaced
+            | AuditErrorKind::TooNew
+            | AuditErrorKind::Lost
+            | AuditErrorKind::ClockBehind
     )
 }
 

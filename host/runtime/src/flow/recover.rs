@@ -6,6 +6,7 @@
 
 use cofferdam_core::event::recorded::Resolution;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_audit::{AuditErrorKind, AuditReader, CallStatus, Filter, ResolveCall};
 use cofferdam_core::digest::Digest;
@@ -18,6 +19,10 @@ use serde::Serialize;
 
 use super::recorded_call::{RecordedCall, find, read_call, unreadable};
 use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
+
+/// How long a call that runs is looked at again, before that is an error.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest reason that is stored, in characters.
 const REASON_CHARS: usize = 1000;
@@ -179,6 +184,27 @@ pub(crate) fn incomplete_call(
     undecided(find(&**pipeline.log(), audit_id)?).map(|found| IncompleteCall::from_recorded(found, pipeline))
 }
 
+/// Finds a call that is to be decided about, according to `check`. While a process resumes another call of the same
+/// journal, it seems to run.
+async fn find_undecided(
+    pipeline: &CallPipeline,
+    audit_id: &AuditId,
+    check: impl Fn(RecordedCall) -> Result<RecordedCall, HostError>,
+) -> Result<RecordedCall, HostError> {
+    let clock = &*pipeline.loader.clock;
+    let until = clock.now() + PATIENCE;
+    loop {
+        let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
+        let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await.map_err(gone)??;
+        match check(found) {
+            Err(error) if error.kind() == HostErrorKind::InProgress && clock.now() < until => {
+                clock.sleep_until(clock.now() + PAUSE).await;
+            }
+            found => return found,
+        }
+    }
+}
+
 fn undecided(found: RecordedCall) -> Result<RecordedCall, HostError> {
     let id = &found.row.audit_id;
     match found.row.status {
@@ -218,9 +244,7 @@ pub(crate) async fn resume<A: ResultFormat>(
     cancellation: Option<&Cancellation>,
 ) -> CallResult<A> {
     let call = async {
-        let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
-        let found = tokio::task::spawn_blocking(move || find(&*log, &id)).await;
-        let found = undecided(found.map_err(gone)??)?;
+        let found = find_undecided(pipeline, audit_id, undecided).await?;
         let id = &found.row.audit_id;
         if is_action(&found.row.connector) {
             return Err(action_not_resumed(&found));
@@ -319,14 +343,11 @@ pub(crate) async fn skip(
         let hint = "Say what you found at the service: it is what is known of this call from now on.";
         return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     }
-    let (log, id) = (Arc::clone(pipeline.log()), audit_id.clone());
-    let frees_key = skip.frees_key;
-    let found = tokio::task::spawn_blocking(move || {
-        let found = find(&*log, &id)?;
+    let found = find_undecided(pipeline, audit_id, |found| {
         // A key that stayed taken may be released later. The audit log decides whether there is one.
-        if frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
+        if skip.frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
     });
-    let found = found.await.map_err(gone)??;
+    let found = found.await?;
     let facts = Resolution {
         actor: skip.actor.to_string().into(),
         frees_key: Some(skip.frees_key),

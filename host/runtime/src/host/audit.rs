@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
-    FindingKind, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log,
+    FindingKind, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::home_state::{HomeState, StateError, StoredState};
 use cofferdam_core::host_key::{self, HostKeyError};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
+use super::operator::{ChangeRecorder, OperatorChange, wait};
 
 /// The audit log of a host. Cheap to clone. Its readers block: not for an executor's threads.
 #[derive(Clone)]
@@ -215,7 +217,7 @@ impl Audit {
     /// `audit_unavailable`: the audit log cannot be written.
     pub async fn accept(&self, findings: &[Finding]) -> Result<(), HostError> {
         let findings = findings.iter().map(AcknowledgedFinding::from).collect();
-        self.log.accept(findings).await.map(drop).map_err(unwritable)
+        self.log.accept(findings, Arc::clone(&self.user)).await.map(drop).map_err(unwritable)
     }
 
     /// Removes the calls that were received before `before`, from the oldest on, up to the first that has no end or
@@ -225,7 +227,36 @@ impl Audit {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written, or the part to be removed is not intact.
     pub async fn prune(&self, before: Timestamp, dry_run: bool) -> Result<Pruned, HostError> {
-        self.log.prune(before, dry_run).await.map_err(unwritable)
+        self.log.prune(before, dry_run, Arc::clone(&self.user)).await.map_err(unwritable)
+    }
+
+    /// Returns the time that the audit log goes by: idempotency keys expire by it, and old calls are removed by it.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the audit log cannot be read.
+    pub async fn time(&self) -> Result<LogTime, HostError> {
+        self.log.time().await.map_err(unreadable)
+    }
+
+    /// Records that the operator accepts the clock, by which the audit log goes from then on. It blocks: not for an
+    /// executor's threads.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the audit log cannot be written.
+    pub fn accept_clock(&self) -> Result<(), HostError> {
+        let LogTime { time, clock, .. } = wait(self.log.time()).map_err(unreadable)?;
+        let state = |time: Timestamp| {
+            Some(OperatorState { time: Some(format!("{time:.6}").into()), ..OperatorState::default() })
+        };
+        let (before, after) = (state(time), state(clock));
+        let (action, subject) = (OperatorAction::Clock, "audit".to_owned());
+        ChangeRecorder::new(self).intend(OperatorChange {
+            action,
+            subject,
+            before,
+            after,
+            is_restriction: false,
+        })
     }
 
     /// Makes the index of the audit log again, from which calls are found. `progress` gets the bytes that were read, and

@@ -88,7 +88,7 @@ impl ChangeRecorder {
 }
 
 /// Waits for the log on this thread, which may block.
-fn wait(future: LogFuture<()>) -> Result<(), AuditError> {
+pub(super) fn wait<T>(future: LogFuture<T>) -> Result<T, AuditError> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -77,7 +77,7 @@ fn whole_and_partial_exports_verify() {
 fn a_pruned_log_is_exported_from_its_beginning() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 24);
-    assert!(wait_for(small_log(home.path()).prune(Timestamp::now(), false)).unwrap().calls > 5);
+    assert!(wait_for(small_log(home.path()).prune(Timestamp::now(), false, "ada".into())).unwrap().calls > 5);
     let bytes = exported(home.path(), ExportRange::default());
     assert_eq!(checked_with(&bytes, None, &[]).unwrap().outcome.findings, []);
 }

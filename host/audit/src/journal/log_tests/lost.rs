@@ -1,5 +1,6 @@
 //! Parts of a log that are missing or older than they were: no key is free until the operator accepts that.
 
+use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::home_state::{HomeState, StateLoss, vault_header};
 
 use super::*;
@@ -20,7 +21,7 @@ fn is_lost(log: &JournalLog) -> bool {
 }
 
 fn accept(log: &JournalLog, findings: &[Finding]) {
-    wait_for(log.accept(findings.iter().map(Into::into).collect())).unwrap();
+    wait_for(log.accept(findings.iter().map(Into::into).collect(), "ada".into())).unwrap();
 }
 
 fn audit(home: &Path) -> PathBuf {
@@ -43,6 +44,8 @@ fn refused_until_accepted(home: &Path, what: &str) {
     assert!(is_lost(&living), "{what}");
     let found = findings(home);
     accept(&log(home), &found);
+    let accepted = changes(home).remove(0);
+    assert_eq!((accepted.action, &*accepted.user), (OperatorAction::Accept, "ada"), "{what}");
     assert!(keyed(&living, "k").is_ok(), "{what}: a living host sees that it is accepted");
     assert!(matches!(keyed(&log(home), "other"), Ok(OpenOutcome::Started)), "{what}");
     assert_eq!(log(home).loss().unwrap(), None, "{what}");
@@ -218,7 +221,7 @@ fn an_exposed_vault_must_be_repaired_first() {
     HomeState::new(home.path()).advance_vault(2).unwrap();
     fs::set_permissions(&vault, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(is_lost(&log(home.path())));
-    let refused = wait_for(log(home.path()).accept(Vec::new())).unwrap_err().to_string();
+    let refused = wait_for(log(home.path()).accept(Vec::new(), "ada".into())).unwrap_err().to_string();
     assert!(refused.contains("the vault can be read by others"), "{refused}");
     write_private(&vault, &vault_header(1, 0));
     assert!(is_lost(&log(home.path())), "an older vault is found once it can be read");
@@ -250,7 +253,9 @@ fn a_state_behind_the_log_is_no_loss() {
     fill(home.path(), 3);
     let behind = fs::read(&state).unwrap();
     fill(home.path(), 20);
-    assert!(wait_for(small_log(home.path()).prune(Timestamp::now(), false)).unwrap().calls > 10);
+    assert!(
+        wait_for(small_log(home.path()).prune(Timestamp::now(), false, "ada".into())).unwrap().calls > 10
+    );
     fs::write(&state, behind).unwrap();
     assert!(keyed(&log(home.path()), "k").is_ok());
     assert_eq!(findings(home.path()), []);
@@ -363,7 +368,7 @@ fn findings_are_accepted_only_with_a_signature() {
     let found = findings(home.path());
     let known: Vec<_> = found.iter().map(AcknowledgedFinding::from).collect();
     // Accepted in another home, and its journal copied here.
-    wait_for(log(other.path()).accept(known)).unwrap();
+    wait_for(log(other.path()).accept(known, "ada".into())).unwrap();
     let foreign = journals(other.path()).remove(0);
     copy_to(&audit(home.path()).join(foreign.file_name().unwrap()), &foreign, &files_below(&foreign));
     let found = findings(home.path());

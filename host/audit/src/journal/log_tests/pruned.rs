@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 
 use super::*;
 use crate::command::{PruneBlocker, Pruned};
@@ -13,7 +13,7 @@ fn day(number: i64) -> Timestamp {
 }
 
 fn prune(home: &Path, before: Timestamp, dry_run: bool) -> Result<Pruned, AuditError> {
-    wait_for(small_log(home).prune(before, dry_run))
+    wait_for(small_log(home).prune(before, dry_run, "ada".into()))
 }
 
 /// Checks that the log holds, and that the home does not miss what was pruned.
@@ -53,6 +53,10 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     assert_eq!(left, 80 - would.calls);
     assert!(days[2].iter().chain(&days[3]).all(|id| text.contains(id.as_str())));
     assert!(text.contains("\"type\":\"pruned\""));
+    let prunes = changes(home.path());
+    let after = prunes[0].after.as_ref().unwrap();
+    assert_eq!((prunes[0].action, &*prunes[0].user, prunes.len()), (OperatorAction::Prune, "ada", 1));
+    assert_eq!((after.calls, after.entries), (Some(would.calls), Some(would.entries)));
     check(home.path());
     // And again, from there.
     assert!(prune(home.path(), day(3), false).unwrap().calls > 10);
@@ -69,13 +73,14 @@ fn young_operator_changes_keep_their_segment() {
     let home = tempfile::tempdir().unwrap();
     {
         let log = small_log(home.path());
-        wait_for(log.record(day(5), OperatorEvent::default())).unwrap();
+        let trust = OperatorEvent { action: OperatorAction::Trust, ..OperatorEvent::default() };
+        wait_for(log.record(day(5), trust)).unwrap();
     }
     (0..2).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
     assert_eq!(prune(home.path(), day(5), false).unwrap().entries, 0);
     assert!(text_of(home.path()).contains("\"type\":\"operator\""));
     assert!(prune(home.path(), day(6), false).unwrap().calls > 30);
-    assert!(!text_of(home.path()).contains("\"type\":\"operator\""));
+    assert!(changes(home.path()).iter().all(|change| change.action == OperatorAction::Prune));
     check(home.path());
 }
 
@@ -117,7 +122,7 @@ fn calls_across_segments_are_pruned() {
             open(&log, &call);
             close(&log, value(&call));
         }
-        let running = wait_for(log.prune(day(1), false)).unwrap();
+        let running = wait_for(log.prune(day(1), false, "ada".into())).unwrap();
         let stopped = running.stopped.unwrap();
         assert_eq!((running.calls, stopped.why), (0, PruneBlocker::Running));
         assert_eq!(stopped.audit_id, long.audit_id);
@@ -301,10 +306,10 @@ fn accepted_findings_outlive_their_segment() {
     fs::remove_dir_all(&gone).unwrap();
     let found = findings(home.path());
     assert_ne!(found, []);
-    wait_for(small_log(home.path()).accept(found.iter().map(Into::into).collect())).unwrap();
+    wait_for(small_log(home.path()).accept(found.iter().map(Into::into).collect(), "ada".into())).unwrap();
     fill_at(home.path(), 30, day(0));
-    fill_at(home.path(), 10, day(3));
-    assert!(prune(home.path(), day(2), false).unwrap().calls > 10);
+    // After the change by the operator, which is of today.
+    assert!(prune(home.path(), Timestamp::now(), false).unwrap().calls > 10);
     check(home.path());
     assert!(text_of(home.path()).contains("loss_accepted"));
 }

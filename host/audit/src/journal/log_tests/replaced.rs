@@ -118,7 +118,7 @@ fn a_removed_statement_is_not_made_again() {
     assert!(findings(home.path()).iter().any(|found| found.flaw == FindingKind::Signature));
     // Until the operator accepts that.
     let found = findings(home.path()).iter().map(Into::into).collect();
-    wait_for(super::log(home.path()).accept(found)).unwrap();
+    wait_for(super::log(home.path()).accept(found, "ada".into())).unwrap();
     assert!(findings(home.path()).iter().all(|found| found.accepted));
     assert_eq!(super::log(home.path()).loss().unwrap(), None);
 }

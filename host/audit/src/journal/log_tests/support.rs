@@ -173,6 +173,12 @@ pub(super) fn text_of(home: &Path) -> String {
     text
 }
 
+/// Returns the changes that operators made, the newest first.
+pub(super) fn changes(home: &Path) -> Vec<OperatorEvent<'static>> {
+    let changes = log(home).reader().unwrap().operator_events(None, 0).unwrap();
+    changes.into_iter().map(|(_, change)| change).collect()
+}
+
 /// Opens a log whose segments have some ten entries.
 pub(super) fn small_log(home: &Path) -> JournalLog {
     log(home).with_segment_bytes(4_000)

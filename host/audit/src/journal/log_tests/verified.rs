@@ -270,7 +270,7 @@ fn segments_out_of_their_place_are_found() {
         assert_ne!(findings(home.path()), [], "{what}");
         // The operator can accept what is there, and keys are used again.
         let found = findings(home.path()).iter().map(Into::into).collect();
-        wait_for(log(home.path()).accept(found)).unwrap();
+        wait_for(log(home.path()).accept(found, "ada".into())).unwrap();
         assert_eq!(findings(home.path()).iter().find(|found| !found.accepted), None, "{what}");
         assert_eq!(log(home.path()).loss().unwrap(), None, "{what}");
         assert!(matches!(open(&log(home.path()), &call(Some("k"), false)), OpenOutcome::Started), "{what}");

@@ -3,6 +3,7 @@
 mod attempt_facts;
 mod changes;
 mod chart;
+mod clock;
 mod export;
 mod filter;
 mod id;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Tail(tail::Args),
     Stats(stats::Args),
     Changes(changes::Args),
+    Clock(clock::Args),
     Verify(verify::Args),
     Export(export::Args),
     Prune(prune::Args),
@@ -49,6 +51,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Tail(args) => tail::run(&args, session),
         Command::Stats(args) => stats::run(args, session),
         Command::Changes(args) => changes::run(&args, session),
+        Command::Clock(args) => clock::run(&args, session),
         Command::Verify(args) => verify::run(&args, session),
         Command::Export(args) => export::run(&args, session),
         Command::Prune(args) => prune::run(&args, session),

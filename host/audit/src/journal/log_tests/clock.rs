@@ -1,0 +1,157 @@
+//! A clock that jumps: it frees no key and removes no call, until the operator accepts it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use cofferdam_core::clock::SleepFuture;
+use cofferdam_core::event::operator::{OperatorAction, OperatorState};
+use jiff::SignedDuration;
+
+use super::support::*;
+use super::*;
+
+/// The system's clock, so many hours ahead.
+#[derive(Default)]
+struct WrongClock(AtomicI64);
+
+impl Clock for WrongClock {
+    fn now(&self) -> Instant {
+        SystemClock.now()
+    }
+
+    fn timestamp(&self) -> Timestamp {
+        SystemClock.timestamp() + SignedDuration::from_hours(self.0.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
+        SystemClock.sleep_until(deadline)
+    }
+}
+
+struct Setup {
+    home: tempfile::TempDir,
+    clock: Arc<WrongClock>,
+}
+
+impl Setup {
+    /// A home with a key whose outcome stands for an hour.
+    fn new() -> (Self, OpenCall) {
+        let setup = Self { home: tempfile::tempdir().unwrap(), clock: Arc::default() };
+        let log = setup.log();
+        let first = setup.keyed();
+        assert!(matches!(open(&log, &first), OpenOutcome::Started));
+        close(&log, value(&first));
+        (setup, first)
+    }
+
+    fn log(&self) -> JournalLog {
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        JournalLog::new(self.home.path(), LogSettings::default(), clock)
+    }
+
+    fn hours(&self, hours: i64) {
+        self.clock.0.fetch_add(hours, Ordering::SeqCst);
+    }
+
+    fn keyed(&self) -> OpenCall {
+        let at = self.clock.timestamp();
+        OpenCall { at, key: Some(KeyClaim { at, ..claim("k") }), ..call_at(Some("k"), false, at) }
+    }
+
+    fn calls_without_a_key(&self) {
+        let (log, call) = (self.log(), call_at(None, true, self.clock.timestamp()));
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    }
+
+    fn accepts(&self) {
+        let log = self.log();
+        let time = wait_for(log.time()).unwrap();
+        let after = OperatorState { time: Some(time.clock.to_string().into()), ..OperatorState::default() };
+        let event = OperatorEvent {
+            action: OperatorAction::Clock,
+            after: Some(after),
+            user: "ada".into(),
+            ..OperatorEvent::default()
+        };
+        wait_for(log.record(time.clock, event)).unwrap();
+        assert!(wait_for(log.time()).unwrap().is_believed);
+    }
+
+    fn loses_the_key_table(&self) {
+        for ending in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(self.home.path().join(format!("audit/keys.db{ending}")));
+        }
+    }
+}
+
+#[test]
+fn a_clock_a_year_ahead_frees_no_key() {
+    let (setup, first) = Setup::new();
+    setup.hours(365 * 24);
+    for _ in 0..3 {
+        let log = setup.log();
+        let opened = open(&log, &setup.keyed());
+        let OpenOutcome::KeyInUse(KeyState::Done { audit_id, .. }) = opened else { panic!("{opened:?}") };
+        assert_eq!(audit_id, first.audit_id);
+        assert!(!wait_for(log.time()).unwrap().is_believed);
+        // Entries with the wrong time are no reason to believe it.
+        drop(log);
+        setup.calls_without_a_key();
+        setup.loses_the_key_table();
+    }
+    setup.hours(-365 * 24);
+    assert!(matches!(state(&setup.log(), "k"), KeyState::Done { .. }));
+    assert!(wait_for(setup.log().time()).unwrap().is_believed);
+}
+
+#[test]
+fn a_key_expires_after_a_leap_that_is_accepted() {
+    let (setup, _) = Setup::new();
+    setup.hours(30);
+    assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::KeyInUse(_)));
+    setup.accepts();
+    for _ in 0..2 {
+        let claim = KeyClaim { at: setup.clock.timestamp(), ..claim("k") };
+        assert!(matches!(wait_for(setup.log().key_state(claim)).unwrap(), KeyState::Free));
+        // The entry is what counts.
+        setup.loses_the_key_table();
+    }
+    assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::Started));
+}
+
+#[test]
+fn a_key_expires_by_steps_of_less_than_a_day() {
+    let (setup, _) = Setup::new();
+    for _ in 0..4 {
+        setup.hours(20);
+        setup.calls_without_a_key();
+    }
+    let log = setup.log();
+    assert!(matches!(open(&log, &setup.keyed()), OpenOutcome::Started));
+    assert!(wait_for(log.time()).unwrap().is_believed);
+}
+
+#[test]
+fn nothing_runs_under_a_key_by_a_clock_that_is_behind() {
+    let (setup, _) = Setup::new();
+    setup.hours(-48);
+    let refused = wait_for(setup.log().open(setup.keyed())).unwrap_err();
+    assert_eq!(refused.kind(), AuditErrorKind::ClockBehind);
+    setup.calls_without_a_key();
+    setup.accepts();
+    let opened = open(&setup.log(), &setup.keyed());
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
+}
+
+#[tokio::test]
+async fn retention_removes_nothing_by_a_clock_that_leaps() {
+    let (setup, first) = tokio::task::spawn_blocking(Setup::new).await.unwrap();
+    setup.hours(90 * 24);
+    let settings = LogSettings { retention: Some(Duration::from_secs(86_400)), ..LogSettings::default() };
+    let clock: Arc<dyn Clock> = Arc::clone(&setup.clock) as _;
+    let log = JournalLog::new(setup.home.path(), settings, clock);
+    let retained = tokio::task::spawn_blocking(move || log.0.retain().map(|()| log)).await.unwrap();
+    drop(retained.unwrap());
+    assert!(text_of(setup.home.path()).contains(first.audit_id.as_str()));
+}

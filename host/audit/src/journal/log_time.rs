@@ -1,0 +1,165 @@
+//! The time that the log goes by, which does not jump.
+//!
+//! Idempotency keys expire and old calls are removed by it. It follows the clock as long as entries follow each other
+//! within a day. A clock that is further ahead may be wrong, and what it would end stays until the operator accepts it;
+//! one that is further behind would give new outcomes less time than their callers count on, so that no call runs under a
+//! key until it is set.
+
+use std::path::Path;
+
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent};
+use jiff::Timestamp;
+
+use super::keys::{KeyChange, KeyTable};
+use super::line::{ChainHead, JournalLine};
+use super::log::LogWriter;
+use super::segment::{SegmentReader, last_line, segments};
+use super::writer_dir;
+use crate::command::LogTime;
+use crate::error::{AuditError, AuditErrorKind};
+
+/// The longest step of the clock that is believed, in microseconds: a day.
+const LONGEST_STEP: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// The state of the clock, compared with the time that the log goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClockState {
+    Believed,
+    Ahead,
+    Behind,
+}
+
+fn clock_state(seen: Option<i64>, now: i64) -> ClockState {
+    match seen.map(|seen| now.saturating_sub(seen)) {
+        None => ClockState::Believed,
+        Some(step) if step > LONGEST_STEP => ClockState::Ahead,
+        Some(step) if step < -LONGEST_STEP => ClockState::Behind,
+        Some(_) => ClockState::Believed,
+    }
+}
+
+/// Returns the time that the log goes by when the clock has `now`, both in microseconds since 1970.
+pub(super) fn believed(seen: Option<i64>, now: i64) -> i64 {
+    match clock_state(seen, now) {
+        ClockState::Believed => now,
+        ClockState::Ahead | ClockState::Behind => seen.unwrap_or(now),
+    }
+}
+
+/// Goes on to `now`, if that is believed, and returns the time that the log goes by.
+pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
+    let (seen, time) = (keys.seen(), believed(keys.seen(), now));
+    if seen.is_none_or(|seen| seen < time) {
+        keys.see(time);
+    }
+    time
+}
+
+/// Returns the time that the operator accepts in an entry.
+pub(super) fn accepted(line: &JournalLine<'_>) -> Option<i64> {
+    let log = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT)?;
+    let event: OperatorEvent<'_> = serde_json::from_str(log.payload.get()).ok()?;
+    accepted_in(&event)
+}
+
+fn accepted_in(event: &OperatorEvent<'_>) -> Option<i64> {
+    let state = event.after.as_ref().filter(|_| event.action == OperatorAction::Clock && !event.failed)?;
+    state.time.as_deref()?.parse::<Timestamp>().ok().map(Timestamp::as_microsecond)
+}
+
+impl LogWriter {
+    /// Brings the time that the log goes by up to the entries of the journals, as far as the clock is ahead of it.
+    ///
+    /// # Errors
+    /// `ClockBehind`: nothing may run under a key.
+    pub(super) fn follow_clock(&self, table: &KeyTable, now: Timestamp) -> Result<(), AuditError> {
+        let now = now.as_microsecond();
+        let seen = table.seen()?;
+        let state = clock_state(seen, now);
+        if state == ClockState::Ahead || seen.is_none() {
+            // Calls without a key do not change the table.
+            let reached = reached(self.root(), seen)?;
+            let seen = table.change(|keys| {
+                if let Some(reached) =
+                    reached.filter(|reached| keys.seen().is_none_or(|seen| seen < *reached))
+                {
+                    keys.see(reached);
+                }
+                Ok(keys.seen())
+            })?;
+            return self.check_clock(seen, now);
+        }
+        self.check_clock(seen, now)
+    }
+
+    fn check_clock(&self, seen: Option<i64>, now: i64) -> Result<(), AuditError> {
+        let seen_at = seen.and_then(|seen| Timestamp::from_microsecond(seen).ok()).unwrap_or_default();
+        match clock_state(seen, now) {
+            ClockState::Believed => drop(self.maintenance.warnings.resolve("clock")),
+            ClockState::Ahead => {
+                if self.maintenance.warnings.is_new("clock", &"ahead") {
+                    tracing::warn!(target: "cofferdam::audit", newest_entry = %seen_at, "the clock is more than a day after the newest entry: no idempotency key expires until `cofferdam audit clock --accept`");
+                }
+            }
+            ClockState::Behind => {
+                let what = format_args!("the newest entry is of {seen_at:.0}");
+                return Err(AuditError::new(AuditErrorKind::ClockBehind, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the time that the log goes by, and whether the clock is believed.
+    pub(super) fn log_time(&self) -> Result<LogTime, AuditError> {
+        let (keys, clock) = (self.keys()?, self.clock.timestamp());
+        match self.follow_clock(&keys.table, clock) {
+            Err(error) if error.kind() != AuditErrorKind::ClockBehind => return Err(error),
+            _ => {}
+        }
+        let now = clock.as_microsecond();
+        let seen = keys.table.seen()?;
+        let time = Timestamp::from_microsecond(believed(seen, now)).unwrap_or(clock);
+        Ok(LogTime { time, clock, is_believed: clock_state(seen, now) == ClockState::Believed })
+    }
+
+    /// Takes over the time that the operator accepts with this recorded change.
+    pub(super) fn accept_time(&self, event: &OperatorEvent<'_>) -> Result<(), AuditError> {
+        let Some(time) = accepted_in(event) else { return Ok(()) };
+        self.keys()?.table.change(|keys| {
+            keys.see(time);
+            Ok(())
+        })
+    }
+}
+
+/// Returns the newest time that entries lead to from `seen`, or from the oldest entry, without a gap of more than a day.
+fn reached(root: &Path, seen: Option<i64>) -> Result<Option<i64>, AuditError> {
+    let mut spans = Vec::new();
+    for writer in writer_dir::names(root)? {
+        let dir = root.join(writer);
+        for first in segments(&dir)? {
+            spans.extend(span(&dir, first)?);
+        }
+    }
+    spans.sort_unstable();
+    let start = seen.or_else(|| spans.first().map(|(begin, _)| *begin));
+    Ok(start.map(|start| {
+        spans.iter().fold(start, |reached, (begin, end)| match begin.saturating_sub(reached) > LONGEST_STEP {
+            true => reached,
+            false => reached.max(*end),
+        })
+    }))
+}
+
+/// Returns when a segment was begun, and the time of its last entry: at most a day later, since the next segment is begun
+/// then.
+fn span(dir: &Path, first: u64) -> Result<Option<(i64, i64)>, AuditError> {
+    let time =
+        |line: &[u8]| JournalLine::read(line).ok().and_then(|line| line.at()).map(Timestamp::as_microsecond);
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
+        return Ok(None);
+    };
+    let Some(begin) = reader.next_text()?.and_then(|line| time(line.bytes)) else { return Ok(None) };
+    let end = last_line(dir, first)?.and_then(|line| time(&line)).unwrap_or(begin);
+    Ok(Some((begin, end.clamp(begin, begin.saturating_add(LONGEST_STEP)))))
+}
