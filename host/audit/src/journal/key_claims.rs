@@ -291,6 +291,13 @@ impl LogWriter {
             }
             let now = advance(keys, claim.at.as_microsecond());
             let before = keys.get(&key)?;
+            let resumes = call.resumes.as_ref().map(|(before, _)| before.bytes());
+            if before
+                .as_ref()
+                .is_some_and(|it| it.state == StoredKeyState::Claimed && Some(it.call) != resumes)
+            {
+                return Ok(ClaimOutcome::Interrupted);
+            }
             if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
                 (&claim.of, before.as_ref().map(|before| before.state))
             {
@@ -390,6 +397,8 @@ pub(super) enum ClaimOutcome {
         before: Option<StoredKey>,
     },
     InUse(KeyState),
+    /// An interrupted call has the key, which this one does not resume.
+    Interrupted,
 }
 
 pub(super) fn digest(key: &str) -> [u8; 32] {

@@ -658,16 +658,21 @@ impl LogWriter {
                 None => self.open_claiming(&keys, claim, &call, self.own_journal()?, Vec::new())?,
             };
             match opened {
-                // Another process resumed the interrupted call meanwhile: its outcome is this one's as well.
-                OpenOutcome::AlreadyResolved if by_key.is_some() && self.clock.now() < until => {
-                    std::thread::sleep(OPENING_PAUSE);
+                // Another process resumed the interrupted call meanwhile: its outcome is this one's as well. Or that ended
+                // since the key was looked at, and its interrupted call is this one's to resume.
+                Some(OpenOutcome::AlreadyResolved) if by_key.is_some() && self.clock.now() < until => {}
+                None if self.clock.now() < until => {}
+                Some(opened) => return Ok(opened),
+                None => {
+                    return Err(AuditError::new(AuditErrorKind::Locked, "an interrupted call has the key"));
                 }
-                opened => return Ok(opened),
             }
+            std::thread::sleep(OPENING_PAUSE);
         }
     }
 
-    /// Opens a call in this journal, if its key is free, and writes `more` with its beginning.
+    /// Opens a call in this journal, if its key is free, and writes `more` with its beginning. None if an interrupted call
+    /// has the key, which this one does not resume.
     pub(super) fn open_claiming(
         self: &Arc<Self>,
         keys: &HeldKeys,
@@ -675,14 +680,15 @@ impl LogWriter {
         call: &OpenCall,
         journal: Arc<HeldJournal>,
         more: Vec<EntryDraft>,
-    ) -> Result<OpenOutcome, AuditError> {
+    ) -> Result<Option<OpenOutcome>, AuditError> {
         match self.claim(keys, call, claim, &journal.writer)? {
             ClaimOutcome::Claimed { before } => {
                 let opened = wait(self.begin(journal, call, more));
                 opened.inspect_err(|_| self.release_claim(keys, claim, &call.audit_id, before.as_ref()))?;
-                Ok(OpenOutcome::Started)
+                Ok(Some(OpenOutcome::Started))
             }
-            ClaimOutcome::InUse(state) => Ok(OpenOutcome::KeyInUse(state)),
+            ClaimOutcome::InUse(state) => Ok(Some(OpenOutcome::KeyInUse(state))),
+            ClaimOutcome::Interrupted => Ok(None),
         }
     }
 

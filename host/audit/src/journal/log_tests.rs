@@ -215,6 +215,32 @@ fn calls_beside_one_that_is_resumed_stay_interrupted() {
     assert!(matches!(open(&log, &resuming(&second)), OpenOutcome::Started));
 }
 
+/// The process of the interrupted call may end between a look at its key and the claim.
+#[test]
+fn the_key_of_an_interrupted_call_is_not_claimed_past_it() {
+    let home = tempfile::tempdir().unwrap();
+    interrupted(home.path(), &[&call(Some("k"), true)]);
+    let (log, next) = (log(home.path()), call(Some("k"), true));
+    let (keys, journal) = (log.0.keys().unwrap(), log.0.own_journal().unwrap());
+    let claimed = log.0.claim(&keys, &next, next.key.as_ref().unwrap(), &journal.writer).unwrap();
+    assert!(matches!(claimed, ClaimOutcome::Interrupted));
+}
+
+#[test]
+fn the_outcome_of_a_key_is_that_of_its_interrupted_call() {
+    let home = tempfile::tempdir().unwrap();
+    let (before, other) = (call(Some("k"), true), call(Some("k"), true));
+    interrupted(home.path(), &[&before]);
+    let log = log(home.path());
+    log.0.keys().unwrap().table.change(|keys| keys.remove(&digest("k"))).unwrap();
+    assert!(matches!(open(&log, &other), OpenOutcome::Started));
+    close(&log, value(&other));
+    let resuming = OpenCall { key: Some(claim("k")), ..resuming(&before) };
+    assert!(matches!(open(&log, &resuming), OpenOutcome::KeyInUse(KeyState::Done { .. })));
+    let row = log.reader().unwrap().call(&before.audit_id).unwrap().unwrap();
+    assert_eq!(row.status, CallStatus::Resumed);
+}
+
 #[test]
 fn the_key_of_an_interrupted_call_resumes_it_if_that_is_safe() {
     for idempotent in [true, false] {

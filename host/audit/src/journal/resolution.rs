@@ -46,17 +46,23 @@ impl LogWriter {
         call: &OpenCall,
         before: &AuditId,
         actor: &Arc<str>,
-    ) -> Result<OpenOutcome, AuditError> {
+    ) -> Result<Option<OpenOutcome>, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((adopted, resolved)) = self.adopt(before, |seq| resumed_by(call, actor, seq))? else {
             // Its outcome, or the call that runs, is the key's.
             let state = keys.table.change(|keys| self.state_of(keys, claim))?;
-            return Ok(match state {
+            return Ok(Some(match state {
                 KeyState::Free => OpenOutcome::AlreadyResolved,
                 state => OpenOutcome::KeyInUse(state),
-            });
+            }));
         };
-        self.open_claiming(keys, claim, call, Arc::clone(&adopted.journal), vec![resolved])
+        let journal = Arc::clone(&adopted.journal);
+        let opened = self.open_claiming(keys, claim, call, journal, vec![resolved.clone()])?;
+        if let Some(OpenOutcome::KeyInUse(KeyState::Done { .. })) = opened {
+            // The outcome of the key is the interrupted call's as well.
+            wait(self.write(&adopted.journal, vec![resolved], Box::new(|_| ()), None))?;
+        }
+        Ok(opened)
     }
 
     /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call.
