@@ -143,7 +143,7 @@ fn refused_and_aborted_requests_are_recorded() {
         request
     };
     let request = denied("https://elsewhere.example/a/b?c=d");
-    let expected = json!({"code": "host_not_granted", "host": "elsewhere.example", "path": "/a/b"});
+    let expected = json!({"code": "host_not_granted", "host": "elsewhere.example:443", "path": "/a/b"});
     assert_eq!(request, with(expected));
     // Nothing is kept of a URL with a secret, however it is encoded there.
     let hidden: String = TOKEN.bytes().map(|byte| format!("%{byte:02x}")).collect();

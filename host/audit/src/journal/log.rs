@@ -237,6 +237,7 @@ impl Drop for JournalLog {
         while self.0.working.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(OPENING_PAUSE);
         }
+        self.0.maintain_at_end();
     }
 }
 

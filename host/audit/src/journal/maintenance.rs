@@ -1,11 +1,14 @@
 //! Work that no call waits for: signing, indexing, the quota of sealed bytes, and retention.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cofferdam_core::failpoint;
+use cofferdam_core::private_file::{self, FilePolicy, StagedFile};
 use cofferdam_core::warnings::WarningLog;
+use jiff::Timestamp;
 
 use super::log::{LogWriter, wait};
 use crate::error::{AuditError, AuditErrorKind};
@@ -14,8 +17,12 @@ use crate::index::{LogIndex, QuotaOutcome};
 /// The delay after an entry, before it is signed for and indexed.
 const MAINTENANCE_DELAY: Duration = Duration::from_secs(1);
 
-/// The time between two runs of retention in a process.
+/// The time between two runs of retention in a home.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The file with the time of the last run of retention, as RFC 3339.
+const RETAINED: &str = "retained";
+const POLICY: FilePolicy = FilePolicy::secret(64);
 
 /// The state of the work that no call waits for.
 #[derive(Default)]
@@ -26,7 +33,8 @@ pub(super) struct Maintenance {
     index: Mutex<Option<LogIndex>>,
     /// The clients for which no more is sealed, since their quota is used up.
     quota: RwLock<QuotaOutcome>,
-    retained: Mutex<Option<Instant>>,
+    /// True if entries were written since the last work began.
+    has_new: AtomicBool,
     pub(super) warnings: WarningLog,
 }
 
@@ -77,6 +85,7 @@ impl LogWriter {
 
     /// Has the new entries signed for and indexed soon.
     pub(super) fn maintain_soon(self: &Arc<Self>) {
+        self.maintenance.has_new.store(true, Ordering::Relaxed);
         if self.maintenance.is_due.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -89,7 +98,16 @@ impl LogWriter {
         });
     }
 
+    /// Does once an hour what a living host does after a second: some homes are only used by short processes.
+    pub(super) fn maintain_at_end(self: &Arc<Self>) {
+        if self.maintenance.has_new.swap(false, Ordering::Relaxed) && self.is_retention_due() {
+            self.warn("index", "the index of the audit log is behind", self.update_index());
+            self.warn("retention", "old calls were not removed", self.retain());
+        }
+    }
+
     fn maintain(self: &Arc<Self>) {
+        self.maintenance.has_new.store(false, Ordering::Relaxed);
         self.warn("checkpoint", "no checkpoint was signed", self.sign().map(drop));
         self.warn("index", "the index of the audit log is behind", self.update_index());
         self.warn("retention", "old calls were not removed", self.retain());
@@ -129,17 +147,26 @@ impl LogWriter {
         self.maintenance.quota.read().unwrap_or_else(PoisonError::into_inner).is_full(client)
     }
 
+    /// Returns true if no process ran retention in the last hour.
+    fn is_retention_due(&self) -> bool {
+        let text = private_file::read(&self.root().join(RETAINED), &POLICY).ok().flatten();
+        let last = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse::<Timestamp>().ok());
+        last.is_none_or(|last| {
+            self.clock.timestamp().duration_since(last).unsigned_abs() >= RETENTION_INTERVAL
+        })
+    }
+
     /// Removes calls that are older than the operator keeps, once an hour.
     pub(super) fn retain(self: &Arc<Self>) -> Result<(), AuditError> {
-        let Some(retention) = self.settings.retention else { return Ok(()) };
-        {
-            let mut retained = self.maintenance.retained.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = self.clock.now();
-            if retained.is_some_and(|last| now.saturating_duration_since(last) < RETENTION_INTERVAL) {
-                return Ok(());
-            }
-            *retained = Some(now);
+        if !self.is_retention_due() {
+            return Ok(());
         }
+        let stamp = StagedFile::begin(&self.root().join(RETAINED), &POLICY).and_then(|mut file| {
+            file.write_all(self.clock.timestamp().to_string().as_bytes())?;
+            file.without_sync().replace()
+        });
+        stamp.map_err(|error| AuditError::from_file(RETAINED, error))?;
+        let Some(retention) = self.settings.retention else { return Ok(()) };
         // Not by a clock that leaps: what it removes is gone.
         let Ok(before) = self.log_time()?.time.checked_sub(retention) else { return Ok(()) };
         let pruned = match self.prune(before, false, None) {

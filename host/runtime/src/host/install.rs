@@ -203,7 +203,6 @@ fn install_change(
     let (name, version) = (package.manifest().name(), package.manifest().version());
     let before = match registry.find(name, version)? {
         Some(installed) => {
-            // Damaged files are repaired, which is no change.
             let stored = registry.read(&installed).ok().and_then(|stored| stored.signature);
             if signature.is_none() || stored.as_deref() == signature {
                 return Ok(None);

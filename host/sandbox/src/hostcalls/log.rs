@@ -1,11 +1,13 @@
 //! `cofferdam:connector/log`: a guest's own log lines, bounded and sanitized, into the operator's log and the
 //! audit log.
 
+use std::borrow::Cow;
+
 use cofferdam_core::event::EventSource;
 use cofferdam_core::event::recorded::RecordedLogLine;
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_core::limits;
-use cofferdam_core::secret::Scanner;
+use cofferdam_core::secret::{Scanner, redact_likely_secrets};
 use jiff::Timestamp;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, WasmList, WasmStr};
@@ -165,14 +167,11 @@ fn line(
 pub(super) fn clean_prefix(text: &str, chars: usize, scanner: Option<&Scanner>) -> String {
     let end = text.floor_char_boundary(chars.saturating_add(1).saturating_mul(4));
     let near = text.get(..end).unwrap_or_default();
-    match scanner {
-        None => sanitize_line(near, chars),
-        // Sanitized first: vanishing characters could split a secret. Truncated last: truncation could split
-        // one.
-        Some(scanner) => {
-            sanitize_line(&scanner.redact(&sanitize_line(near, usize::MAX), end < text.len()), chars)
-        }
-    }
+    let is_cut = end < text.len();
+    // Sanitized first: vanishing characters could split a secret. Truncated last: truncation could split one.
+    let clean = sanitize_line(near, usize::MAX);
+    let clean = scanner.map_or(Cow::from(&clean), |scanner| scanner.redact(&clean, is_cut));
+    sanitize_line(&redact_likely_secrets(&clean, is_cut), chars)
 }
 
 /// Keeps a line for the audit log if there is space for it. A shorter line after an omitted one is omitted too, so
@@ -236,4 +235,19 @@ pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Re
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_likely_secret_is_redacted_before_it_is_cut_off() {
+        let key = format!("key sk-{}", "a1B2".repeat(10));
+        for chars in [8, 20, 200] {
+            let clean = clean_prefix(&key, chars, None);
+            assert!(!clean.contains("sk-"), "{chars}: {clean}");
+        }
+        assert_eq!(clean_prefix("a plain line", 7, None), sanitize_line("a plain line", 7));
+    }
 }

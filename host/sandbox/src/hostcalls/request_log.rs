@@ -82,8 +82,13 @@ impl ObservedRequest {
         // A secret may be encoded in a way that no text search finds, so nothing of such a URL is kept.
         let secret = scanner.is_some_and(|scanner| find_in_uri(scanner, uri).is_some());
         let uri = if secret { &Uri::default() } else { uri };
-        // Without the user name and the password that an authority may have.
-        let host = match (uri.host(), uri.port_u16()) {
+        // Without the user name and the password that an authority may have. Of a URL that is invalid, what there is.
+        let port = uri.port_u16().or(match uri.scheme_str() {
+            Some("https") => Some(443),
+            Some("http") => Some(80),
+            _ => None,
+        });
+        let host = match (uri.host(), port) {
             (Some(host), Some(port)) => Cow::from(format!("{host}:{port}")),
             (host, _) => host.unwrap_or_default().into(),
         };

@@ -151,6 +151,7 @@ async fn retention_removes_nothing_by_a_clock_that_leaps() {
     let settings = LogSettings { retention: Some(Duration::from_secs(86_400)), ..LogSettings::default() };
     let clock: Arc<dyn Clock> = Arc::clone(&setup.clock) as _;
     let log = JournalLog::new(setup.home.path(), settings, clock);
+    fs::remove_file(setup.home.path().join("audit/retained")).unwrap();
     let retained = tokio::task::spawn_blocking(move || log.0.retain().map(|()| log)).await.unwrap();
     drop(retained.unwrap());
     assert!(text_of(setup.home.path()).contains(first.audit_id.as_str()));

@@ -366,11 +366,34 @@ fn two_processes_do_not_prune_at_once() {
     assert_eq!(prune(nothing.path(), day(1), false).unwrap(), Pruned::default());
 }
 
+#[test]
+fn short_processes_prune_beyond_their_retention_once_an_hour() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 40, day(0));
+    let files = segment_files(home.path()).len();
+    let short = || {
+        let retention = Some(Duration::from_secs(86_400));
+        let settings = LogSettings { retention, ..LogSettings::default() };
+        let log = JournalLog::new(home.path(), settings, Arc::new(SystemClock));
+        let call = call_at(None, true, Timestamp::now());
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    };
+    short();
+    assert_eq!(segment_files(home.path()).len(), files, "it was looked at just now");
+    fs::remove_file(home.path().join("audit/retained")).unwrap();
+    short();
+    assert!(segment_files(home.path()).len() < files);
+    assert!(home.path().join("audit/index.db").exists());
+    check(home.path());
+}
+
 #[tokio::test]
 async fn a_host_prunes_beyond_its_retention() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().to_owned();
     tokio::task::spawn_blocking(move || fill_at(&path, 40, day(0))).await.unwrap();
+    fs::remove_file(home.path().join("audit/retained")).unwrap();
     let files = segment_files(home.path()).len();
     let retention = Some(Duration::from_secs(86_400));
     let log = JournalLog::new(
