@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -166,6 +166,22 @@ fn copy_log(home: &Path) {
     index.file.copy_log_now().unwrap();
     assert_eq!(fs::metadata(file(home, "index.db-wal")).map_or(0, |log| log.len()), 0);
     tick();
+}
+
+#[test]
+fn a_link_in_place_of_a_segment_does_not_cost_the_index() {
+    let (home, _) = filled(20);
+    let journal = fs::read_dir(home.path().join("audit")).unwrap().map(|file| file.unwrap().path());
+    let journal = journal.into_iter().find(|path| path.is_dir()).unwrap();
+    let segment = journal.join(format!("{:012}.jsonl", segments(&journal).unwrap()[0]));
+    let (mut reader, elsewhere) = (reader_of(home.path()), home.path().join("elsewhere"));
+    let first = reader.list(&Filter::default()).unwrap().remove(0).audit_id;
+    fs::rename(&segment, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &segment).unwrap();
+    let before = fs::metadata(home.path().join("audit/index.db")).unwrap().ino();
+    let refused = reader.entries_of(&first).unwrap_err();
+    assert_eq!(refused.kind(), AuditErrorKind::Tampered, "{refused}");
+    assert_eq!(fs::metadata(home.path().join("audit/index.db")).unwrap().ino(), before);
 }
 
 #[test]

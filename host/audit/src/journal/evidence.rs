@@ -88,7 +88,7 @@ impl AuditEvidence for JournalEvidence {
         if opened.as_ref().is_none_or(|(of, _)| *of != path) {
             match open_sealed(&self.log.root().join(writer), segment) {
                 Ok(file) => *opened = Some((path, file)),
-                Err(error) if error.kind() == AuditErrorKind::Corrupt => return Ok(SealedState::Changed),
+                Err(error) if error.kind() == AuditErrorKind::Tampered => return Ok(SealedState::Changed),
                 Err(error) => return Err(error),
             }
         }

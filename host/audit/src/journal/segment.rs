@@ -574,12 +574,21 @@ pub(crate) fn read_sealed(
 
 /// Opens the lines of a segment to read them; none if there is no such segment.
 pub(crate) fn open_lines(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
-    open_to_read(&path_of(dir, first, LINES))
+    open_to_read(&path_of(dir, first, LINES)).map_err(of_journal)
 }
 
 /// Opens the sealed parts of a segment to read them; none if there are none.
 pub(crate) fn open_sealed(dir: &Path, first: u64) -> Result<Option<File>, AuditError> {
-    open_to_read(&path_of(dir, first, SEALED))
+    open_to_read(&path_of(dir, first, SEALED)).map_err(of_journal)
+}
+
+/// Converts the error of a path at which something else than a file is: no host did that, and what is derived from the
+/// journals is not damaged by it.
+fn of_journal(error: AuditError) -> AuditError {
+    match error.kind() {
+        AuditErrorKind::Corrupt => AuditError::new(AuditErrorKind::Tampered, error),
+        _ => error,
+    }
 }
 
 /// Overwrites a sealed part with zeros, which take no space where the file system has holes. Needs no lock: the part of a
