@@ -5,5 +5,6 @@ pub mod agent;
 pub mod call;
 pub mod flow;
 pub mod host;
+mod log_errors;
 #[cfg(feature = "prometheus")]
 pub mod metrics;

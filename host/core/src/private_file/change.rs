@@ -108,10 +108,6 @@ impl StagedFile {
         file.set_permissions(Permissions::from_mode(mode))
     }
 
-    fn file(&self) -> &File {
-        self.file.as_file()
-    }
-
     /// Waits until the content is on the disk.
     pub fn sync(&self) -> io::Result<()> {
         if self.is_durable { self.file.as_file().sync_all() } else { Ok(()) }
@@ -231,27 +227,10 @@ impl FileLock {
         Ok(lock.is_at(path)?.then_some(lock))
     }
 
-    /// Creates the file at `path`, which is locked from the beginning.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] if a file of that name exists, and errors of the system.
-    pub fn create_new(path: &Path) -> Result<Self, FileError> {
-        let staged = StagedFile::begin(path, &LOCK_FILE)?.without_sync();
-        let file = staged.file().try_clone()?;
-        file.lock()?;
-        staged.create_new()?;
-        Ok(Self { file })
-    }
-
     /// Returns whether the file at `path` is the one that is locked.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         let own = FileFingerprint::from(&self.file.metadata()?);
         Ok(super::fingerprint_of(path).is_some_and(|there| there.is_same_file(&own)))
-    }
-
-    /// Removes what another process has written into the file.
-    pub fn clear(&self) -> io::Result<()> {
-        self.file.set_len(0)
     }
 
     /// Returns whether another process holds the lock on the file at `path`.

@@ -8,6 +8,8 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::{AuditId, RepeatRule};
 
+use crate::log_errors::unreadable;
+
 /// A call from the audit log.
 pub(super) struct RecordedCall {
     pub(super) row: CallRow,
@@ -151,10 +153,4 @@ fn digest(text: &str) -> Option<Digest> {
 pub(super) fn not_found(audit_id: &AuditId) -> HostError {
     HostError::new(HostErrorKind::AuditNotFound, format!("The audit log has no call {audit_id}."))
         .with_hint("`cofferdam audit list` shows those it has; pruned ones are gone.")
-}
-
-/// Returns the error for an audit log that cannot be read.
-pub(super) fn unreadable(error: AuditError) -> HostError {
-    let message = format!("The audit log cannot be read: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(error.kind().fix()).with_source(error)
 }

@@ -17,8 +17,9 @@ use cofferdam_sandbox::ResultFormat;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::recorded_call::{RecordedCall, find, read_call, unreadable};
+use super::recorded_call::{RecordedCall, find, read_call};
 use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
+use crate::log_errors::unreadable;
 
 /// How long a call that runs is looked at again, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(2);

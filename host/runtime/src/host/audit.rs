@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::Host;
 use super::operator::{ChangeRecorder, OperatorChange, wait};
+use crate::log_errors::{unreadable, unwritable};
 
 /// The audit log of a host. Cheap to clone. Its readers block: not for an executor's threads.
 #[derive(Clone)]
@@ -331,22 +332,4 @@ pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> Veri
 
 fn no_state(error: StateError) -> HostError {
     unreadable(AuditError::from_state(error))
-}
-
-/// Returns the error for an audit log that cannot be read.
-pub fn unreadable(error: AuditError) -> HostError {
-    trouble("read", error)
-}
-
-pub(super) fn unwritable(error: AuditError) -> HostError {
-    trouble("written", error)
-}
-
-fn trouble(what: &str, error: AuditError) -> HostError {
-    let message = format!("The audit log cannot be {what}: {}.", error.says());
-    let kind = match error.kind() {
-        AuditErrorKind::Tampered => HostErrorKind::AuditTampered,
-        _ => HostErrorKind::AuditUnavailable,
-    };
-    HostError::new(kind, message).with_hint(error.kind().fix()).with_source(error)
 }

@@ -6,7 +6,8 @@ use cofferdam_audit::{ExportError, ExportRange, NoteKey, NoteSigner, export, ver
 use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 
-use super::audit::{Audit, VerificationReport, unreadable};
+use super::audit::{Audit, VerificationReport};
+use crate::log_errors::unreadable;
 
 /// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -26,8 +26,8 @@ use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
 use cofferdam_model::trust::KeyringFile;
 use serde_json::Value;
 
+pub use crate::log_errors::unreadable;
 pub use access_query::{AccessDecision, AccessQuery};
-pub use audit::unreadable;
 pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{

@@ -17,8 +17,9 @@ use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring};
 use jiff::Timestamp;
 use semver::Version;
 
-use super::audit::{Audit, unwritable};
+use super::audit::Audit;
 use super::{Host, bindings};
+use crate::log_errors::unwritable;
 
 /// A change that an operator is about to make.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
