@@ -11,8 +11,8 @@ use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-Installs and removals, trusted and revoked keys, floors, and bindings: each with its user and the state before and \
-after. A secret is never part of it.
+Installs and removals, trusted and revoked keys, floors, bindings, and what was accepted or pruned: each with its \
+user and the state before and after. A secret is never part of it.
 
 Examples:
   cofferdam audit changes
