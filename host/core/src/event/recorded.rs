@@ -841,6 +841,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::event::operator::OperatorEvent;
 
     /// Every fact of every event, with texts that need escapes and the largest numbers.
     fn samples() -> Vec<(&'static str, Value)> {
@@ -965,10 +966,13 @@ mod tests {
                 })
             })
             .collect();
+        // For its definition.
+        generator.subschema_for::<OperatorEvent<'static>>();
         let schema = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "An event of the audit log",
-            "description": "An element of `events` in an entry. Programs must accept further types and facts.",
+            "description": "An element of `events` in an entry. The definition `OperatorEvent` is the payload of an entry of \
+                no call whose `log.type` is `operator`. Programs must accept further types and facts.",
             "type": "object",
             "properties": {
                 "at": {"type": "string", "format": "date-time", "description": "When it happened."},
