@@ -142,9 +142,7 @@ fn every_limit_is_enforced_with_its_numbers() {
             Hostile(name) => format!("{} by {name}", kind.name()),
         };
         let (failure, usage) = stage.drive(&guest, asked);
-        // The operator's rate limit and a service's are two codes.
-        let code = if kind == LimitKind::Rate { "host_rate_limit" } else { kind.name() };
-        check(&failure, limit(code));
+        check(&failure, limit(kind.code()));
         let details = failure.details();
         assert_eq!(
             (&details["limit"], &details["configured"]),

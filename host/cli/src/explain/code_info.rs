@@ -201,7 +201,7 @@ impl CodeInfo {
             _ => {}
         }
         if self.class == Some(FailureClass::ResourceLimitExceeded)
-            && let Some(limit) = LimitKind::ALL.iter().find(|limit| code_of(**limit) == self.word)
+            && let Some(limit) = LimitKind::ALL.iter().find(|limit| limit.code() == self.word)
         {
             limit.meaning().clone_into(&mut self.meaning);
             if self.remedy.is_empty() {
@@ -210,11 +210,6 @@ impl CodeInfo {
         }
         self
     }
-}
-
-/// Returns the word by which a limit is explained. `rate` alone would be mistaken for the service's own rate limit.
-fn code_of(limit: LimitKind) -> &'static str {
-    if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() }
 }
 
 fn parse() -> Result<Vec<CodeInfo>, toml::de::Error> {
@@ -253,7 +248,7 @@ mod tests {
         assert_eq!(words(&[TermKind::HostError, TermKind::Outcome]), names);
         assert_eq!(words(&[TermKind::RetryStopped]), RetryStopped::ALL.map(RetryStopped::name));
         assert_eq!(words(&[TermKind::Reserved]), RESERVED_CLASSES);
-        let limits: Vec<_> = LimitKind::ALL.iter().map(|limit| code_of(*limit)).collect();
+        let limits: Vec<_> = LimitKind::ALL.iter().map(|limit| limit.code()).collect();
         let of_limits = all.iter().filter(|row| row.class == Some(FailureClass::ResourceLimitExceeded));
         assert_eq!(of_limits.map(|row| row.word.as_str()).collect::<Vec<_>>(), limits);
         for row in &all {

@@ -87,6 +87,16 @@ pub struct LimitOwner {
 }
 
 impl LimitKind {
+    /// Returns the code of the failure when the limit is exceeded. `rate` alone would be mistaken for the service's own rate
+    /// limit.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Rate => "host_rate_limit",
+            limit => limit.name(),
+        }
+    }
+
     /// Returns the roles that can raise the limit, and the setting. `of` is the exceeded deadline, if time is
     /// the limit.
     #[must_use]
@@ -218,8 +228,7 @@ impl Failure {
     /// The call hit a limit.
     pub(crate) fn resource_limit_exceeded(context: &FailureContext, hit: LimitHit) -> Self {
         let LimitHit { limit, configured, used, retry_after, scope: of, period: per } = hit;
-        let code = if limit == LimitKind::Rate { "host_rate_limit" } else { limit.name() };
-        let mut details = context.details(code);
+        let mut details = context.details(limit.code());
         details.insert("limit".into(), limit.name().into());
         details.insert("configured".into(), configured.into());
         details.insert("used".into(), used.into());

@@ -42,7 +42,7 @@ impl Termination {
     pub(super) fn code(&self) -> &'static str {
         match self {
             Self::Denied(denial) => denial.code().name(),
-            Self::Limit(hit) => hit.limit.name(),
+            Self::Limit(hit) => hit.limit.code(),
             Self::Binding(problem) => problem.code().name(),
             Self::Circuit(_) => "circuit_open",
             Self::Host(failure) => failure.kind.code(),
