@@ -51,6 +51,7 @@ const FAILING: &[(&str, bool)] = &[
     ("audit prune --older-than 1d", false),
     ("audit reindex", false),
     ("audit changes", false),
+    ("audit clock", false),
     ("audit key", false),
     ("audit checkpoint", false),
     ("recover list", false),

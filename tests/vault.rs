@@ -169,7 +169,7 @@ fn a_full_or_read_only_disk_loses_no_secret() {
            rm "$H/ballast"; bind bearer/then/x
            mount -o remount,ro "$H"; bind bearer/ro/x; "$C" binding list --format json"#
     );
-    let Some(output) = crate::disk::with_mount(home.path(), "64k", &script) else { return };
+    let Some(output) = crate::disk::with_mount(home.path(), "768k", &script) else { return };
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines: Vec<Value> = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let [full, first, read_only, second] = lines.as_slice() else { panic!("{stdout}") };

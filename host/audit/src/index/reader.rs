@@ -32,7 +32,7 @@ const CHUNK: usize = 256 * 1024;
 /// The number of times that the calls without an end are compared before the index is made again.
 const UNENDED_ATTEMPTS: u32 = 2;
 
-/// What the reading process knows, and the index does not.
+/// The facts that the reading process knows, and the index does not.
 pub(crate) trait ProcessCalls: Send {
     /// Returns the calls of which it is unknown what was done under their key: all of them, or only `of`.
     fn undecided(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;

@@ -31,8 +31,8 @@ const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How many times as long as for other files a process waits for its turn to sign. It takes turns with every other one,
-/// and each of them writes to the disk.
+/// The factor by which a process waits longer for its turn to sign than for other files. It takes turns with every other
+/// one, and each of them writes to the disk.
 const PATIENCE: u32 = 15;
 
 /// The signed statement of a home, and the state that remembers it, for a process that signs.

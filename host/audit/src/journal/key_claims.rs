@@ -275,13 +275,13 @@ impl LogWriter {
         })
     }
 
-    /// Claims a key for a call that is about to be opened, in the journal of this writer, which this process holds.
+    /// Claims a key for a call that is about to be opened, in this journal.
     pub(super) fn claim(
         &self,
         keys: &HeldKeys,
         call: &OpenCall,
         claim: &KeyClaim,
-        writer: &str,
+        journal: &HeldJournal,
     ) -> Result<ClaimOutcome, AuditError> {
         let key = digest(&claim.key);
         keys.table.change(|keys| {
@@ -315,7 +315,9 @@ impl LogWriter {
                 at: call.at.as_microsecond(),
                 state: StoredKeyState::Claimed,
                 until: None,
-                writer: writer.to_owned(),
+                writer: journal.writer.clone(),
+                // All earlier calls with the key are in the journal by now.
+                since: journal.committer.with_journal(|journal| journal.head().n).saturating_add(1),
                 is_idempotent: call.idempotent,
                 step_of: action.map(|action| name_of(action).to_owned()),
                 has_value: false,

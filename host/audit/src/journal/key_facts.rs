@@ -127,6 +127,7 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
             state: StoredKeyState::Blocked,
             until: None,
             writer: writer.to_owned(),
+            since: line.n,
             is_idempotent: false,
             step_of: None,
             has_value: false,
@@ -146,7 +147,7 @@ fn apply_line(
     let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events()) else {
         return Ok(());
     };
-    let mut claim = Claim { call: &call, writer, step_of: None, at: None };
+    let mut claim = Claim { call: &call, writer, n: line.n, step_of: None, at: None };
     for event in &events {
         match event.event() {
             RecordedEvent::Received(received) => {
@@ -185,6 +186,8 @@ fn apply_line(
 struct Claim<'c> {
     call: &'c AuditId,
     writer: &'c str,
+    /// The number of its first entry.
+    n: u64,
     step_of: Option<String>,
     /// When it was received.
     at: Option<Timestamp>,
@@ -201,9 +204,14 @@ impl Claim<'_> {
         let (Some(key), Some(fingerprint)) = (unhex(key), unhex(fingerprint)) else { return Ok(()) };
         let stored = keys.get(&key)?;
         let at = self.at.unwrap_or_default().as_microsecond();
-        // Of two calls in different journals, the later one holds the key; within one, the order of the entries decides.
+        // Of two calls in different journals, the later one holds the key; within one, the order of the entries decides. A
+        // call that has claimed the key may have no entry yet.
         let is_known = stored.is_some_and(|stored| {
-            stored.call == self.call.bytes() || stored.writer != self.writer && stored.at > at
+            stored.call == self.call.bytes()
+                || match stored.writer == self.writer {
+                    true => stored.since >= self.n,
+                    false => stored.at > at,
+                }
         });
         if is_known {
             return Ok(());
@@ -215,6 +223,7 @@ impl Claim<'_> {
             state: StoredKeyState::Claimed,
             until: None,
             writer: self.writer.to_owned(),
+            since: self.n,
             is_idempotent,
             step_of: self.step_of.clone(),
             has_value: false,

@@ -69,6 +69,8 @@ pub(crate) struct StoredKey {
     pub(crate) until: Option<i64>,
     /// The writer whose journal has the call.
     pub(crate) writer: String,
+    /// An entry of that journal: the call's first one is this one or a later one.
+    pub(crate) since: u64,
     /// True if the call may be repeated.
     pub(crate) is_idempotent: bool,
     /// The name of the action that the call is a step of, without its version.
@@ -425,6 +427,7 @@ mod tests {
             state: StoredKeyState::Claimed,
             until: None,
             writer: "w".to_owned(),
+            since: 0,
             is_idempotent: false,
             step_of: None,
             has_value: false,

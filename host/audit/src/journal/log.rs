@@ -682,7 +682,7 @@ impl LogWriter {
         journal: Arc<HeldJournal>,
         more: Vec<EntryDraft>,
     ) -> Result<Option<OpenOutcome>, AuditError> {
-        match self.claim(keys, call, claim, &journal.writer)? {
+        match self.claim(keys, call, claim, &journal)? {
             ClaimOutcome::Claimed { before } => {
                 let opened = wait(self.begin(journal, call, more));
                 opened.inspect_err(|_| self.release_claim(keys, claim, &call.audit_id, before.as_ref()))?;

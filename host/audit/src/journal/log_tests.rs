@@ -107,8 +107,9 @@ fn the_key_table_follows_the_journal_after_a_kill() {
     let [only_claimed, ended] = ["claimed", "ended"].map(|key| call(Some(key), false));
     let keys = killed.0.keys().unwrap();
     let pending = PendingOpen::new(&killed.0, &only_claimed.audit_id);
-    let writer = killed.0.own_journal().unwrap().writer.clone();
-    killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap(), &writer).unwrap();
+    let journal = killed.0.own_journal().unwrap();
+    killed.0.claim(&keys, &only_claimed, only_claimed.key.as_ref().unwrap(), &journal).unwrap();
+    drop(journal);
     drop(keys);
     assert!(matches!(state(&killed, "claimed"), KeyState::Running { .. }));
     drop(pending);
@@ -215,6 +216,25 @@ fn calls_beside_one_that_is_resumed_stay_interrupted() {
     assert!(matches!(open(&log, &resuming(&second)), OpenOutcome::Started));
 }
 
+/// The table is brought up to date from the journal while a call has claimed the key, and has no entry yet.
+#[test]
+fn a_claim_stands_while_earlier_calls_are_read() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    for _ in 0..2 {
+        let failed = call(Some("k"), true);
+        assert!(matches!(open(&log, &failed), OpenOutcome::Started));
+        close(&log, end(&failed, CallStatus::Failure, KeyDisposition::Release));
+    }
+    let (keys, journal) = (log.0.keys().unwrap(), log.0.own_journal().unwrap());
+    let next = call(Some("k"), true);
+    let _pending = PendingOpen::new(&log.0, &next.audit_id);
+    let claimed = log.0.claim(&keys, &next, next.key.as_ref().unwrap(), &journal).unwrap();
+    assert!(matches!(claimed, ClaimOutcome::Claimed { .. }));
+    log.0.read_journal_keys(&keys.table, std::slice::from_ref(&journal.writer)).unwrap();
+    assert!(matches!(state(&log, "k"), KeyState::Running { audit_id } if audit_id == next.audit_id));
+}
+
 /// The process of the interrupted call may end between a look at its key and the claim.
 #[test]
 fn the_key_of_an_interrupted_call_is_not_claimed_past_it() {
@@ -222,7 +242,7 @@ fn the_key_of_an_interrupted_call_is_not_claimed_past_it() {
     interrupted(home.path(), &[&call(Some("k"), true)]);
     let (log, next) = (log(home.path()), call(Some("k"), true));
     let (keys, journal) = (log.0.keys().unwrap(), log.0.own_journal().unwrap());
-    let claimed = log.0.claim(&keys, &next, next.key.as_ref().unwrap(), &journal.writer).unwrap();
+    let claimed = log.0.claim(&keys, &next, next.key.as_ref().unwrap(), &journal).unwrap();
     assert!(matches!(claimed, ClaimOutcome::Interrupted));
 }
 

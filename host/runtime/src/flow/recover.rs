@@ -21,7 +21,7 @@ use super::recorded_call::{RecordedCall, find, read_call};
 use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
 use crate::log_errors::unreadable;
 
-/// How long a call that runs is looked at again, before that is an error.
+/// The time for which a call that runs is looked at again, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 
