@@ -239,6 +239,14 @@ impl FileLock {
     }
 }
 
+impl Drop for FileLock {
+    /// Releases the lock, which a child process that is being started would otherwise hold until it runs its own program.
+    fn drop(&mut self) {
+        // Closing the file releases it as well.
+        let _ = self.file.unlock();
+    }
+}
+
 fn wait(
     patience: Duration,
     mut attempt: impl FnMut() -> Result<Option<FileLock>, FileError>,
