@@ -155,7 +155,7 @@ fn every_limit_is_enforced_with_its_numbers() {
         let all = matches!(kind, LimitKind::Fuel | LimitKind::Stack | LimitKind::WallTime | LimitKind::Rate);
         assert!(used > configured || (all && used == configured), "{shown}: {used}");
         let record = log_capture::record_of(failure.audit_id().as_str());
-        assert_eq!(record.get("code"), Some(code), "{shown}");
+        assert_eq!(record.get("code"), Some(kind.code()), "{shown}");
         // Arguments that are too large are refused before there is an attempt.
         let started = !matches!(guest, Probe("panic", _));
         assert_eq!(usage.is_some(), started, "{shown}");
