@@ -227,7 +227,8 @@ impl LogWriter {
         {
             let state = self.state();
             // Also a call that is about to be opened.
-            if state.calls.contains_key(&call) || state.pending_opens.contains(&call) {
+            let is_ending = state.ending_keys.contains(&call);
+            if is_ending || state.calls.contains_key(&call) || state.pending_opens.contains(&call) {
                 return true;
             }
         }

@@ -84,6 +84,8 @@ pub(super) struct WriterState {
     pub(super) adopted: HashMap<String, AdoptedJournal>,
     /// Calls that are about to be opened.
     pub(super) pending_opens: HashSet<AuditId>,
+    /// Calls that are being ended, and whose key has not its state yet.
+    pub(super) ending_keys: HashSet<AuditId>,
     /// The calls of this process that have no end.
     pub(super) calls: HashMap<AuditId, OpenedCall>,
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
@@ -137,6 +139,25 @@ impl PendingOpen {
 impl Drop for PendingOpen {
     fn drop(&mut self) {
         self.own.state().pending_opens.remove(&self.audit_id);
+    }
+}
+
+/// A call with a key that is being ended: it counts as running until its key has its state.
+struct EndingKey {
+    own: Arc<LogWriter>,
+    audit_id: AuditId,
+}
+
+impl EndingKey {
+    fn new(own: &Arc<LogWriter>, audit_id: &AuditId) -> Self {
+        own.state().ending_keys.insert(audit_id.clone());
+        Self { own: Arc::clone(own), audit_id: audit_id.clone() }
+    }
+}
+
+impl Drop for EndingKey {
+    fn drop(&mut self) {
+        self.own.state().ending_keys.remove(&self.audit_id);
     }
 }
 
@@ -784,6 +805,7 @@ impl LogWriter {
         let key = self.state().calls.get(&end.audit_id).and_then(|call| call.key);
         let Some(key) = key else { return self.end(begin, end).and_then(|write| wait(write.written)) };
         self.ending_keys.fetch_add(1, Ordering::SeqCst);
+        let _ending = EndingKey::new(self, &end.audit_id);
         // Held until the key has its state: meanwhile the table is not made again without it.
         let keys = self.keys();
         let EndWrite { written, is_end, outcome } = self.end(begin, end)?;

@@ -11,6 +11,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::event::operator::OperatorEvent;
@@ -214,6 +215,49 @@ fn calls_beside_one_that_is_resumed_stay_interrupted() {
         |call: &OpenCall| log.reader().unwrap().call(&call.audit_id).unwrap().unwrap().incomplete;
     assert!(is_incomplete(&second) && !is_incomplete(&first) && !is_incomplete(&again));
     assert!(matches!(open(&log, &resuming(&second)), OpenOutcome::Started));
+}
+
+#[test]
+fn concurrent_calls_under_one_key_run_in_turn() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let log = Arc::new(log(home.path()));
+    for round in 0..20 {
+        let (key, failures) = (format!("k{round}"), Arc::new(AtomicUsize::new(3)));
+        let (running, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let calls = (0..12).map(|_| {
+            let (log, key, failures) = (Arc::clone(&log), key.clone(), Arc::clone(&failures));
+            let (running, ran) = (Arc::clone(&running), Arc::clone(&ran));
+            runtime.spawn(async move {
+                let call = call(Some(&key), true);
+                loop {
+                    match log.open(call.clone()).await.unwrap() {
+                        OpenOutcome::Started => {}
+                        OpenOutcome::KeyInUse(KeyState::Done { .. }) => return,
+                        _ => {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            continue;
+                        }
+                    }
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two calls run at once");
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    let fails =
+                        failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    let end = match fails {
+                        Ok(_) => end(&call, CallStatus::Failure, KeyDisposition::Release),
+                        Err(_) => value(&call),
+                    };
+                    return log.close(None, end).await.unwrap();
+                }
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        calls.into_iter().for_each(|call| runtime.block_on(call).unwrap());
+        assert_eq!(ran.load(Ordering::SeqCst), 4, "round {round}");
+    }
+    runtime.shutdown_background();
 }
 
 /// The table is brought up to date from the journal while a call has claimed the key, and has no entry yet.
