@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::{EventLine, EventText, RecordedEvent};
+use cofferdam_core::event::recorded::{Admitted, EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -76,17 +76,33 @@ impl Entry {
 
     /// Returns the same entry for a call that is not to end with it: what would be its end says that it was cut short.
     pub(crate) fn without_its_end(&self) -> Self {
-        let cut_short = |text: &EventText| {
-            // No event of this process is unreadable; if one is, it is written as it is.
-            let Ok(logged) = serde_json::from_str::<LoggedEvent>(text.as_str()) else { return text.clone() };
-            match logged.event() {
-                RecordedEvent::Final(end) => {
-                    let (at, event) = (logged.at.parse().unwrap_or_default(), RecordedEvent::CutShort(end));
-                    EventLine { at, seq: logged.seq, event }.to_text()
-                }
-                _ => text.clone(),
+        self.changed(|event| match event {
+            RecordedEvent::Final(end) => Some(RecordedEvent::CutShort(end)),
+            _ => None,
+        })
+    }
+
+    /// Returns the same entry for a call that does not hold the key that it was to claim.
+    pub(crate) fn without_claims(&self) -> Self {
+        if !self.0.iter().any(|text| text.as_str().contains("\"claim\":{")) {
+            return self.clone();
+        }
+        self.changed(|event| match event {
+            RecordedEvent::Admitted(admitted) => {
+                Some(RecordedEvent::Admitted(Admitted { claim: None, ..admitted }))
             }
+            _ => None,
+        })
+    }
+
+    /// Returns the entry with the events that `change` returns in place of others.
+    fn changed(&self, change: impl Fn(RecordedEvent<'static>) -> Option<RecordedEvent<'static>>) -> Self {
+        let changed = |text: &EventText| {
+            // No event of this process is unreadable; if one is, it is written as it is.
+            let logged = serde_json::from_str::<LoggedEvent>(text.as_str()).ok()?;
+            let (at, event) = (logged.at.parse().unwrap_or_default(), change(logged.event())?);
+            Some(EventLine { at, seq: logged.seq, event }.to_text())
         };
-        Self(self.0.iter().map(cut_short).collect())
+        Self(self.0.iter().map(|text| changed(text).unwrap_or_else(|| text.clone())).collect())
     }
 }

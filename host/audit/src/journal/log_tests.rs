@@ -260,6 +260,31 @@ fn concurrent_calls_under_one_key_run_in_turn() {
     runtime.shutdown_background();
 }
 
+#[test]
+fn a_call_that_did_not_get_its_key_claims_none_in_the_journal() {
+    let home = tempfile::tempdir().unwrap();
+    let (acts, waits) = (call(Some("k"), true), call(Some("k"), true));
+    let first = log(home.path());
+    assert!(matches!(open(&first, &acts), OpenOutcome::Started));
+    assert!(matches!(open(&first, &waits), OpenOutcome::KeyInUse(KeyState::Running { .. })));
+    close(&first, value(&acts));
+    // It gets the outcome of the other one.
+    let begin = Some(Box::new(OpenCall { key: None, ..waits.clone() }));
+    wait_for(first.close(begin, end(&waits, CallStatus::Value, KeyDisposition::Release))).unwrap();
+    drop(first);
+    for is_lost in [false, true] {
+        if is_lost {
+            fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        }
+        let next = log(home.path());
+        next.0
+            .read_journal_keys(&next.0.keys().unwrap().table, &writer_dir::names(next.0.root()).unwrap())
+            .unwrap();
+        let found = state(&next, "k");
+        assert!(matches!(&found, KeyState::Done { audit_id, .. } if *audit_id == acts.audit_id), "{found:?}");
+    }
+}
+
 /// The table is brought up to date from the journal while a call has claimed the key, and has no entry yet.
 #[test]
 fn a_claim_stands_while_earlier_calls_are_read() {
