@@ -174,12 +174,12 @@ fn a_cancelled_call_frees_its_key_unless_it_posted() {
             report.attempts[0].unkeyed.as_ref().map(|UnkeyedRequest { method, .. }| method.as_str());
         assert_eq!(unkeyed, unknown.then_some("POST"));
         let soon = LimitRequest::parse(None, Some("2s"), None).unwrap();
-        let again = run(SHARED.host().run(call.limits(soon))).outcome;
+        let CallResult { outcome: again, report } = run(SHARED.host().run(call.limits(soon)));
         match unknown {
             true => assert_eq!(refused(again).kind(), HostErrorKind::OutcomeUnknown),
             false => assert_eq!(failed(again).code(), "wall_time"),
         }
-        assert_eq!(count(&path), if unknown { 1 } else { 2 }, "{op}");
+        assert_eq!(count(&path), if unknown { 1 } else { 2 }, "{op}: {report:?}");
     }
 }
 

@@ -152,10 +152,11 @@ fn power_durability_loses_nothing_acknowledged() {
 /// A part that is cut off is kept beside the segment, unless it is no more than a line without its end.
 #[test]
 fn a_torn_tail_is_cut_off_and_kept() {
-    let hole = |line: &[u8]| [&line[..100], &[0; 300], &line[400..]].concat();
-    let garbage = |_: &[u8]| [&[0xfe_u8; 600][..], b"\n{\n"].concat();
-    let tails: [&dyn Fn(&[u8]) -> Vec<u8>; 3] = [&hole, &garbage, &|_| vec![0; 5_000]];
-    for tail in tails {
+    type Tail = fn(&[u8]) -> Vec<u8>;
+    let hole: Tail = |line| [&line[..100], &[0; 300], &line[400..]].concat();
+    let garbage: Tail = |_| [&[0xfe_u8; 600][..], b"\n{\n"].concat();
+    let zeros: Tail = |_| vec![0; 5_000];
+    for tail in [hole, garbage, zeros] {
         let home = tempfile::tempdir().unwrap();
         let (signed, unsigned) = (call(None, false), call(None, false));
         let killed = log(home.path());
