@@ -3,8 +3,20 @@
 //! The floor is a host whose log answers every command at once and keeps nothing: what a call takes beyond that
 //! is the cost of the audit log. That host seals nothing; a second one seals. Several callers share writes; how
 //! many there are decides what a call pays.
-#![allow(clippy::unwrap_used, missing_docs, clippy::print_stdout, reason = "a benchmark")]
+//!
+//! `power` has a floor of its own: the same bytes, appended to two files with an `fdatasync` of each, twice a call, once
+//! for all callers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    clippy::print_stdout,
+    reason = "a benchmark"
+)]
 
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +55,37 @@ fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize) ->
     })
 }
 
+/// The bytes of lines and of sealed parts that a call adds to the journals of a home that only had such calls.
+fn bytes_of_a_call(home: &Home, calls: usize) -> [usize; 2] {
+    let mut bytes = [0; 2];
+    for writer in fs::read_dir(home.path().join("audit")).unwrap().map(|entry| entry.unwrap().path()) {
+        for file in fs::read_dir(&writer).into_iter().flatten().map(Result::unwrap) {
+            let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
+            match file.path().extension().and_then(|ending| ending.to_str()) {
+                Some("jsonl") => bytes[0] += length,
+                Some("sealed") => bytes[1] += length,
+                _ => {}
+            }
+        }
+    }
+    bytes.map(|bytes| bytes / calls)
+}
+
+/// The time for each call if the writes of so many callers are done at once: sealed parts, then lines, twice a call.
+fn bare_power(dir: &Path, [lines, sealed]: [usize; 2], callers: usize) -> Duration {
+    let file = |name| File::create(dir.join(name)).unwrap();
+    let (mut files, rounds) = ([file("sealed"), file("lines")], CALLS / callers / 10);
+    let parts = [sealed, lines].map(|bytes| vec![b'x'; bytes * callers / 2]);
+    let start = Instant::now();
+    for _ in 0..2 * rounds {
+        for (file, part) in files.iter_mut().zip(&parts) {
+            file.write_all(part).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    start.elapsed() / u32::try_from(rounds * callers).unwrap()
+}
+
 fn main() {
     let runtime = Runtime::new().unwrap();
     let (home, signer) = (Home::with_compiler(Compiler::in_process()), Signer::new());
@@ -61,9 +104,12 @@ fn main() {
         ("process", builder().build().unwrap()),
         ("power", builder().durability(Durability::Power).build().unwrap()),
     ];
+    each(&runtime, &hosts[2].1, &hello, 1);
+    let bytes = bytes_of_a_call(&home, CALLS);
     for callers in CALLERS {
-        let mut best = [Duration::MAX; 4];
+        let (mut best, mut bare) = ([Duration::MAX; 4], Duration::MAX);
         for _ in 0..ROUNDS {
+            bare = bare_power(home.path(), bytes, callers).min(bare);
             for ((_, host), best) in hosts.iter().zip(&mut best) {
                 *best = each(&runtime, host, &hello, callers).min(*best);
             }
@@ -77,5 +123,10 @@ fn main() {
                 own / floor
             );
         }
+        let (power, bare) = (us(best[3]), us(bare));
+        println!(
+            "{callers:2} callers, bare append, fdatasync {bare:6.1} us a call, power {:.2} x",
+            power / bare
+        );
     }
 }

@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
@@ -933,12 +934,24 @@ pub(super) fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.block_on(commit),
         // Without a runtime, another thread may still be writing it.
-        Err(_) => loop {
-            match commit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::yield_now(),
+        Err(_) => {
+            let waker = Arc::new(UnparkOnWake(std::thread::current())).into();
+            loop {
+                match commit.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(result) => return result,
+                    Poll::Pending => std::thread::park(),
+                }
             }
-        },
+        }
+    }
+}
+
+/// Lets a thread go on that waits for a future.
+struct UnparkOnWake(Thread);
+
+impl Wake for UnparkOnWake {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) const TORN: &str = "torn";
 struct GrowingFile {
     path: PathBuf,
     file: File,
+    /// Its device and inode, which no other file has while it is open.
+    id: (u64, u64),
     length: u64,
 }
 
@@ -63,8 +65,8 @@ impl GrowingFile {
         let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         options.append(true).read(true).create_new(!exists).mode(0o600).custom_flags(nofollow);
         let file = options.open(&path).map_err(AuditError::from_io)?;
-        let length = file.metadata().map_err(AuditError::from_io)?.len();
-        Ok(Self { path, file, length })
+        let own = file.metadata().map_err(AuditError::from_io)?;
+        Ok(Self { path, file, id: (own.dev(), own.ino()), length: own.len() })
     }
 
     /// Returns the time in the first line of a segment.
@@ -103,24 +105,21 @@ impl GrowingFile {
         AppendError { error: AuditError::from_io(error), is_undone }
     }
 
-    /// Returns true if the open file is the one at its path.
-    fn is_in_place(&self) -> io::Result<bool> {
-        let own = self.file.metadata()?;
+    /// Returns the length of the file at its path, if that is the open one.
+    fn length_in_place(&self) -> io::Result<Option<u64>> {
         match fs::symlink_metadata(&self.path) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(there) => Ok(((there.dev(), there.ino()) == self.id).then_some(there.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Checks that the open file is the one at its path, and that nothing else has written to it.
     fn check(&self) -> Result<(), AuditError> {
-        let is_same = self.is_in_place().map_err(AuditError::from_io)?;
-        let own = self.file.metadata().map_err(AuditError::from_io)?;
-        let what = match (is_same, own.len() == self.length) {
-            (true, true) => return Ok(()),
-            (false, _) => "is not the file that was opened",
-            (true, false) => "was written by another program",
+        let what = match self.length_in_place().map_err(AuditError::from_io)? {
+            Some(length) if length == self.length => return Ok(()),
+            Some(_) => "was written by another program",
+            None => "is not the file that was opened",
         };
         Err(AuditError::new(AuditErrorKind::Replaced, format_args!("{} {what}", name_of(&self.path))))
     }
@@ -352,7 +351,7 @@ impl Segment {
     /// Removes a segment of which no line was acknowledged, so that it can be begun again.
     pub(super) fn discard(self) {
         for file in [Some(self.lines), self.sealed].into_iter().flatten() {
-            if file.is_in_place().unwrap_or(false) {
+            if file.length_in_place().is_ok_and(|length| length.is_some()) {
                 // If it stays, it has to be looked at.
                 let _ = fs::remove_file(&file.path);
             }
