@@ -73,8 +73,10 @@ pub(super) struct Plan {
     /// From this place in the log's order, and below that one.
     seqs: (i64, i64),
     at: (i64, i64),
-    /// True for the calls whose writer no process holds, false for the others; only for calls without an end.
-    is_incomplete: Option<bool>,
+    /// True if only calls whose writer no process holds are asked for.
+    only_incomplete: bool,
+    /// True if only calls whose writer a process holds are asked for. With both, there are none.
+    only_running: bool,
 }
 
 impl Plan {
@@ -96,8 +98,8 @@ impl Plan {
             outcomes,
             seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
-            is_incomplete: (filter.incomplete || filter.status == Some(CallStatus::Running))
-                .then_some(filter.incomplete),
+            only_incomplete: filter.incomplete,
+            only_running: filter.status == Some(CallStatus::Running),
         })
     }
 
@@ -120,9 +122,8 @@ impl Plan {
         while found.len() < limit
             && let Some(hit) = merge.next()?
         {
-            if self.lets_through(&hit)
-                && self.is_incomplete.is_none_or(|wanted| free.contains(&hit.writer) == wanted)
-            {
+            let excluded = if free.contains(&hit.writer) { self.only_running } else { self.only_incomplete };
+            if self.lets_through(&hit) && !excluded {
                 found.push(hit.seq);
             }
         }

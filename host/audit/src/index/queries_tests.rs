@@ -280,6 +280,15 @@ fn usage_is_grouped_by_operation_host_code_and_actor() {
     assert!(hosts["api.example:443"] == ended && hosts["files.example:443"] < ended / 4);
 }
 
+#[test]
+fn no_call_is_both_running_and_incomplete() {
+    let incomplete = Filter { incomplete: true, ..Filter::default() };
+    let both = Filter { status: Some(CallStatus::Running), ..incomplete.clone() };
+    let mut reader = reader();
+    assert_eq!(reader.list(&incomplete).unwrap().len(), traffic::INCOMPLETE);
+    assert_eq!(reader.list(&both).unwrap(), []);
+}
+
 fn all_of(fits: impl Fn(&CallRow) -> bool) -> usize {
     all().iter().filter(|row| fits(row)).count()
 }
