@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{AuditLog as _, AuditReader, CallStatus, Filter, JournalLog, LogSettings, StatsQuery};
+use cofferdam_audit::{
+    AuditLog as _, AuditReader, CallStatus, Filter, JournalLog, LogSettings, StatsGrouping, StatsQuery,
+};
 use cofferdam_core::clock::SystemClock;
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
@@ -91,6 +93,10 @@ fn main() {
     ];
     for (name, filter) in stats {
         row(&format!("stats: {name}"), || reader.stats(&filter, StatsQuery::default()).unwrap().ended());
+    }
+    for (name, by) in [("connectors", StatsGrouping::Connector), ("operations", StatsGrouping::Operation)] {
+        let query = StatsQuery { by, usage: true };
+        row(&format!("stats: {name}, with usage"), || reader.stats(&all(), query).unwrap().ended());
     }
     let one = reader.list(&Filter { limit: 1, ..all() }).unwrap().remove(0).audit_id;
     row("show: one call", || shown(&mut *reader, &one));

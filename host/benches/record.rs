@@ -14,9 +14,9 @@
     reason = "a benchmark"
 )]
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,18 +57,12 @@ fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize) ->
 
 /// The bytes of lines and of sealed parts that a call adds to the journals of a home that only had such calls.
 fn bytes_of_a_call(home: &Home, calls: usize) -> [usize; 2] {
-    let mut bytes = [0; 2];
-    for writer in fs::read_dir(home.path().join("audit")).unwrap().map(|entry| entry.unwrap().path()) {
-        for file in fs::read_dir(&writer).into_iter().flatten().map(Result::unwrap) {
-            let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
-            match file.path().extension().and_then(|ending| ending.to_str()) {
-                Some("jsonl") => bytes[0] += length,
-                Some("sealed") => bytes[1] += length,
-                _ => {}
-            }
-        }
-    }
-    bytes.map(|bytes| bytes / calls)
+    // A journal without calls has no sealed parts.
+    let length = |path: PathBuf| path.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap());
+    ["jsonl", "sealed"].map(|ending| {
+        let files = home.segments().into_iter().map(|segment| segment.with_extension(ending));
+        files.map(length).sum::<usize>() / calls
+    })
 }
 
 /// The time for each call if the writes of so many callers are done at once: sealed parts, then lines, twice a call.

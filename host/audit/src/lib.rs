@@ -34,7 +34,7 @@ pub use export::{CheckedExport, ExportError, ExportRange, export, verify_export}
 pub use hex::hex;
 pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
-pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, StoredEntry};
+pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, StoredEntry, wait};
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};

@@ -1,8 +1,10 @@
 //! The traits of an audit log: one writes it, one reads it.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
@@ -26,6 +28,28 @@ use super::verify::AcknowledgedFinding;
 /// The command was submitted when the future was created, and is carried out even if the future is dropped, also
 /// before it was polled.
 pub type LogFuture<T> = Pin<Box<dyn Future<Output = Result<T, AuditError>> + Send>>;
+
+/// Waits for the log on this thread, which may block, with a runtime and without.
+///
+/// # Errors
+/// Those of the command.
+pub fn wait<T>(future: LogFuture<T>) -> Result<T, AuditError> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    // A task that has used up its budget would never see the future complete.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
 
 /// The log that calls are recorded in. Several hosts may share one.
 ///

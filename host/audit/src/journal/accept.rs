@@ -13,13 +13,14 @@ use super::checkpoint_file;
 use super::key_claims::is_damaged;
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
-use super::log::{LogWriter, wait};
+use super::log::LogWriter;
 use super::log_checkpoint::{SignedJournal, sign_accepted};
 use super::log_time::believed;
 use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
+use crate::log::wait;
 use crate::verify::{AcknowledgedFinding, LOSS_ACCEPTED, LossAccepted};
 
 /// A difference between the key table and the journals is one that is found each time: hosts write both meanwhile.

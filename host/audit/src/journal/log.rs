@@ -9,8 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::task::{Context, Poll, Wake};
-use std::thread::Thread;
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
@@ -38,7 +36,7 @@ use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::AuditEvidence;
 use crate::index::{IndexReader, LogIndex, ProcessCalls};
-use crate::log::{AuditLog, AuditReader, LogFuture};
+use crate::log::{AuditLog, AuditReader, LogFuture, wait};
 use crate::seal::Sealed;
 use crate::settings::LogSettings;
 use crate::verify::AcknowledgedFinding;
@@ -927,32 +925,6 @@ fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
     let key = call.key.as_ref().map(|claim| digest(&claim.key));
     let (journal, actor, resumes) = (Arc::clone(journal), Arc::clone(&call.actor), call.resumes.is_some());
     OpenedCall { journal, actor, key, resumes, is_opening: false }
-}
-
-/// Waits for a commit on a thread that may wait.
-pub(super) fn wait(mut commit: CommitFuture) -> Result<(), AuditError> {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => runtime.block_on(commit),
-        // Without a runtime, another thread may still be writing it.
-        Err(_) => {
-            let waker = Arc::new(UnparkOnWake(std::thread::current())).into();
-            loop {
-                match commit.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(result) => return result,
-                    Poll::Pending => std::thread::park(),
-                }
-            }
-        }
-    }
-}
-
-/// Lets a thread go on that waits for a future.
-struct UnparkOnWake(Thread);
-
-impl Wake for UnparkOnWake {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }
 
 #[cfg(test)]

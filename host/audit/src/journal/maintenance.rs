@@ -10,9 +10,10 @@ use cofferdam_core::private_file::{self, FilePolicy, StagedFile};
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 
-use super::log::{LogWriter, wait};
+use super::log::LogWriter;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
+use crate::log::wait;
 
 /// The delay after an entry, before it is signed for and indexed.
 const MAINTENANCE_DELAY: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept};
 use super::keys::{KeyTable, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
-use super::log::{LogWriter, wait};
+use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed;
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
@@ -30,6 +30,7 @@ use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::hex;
+use crate::log::wait;
 use crate::verify::LOSS_ACCEPTED;
 
 /// The lock of the process that prunes.

@@ -13,11 +13,12 @@ use super::key_claims::HeldKeys;
 use super::key_facts;
 use super::keys::StoredKeyState;
 use super::line::EntryDraft;
-use super::log::{AdoptedJournal, HeldJournal, LogWriter, wait};
+use super::log::{AdoptedJournal, HeldJournal, LogWriter};
 use super::writer_dir::{self, WriterDir};
 use crate::command::{CallStatus, KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
 use crate::entry::Entry;
 use crate::error::AuditError;
+use crate::log::wait;
 
 impl LogWriter {
     /// Opens a call that resumes an interrupted one, in the journal of that.

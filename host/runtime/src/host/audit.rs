@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
-    FindingKind, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log,
+    FindingKind, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log, wait,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
-use super::operator::{ChangeRecorder, OperatorChange, wait};
+use super::operator::{ChangeRecorder, OperatorChange};
 use crate::log_errors::{unreadable, unwritable};
 
 /// The audit log of a host. Cheap to clone. Its readers block: not for an executor's threads.

@@ -1,12 +1,8 @@
 //! Records the changes that operators make, before they take effect.
 
 use std::borrow::Cow;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 
-use cofferdam_audit::{AuditError, LogFuture};
+use cofferdam_audit::wait;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
@@ -85,25 +81,6 @@ impl ChangeRecorder {
 
     fn write(&self, event: OperatorEvent<'static>) -> Result<(), HostError> {
         wait(self.audit.log().record(self.audit.clock.timestamp(), event)).map_err(unwritable)
-    }
-}
-
-/// Waits for the log on this thread, which may block.
-pub(super) fn wait<T>(future: LogFuture<T>) -> Result<T, AuditError> {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    // A task that has used up its budget would never see the future complete.
-    let mut future = pin!(tokio::task::unconstrained(future));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }
 
