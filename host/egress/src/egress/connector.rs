@@ -63,7 +63,8 @@ impl NetworkConnector {
     ) -> Result<Http1Connection, SendError> {
         let late = |phase| move |_| fault(phase, code::TIMEOUT);
         let resolved = timeout_at(deadline, self.look_up(target)).await;
-        let addresses = checked(policy, target, resolved.map_err(late(RequestPhase::Dns))?)?;
+        let port = self.resolver.connect_port(target.host(), target.port());
+        let addresses = checked(policy, target, port, resolved.map_err(late(RequestPhase::Dns))?)?;
         let tcp =
             timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
         let tcp = tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))?;
@@ -124,13 +125,14 @@ fn tls_code(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the addresses that may be connected to, in the order of the response.
+/// Returns the addresses that may be connected to, each with `port`, in the order of the response.
 ///
 /// A response that mixes public and private addresses is reduced to its public ones. If none remains, the
 /// denial of its first address is returned.
 fn checked(
     policy: &EgressPolicy,
     target: &RequestTarget,
+    port: u16,
     answer: Result<Vec<IpAddr>, ResolveError>,
 ) -> Result<Vec<SocketAddr>, SendError> {
     let answer = answer.map_err(|error| match error {
@@ -139,7 +141,7 @@ fn checked(
     })?;
     let (mut addresses, mut refused) = (Vec::new(), None);
     for ip in answer {
-        let address = SocketAddr::new(ip, target.port());
+        let address = SocketAddr::new(ip, port);
         match policy.admit_address(target, ip) {
             Ok(()) if addresses.contains(&address) => {}
             Ok(()) => addresses.push(address),
@@ -194,6 +196,12 @@ pub type ResolvedAddresses<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>,
 pub trait Resolve: Send + Sync + 'static {
     /// Returns the addresses of `host`, best first. The caller bounds the wait.
     fn resolve<'a>(&'a self, host: &'a str) -> ResolvedAddresses<'a>;
+
+    /// Returns the port to connect to for `port` of `host`. Default: `port` itself. The development tools map a service
+    /// to a local server this way; the grants, the certificate and the request are still those of `host:port`.
+    fn connect_port(&self, _host: &str, port: u16) -> u16 {
+        port
+    }
 }
 
 /// The reason why a name has no addresses.
@@ -338,7 +346,7 @@ mod tests {
     fn check(answer: &[IpAddr]) -> Result<Vec<SocketAddr>, SendError> {
         let policy = EgressPolicy::new(&[HostGrant::parse("service.test:443").unwrap()], &[]);
         let target = policy.decide(&"https://service.test".parse().unwrap(), None).unwrap();
-        checked(&policy, &target, Ok(answer.to_vec()))
+        checked(&policy, &target, target.port(), Ok(answer.to_vec()))
     }
 
     #[test]

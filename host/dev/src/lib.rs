@@ -1,0 +1,18 @@
+//! Development of connectors. Nothing here is part of a host that serves calls: the CLI uses it in `dev`, `test` and
+//! `call --dev`.
+//!
+//! A connector under development runs byte for byte as it ships, in the real host: the manifest names the real
+//! hosts, the guest speaks TLS to them, and every gate applies. The difference is outside of the sandbox. Names of
+//! mapped services resolve to the loopback interface ([`LocalNetwork`]), where a certificate authority that lives in
+//! this process ([`LocalAuthority`]) answers for them, and the home trusts a key that no other home has
+//! ([`DevHome`]).
+
+mod authority;
+mod home;
+mod network;
+mod upstream;
+
+pub use authority::{CertificateError, LocalAuthority};
+pub use home::DevHome;
+pub use network::LocalNetwork;
+pub use upstream::{LocalTarget, UpstreamError, UpstreamMapping};
