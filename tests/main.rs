@@ -31,6 +31,7 @@ mod cli_errors;
 mod compile_fail;
 mod concurrency;
 mod credentials;
+mod dev;
 mod disk;
 mod docs;
 mod documents;

@@ -12,6 +12,7 @@ mod answer;
 mod args;
 mod commands;
 mod config_file;
+mod dev_options;
 mod exit_codes;
 pub mod explain;
 #[cfg(cofferdam_failpoints)]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_egress::vault::BindingName;
@@ -42,6 +42,11 @@ pub(super) enum SecretInput {
 }
 
 impl SecretSourceArgs {
+    /// A file that its owner alone can read.
+    pub(super) fn from_file(path: &Path) -> Self {
+        Self { file: Some(path.to_owned()), stdin: false, from_env: None }
+    }
+
     /// Reads it.
     pub(super) fn read_secret(&self) -> Result<SecretInput, HostError> {
         if let Some(path) = &self.file {

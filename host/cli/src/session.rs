@@ -9,6 +9,7 @@ use cofferdam_core::confine::{ProcessRole, ServerFiles, ThreadCoverage, confine}
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::secret::Secret;
+use cofferdam_dev::DevHome;
 use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
 use cofferdam_model::trust::{Keyring, KeyringFile};
 use cofferdam_runtime::call::ConnectorRef;
@@ -112,6 +113,17 @@ impl<'u> Session<'u> {
     pub(super) fn host_with(&self, add: impl FnOnce(HostBuilder) -> HostBuilder) -> Result<Host, HostError> {
         self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &ProcessUser::look_up(), add)
             .map(|(host, _)| host)
+    }
+
+    /// The host in a development home. Nothing of `config.toml` applies to it.
+    pub(super) fn dev_host(
+        &self,
+        home: &DevHome,
+        add: impl FnOnce(HostBuilder) -> HostBuilder,
+    ) -> Result<Host, HostError> {
+        let user = ProcessUser::look_up();
+        let builder = home.builder().compiler(self.compiler()?).concurrency(CONCURRENCY);
+        add(builder.actor(&user.actor()).user(&user.description())).build()
     }
 
     /// The host of a server, with what its command adds. The process is confined before it opens its home.

@@ -50,13 +50,7 @@ impl DevHome {
             HostError::new(HostErrorKind::Busy, "Another process develops this connector now.")
                 .with_hint("End the other `cofferdam dev` of this directory, or use its prompt.")
         })?;
-        for entry in fs::read_dir(&dir).map_err(|error| failed(&error))? {
-            let entry = entry.map_err(|error| failed(&error))?;
-            let name = entry.file_name();
-            if name != LOCK && !KEPT.iter().any(|kept| name == *kept) {
-                remove(&entry.path()).map_err(|error| failed(&error))?;
-            }
-        }
+        clear(&dir).map_err(|error| failed(&error))?;
         let key = SecretKey::generate().map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The system has no randomness.")
                 .with_source(error.message().to_owned())
@@ -129,10 +123,26 @@ fn create_private(dir: &Path) -> std::io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-fn remove(path: &Path) -> std::io::Result<()> {
-    match path.symlink_metadata()?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+/// Removes everything but the lock and what survives from one use to the next.
+fn clear(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == LOCK || KEPT.iter().any(|kept| name == *kept) {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+impl Drop for DevHome {
+    /// Removes bound secrets and recorded calls. What a killed process leaves, the next use removes.
+    fn drop(&mut self) {
+        drop(clear(&self.dir));
     }
 }
 
@@ -154,7 +164,6 @@ mod tests {
         let error = DevHome::open(&path).unwrap_err();
         assert_eq!(error.kind(), HostErrorKind::Busy);
         drop(home);
-        drop(DevHome::open(&path).unwrap());
         assert!(path.join("cache/code").exists() && path.join("host.key").exists());
         assert!(!path.join("audit").exists());
     }

@@ -11,8 +11,10 @@ mod authority;
 mod home;
 mod network;
 mod upstream;
+mod watch;
 
 pub use authority::{CertificateError, LocalAuthority};
 pub use home::DevHome;
 pub use network::LocalNetwork;
 pub use upstream::{LocalTarget, UpstreamError, UpstreamMapping};
+pub use watch::SourceWatcher;

@@ -10,6 +10,7 @@ use cofferdam_runtime::host::HostBuilder;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -26,7 +27,8 @@ pub struct LocalNetwork {
     routes: HashMap<(String, u16), SocketAddr>,
     /// Resolves all other names; without it they do not exist.
     others: Option<Arc<dyn Resolve>>,
-    relays: JoinSet<()>,
+    /// Runs the relays, whichever runtime the host has, or none yet. Taken when it ends.
+    relays: Option<Runtime>,
 }
 
 impl LocalNetwork {
@@ -35,8 +37,7 @@ impl LocalNetwork {
     /// # Errors
     /// The system has no randomness for the authority's key.
     pub fn isolated() -> Result<Self, CertificateError> {
-        let (authority, relays) = (LocalAuthority::new()?, JoinSet::new());
-        Ok(Self { authority, routes: HashMap::new(), others: None, relays })
+        Ok(Self { authority: LocalAuthority::new()?, routes: HashMap::new(), others: None, relays: None })
     }
 
     /// Resolves names that are not mapped with `resolver`.
@@ -58,15 +59,22 @@ impl LocalNetwork {
     }
 
     /// Starts a relay for `mapping`: it ends TLS for the service and passes the bytes on to the local server. Connections
-    /// without TLS are passed on as they are. Needs a running tokio runtime.
+    /// without TLS are passed on as they are.
     ///
     /// # Errors
-    /// No loopback port is free, or the service's name cannot be certified.
-    pub async fn relay(&mut self, mapping: &UpstreamMapping) -> io::Result<()> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    /// No loopback port is free, the service's name cannot be certified, or no thread can be started.
+    pub fn relay(&mut self, mapping: &UpstreamMapping) -> io::Result<()> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
         let config = self.authority.server_config(&[mapping.service().host()]).map_err(io::Error::other)?;
         self.route(mapping.service(), listener.local_addr()?);
-        self.relays.spawn(accept(listener, config, mapping.target().clone()));
+        let relays = match &mut self.relays {
+            Some(relays) => relays,
+            none => none.insert(Builder::new_multi_thread().worker_threads(1).enable_all().build()?),
+        };
+        let _entered = relays.enter();
+        let listener = TcpListener::from_std(listener)?;
+        relays.spawn(accept(listener, config, mapping.target().clone()));
         Ok(())
     }
 
@@ -78,6 +86,15 @@ impl LocalNetwork {
         self.routes.iter().fold(builder, |builder, ((host, port), local)| {
             builder.allow_private(format!("{host}:{port}={}", local.ip()))
         })
+    }
+}
+
+impl Drop for LocalNetwork {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where blocking is not allowed.
+        if let Some(relays) = self.relays.take() {
+            relays.shutdown_background();
+        }
     }
 }
 
@@ -162,7 +179,7 @@ mod tests {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("api.tickets.example:443=http://{}", server.local_addr().unwrap());
         let mut network = LocalNetwork::isolated().unwrap();
-        network.relay(&url.parse().unwrap()).await.unwrap();
+        network.relay(&url.parse().unwrap()).unwrap();
         let resolver = LocalResolver { routes: network.routes.clone(), others: None };
         let address = resolver.resolve("api.tickets.example").await.unwrap();
         assert_eq!(address, [IpAddr::V4(Ipv4Addr::LOCALHOST)]);

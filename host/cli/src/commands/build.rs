@@ -98,14 +98,18 @@ async fn cargo_build(
         return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
             .with_hint("Correct what cargo says above, and build again."));
     }
-    wasm.ok_or_else(|| {
-        HostError::new(HostErrorKind::Tool, "cargo built no component.")
-            .with_hint("See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.")
-    })
+    wasm.ok_or_else(no_component)
+}
+
+/// Returns the error for a crate that makes no component.
+pub(super) fn no_component() -> HostError {
+    HostError::new(HostErrorKind::Tool, "cargo built no component.").with_hint(
+        "See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.",
+    )
 }
 
 /// The author's own WIT: `wit/*.wit`, and not the packages in `wit/deps`.
-fn wit_files(dir: &Path) -> Result<Vec<PathBuf>, HostError> {
+pub(super) fn wit_files(dir: &Path) -> Result<Vec<PathBuf>, HostError> {
     let wit = dir.join("wit");
     let entries = match wit.read_dir() {
         Ok(entries) => entries,

@@ -10,12 +10,14 @@ use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
 use cofferdam_core::strict_json;
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, OnKeyConflict, Report};
+use cofferdam_runtime::host::HostBuilder;
 use serde_json::{Map, Value};
 
 use crate::allow_private::AllowPrivate;
 use crate::answer::{OutcomeFields, ToolResult};
 use crate::commands::batch;
 use crate::commands::fallback::{self, FallbackPlan};
+use crate::dev_options::{self, DevOptions, DevPackage};
 use crate::exit_codes::exit_code;
 use crate::report::{CommandError, with_signal};
 use crate::session::{Session, resolve};
@@ -36,7 +38,8 @@ Examples:
   cofferdam call github://acme/slack post_message --each messages.jsonl --concurrency 4
   jq '{name: .user}' user.json | cofferdam call github://acme/hello greet -
   cofferdam call github://acme/api get --arg path=/ --allow-private localhost:8080
-  cofferdam call github://acme/api get --arg path=/ --retry patient --attempt-timeout 10s";
+  cofferdam call github://acme/api get --arg path=/ --retry patient --attempt-timeout 10s
+  cofferdam call ./api-0.1.0.wasm get --arg path=/ --dev --upstream api.acme.example:443=http://localhost:8099";
 
 /// Calls an operation of an installed connector.
 #[derive(Debug, clap::Args)]
@@ -128,6 +131,14 @@ pub(crate) struct Args {
     #[arg(long)]
     allow_unsigned: bool,
 
+    /// For development: CONNECTOR is the file of a package, which runs as it is, neither signed nor installed, in a home of
+    /// its own.
+    #[arg(long, conflicts_with_all = ["allow_unsigned", "fallback"])]
+    dev: bool,
+
+    #[command(flatten)]
+    dev_options: DevOptions,
+
     /// Says what each attempt used of its limits: on standard error, or with `--format json` as `usage` (the last
     /// attempt's) and `report` (all attempts) next to `value` or `error`.
     #[arg(long)]
@@ -165,13 +176,30 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let arguments = arguments(session, args.args.as_deref(), args.arg)?;
     let limits = LimitRequest::parse(args.fuel, args.wall_time.as_deref(), args.memory.as_deref());
     let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
-    let host = session.host_with(|mut builder| {
-        if args.each.is_some() {
-            builder = builder.concurrency(args.concurrency);
+    let each = args.each.as_ref().map(|_| args.concurrency);
+    let private = args.private;
+    let configured = |mut builder: HostBuilder| {
+        if let Some(concurrency) = each {
+            builder = builder.concurrency(concurrency);
         }
-        args.private.apply_to(builder).listener(Arc::new(retries::WaitReporter(session.ui.clone())))
-    })?;
-    let connector = resolve(&host, &args.connector)?;
+        private.apply_to(builder).listener(Arc::new(retries::WaitReporter(session.ui.clone())))
+    };
+    // Its home and its network are in use until the call has ended.
+    let mut development = None;
+    let (host, connector) = match args.dev {
+        true => {
+            let package = Path::new(&args.connector);
+            let started =
+                development.insert(DevPackage::open(package, &args.dev_options, session, configured)?);
+            (started.host.clone(), started.connector.clone())
+        }
+        false if args.dev_options.is_given() => return Err(dev_options::only_in_development().into()),
+        false => {
+            let host = session.host_with(configured)?;
+            let connector = resolve(&host, &args.connector)?;
+            (host, connector)
+        }
+    };
     let what = format!("calling {} of {connector}", sanitize_line(&args.op, 100));
     let mut call = Call::new(connector, args.op, arguments).limits(limits);
     if let Some(key) = args.idempotency_key {
@@ -207,8 +235,12 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let running = progress::during(session.ui, &what, host.run(call));
     let (CallResult { outcome, report }, stop) = runtime::block_on_call(&host, &cancellation, running)?;
     let outcome = outcome.map_err(|error| with_signal(stop, with_quotes(error, &not_texts)));
-    let ended =
-        |outcome: Result<Value, Error>| outcome.map_err(|error| CommandError::from_call(error, &host));
+    // The audit log of a development home ends with the command.
+    let with_reference = |error: Error| match development {
+        None => CommandError::from_call(error, &host),
+        Some(_) => error.into(),
+    };
+    let ended = |outcome: Result<Value, Error>| outcome.map_err(with_reference);
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
         return tool.value(session.ui, &connector, &value.to_string(), &report);
     }
@@ -363,7 +395,7 @@ fn merge(mut whole: Value, single: Vec<(String, Value)>) -> Result<Value, HostEr
     Ok(whole)
 }
 
-fn key_and_value(text: &str) -> Result<(String, Value), String> {
+pub(super) fn key_and_value(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE")?;
     if key.is_empty() {
         return Err("the key is missing; write it as KEY=VALUE".into());

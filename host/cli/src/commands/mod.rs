@@ -8,6 +8,7 @@ pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+pub(super) mod dev;
 pub(super) mod explain;
 mod fallback;
 pub(super) mod inspect;
@@ -40,6 +41,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
     match command {
         Command::Build(args) => build::run(args, session),
         Command::Pack(args) => pack::run(args, session),
+        Command::Dev(args) => dev::run(args, session),
         Command::Key(command) => key::run(command, session),
         Command::Sign(args) => sign::run(args, session),
         Command::Trust(command) => trust::run(command, session),

@@ -88,14 +88,13 @@ pub(super) fn check_output(output: &Path) -> Result<(), HostError> {
     }
 }
 
-/// Makes the package, checks it as an install would, writes it, and says what it is.
-pub(super) async fn finish(
+/// Makes the bytes of a package from a component, its manifest and the documentation of its operations.
+pub(super) async fn assemble(
     session: &Session<'_>,
     component: &[u8],
     manifest: &Manifest,
     docs: DocsSource,
-    output: &Path,
-) -> Result<(), CommandError> {
+) -> Result<Vec<u8>, HostError> {
     let operations = session.parser()?.operations(component.to_vec()).await?;
     let docs = match docs {
         DocsSource::Wit(sources) if sources.is_empty() => ConnectorDocs::default(),
@@ -104,12 +103,23 @@ pub(super) async fn finish(
         }
         DocsSource::Kept(docs) => docs,
     };
-    let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
+    package::embed(component, manifest.text(), &docs).map_err(|error| match error {
         PackageError::SectionPresent { .. } => {
             HostError::from(error).with_hint("To give it another manifest, use `cofferdam pack --replace`.")
         }
         error => error.into(),
-    })?;
+    })
+}
+
+/// Makes the package, checks it as an install would, writes it, and says what it is.
+pub(super) async fn finish(
+    session: &Session<'_>,
+    component: &[u8],
+    manifest: &Manifest,
+    docs: DocsSource,
+    output: &Path,
+) -> Result<(), CommandError> {
+    let bytes = assemble(session, component, manifest, docs).await?;
     // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
     let host = session.host_with(|builder| builder.without_code_cache())?;
     let checking = host.checked_package(bytes);

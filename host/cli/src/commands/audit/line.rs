@@ -2,11 +2,13 @@
 
 use cofferdam_audit::{CallRow, CallStatus};
 use cofferdam_core::failure::AuditId;
+use cofferdam_runtime::host::Host;
 use serde::Serialize;
 
 use super::filter::INCOMPLETE;
-use super::time_format;
+use super::{existing, map_read_error, time_format};
 use crate::layout::TextStyle;
+use crate::report::CommandError;
 
 /// A call, for programs.
 #[derive(Debug, Serialize)]
@@ -46,6 +48,28 @@ impl<'r> CallLine<'r> {
             attempts: row.attempts,
         }
     }
+}
+
+/// The end of a recorded call, in words.
+pub(crate) struct EndedCall {
+    pub(crate) operation: String,
+    pub(crate) actor: String,
+    pub(crate) status: &'static str,
+    pub(crate) why: String,
+    pub(crate) is_good: bool,
+}
+
+/// Returns the end of a call; none if it is not recorded yet.
+pub(crate) fn ended_call(host: &Host, id: &AuditId) -> Result<Option<EndedCall>, CommandError> {
+    let Some(mut reader) = existing(host)? else { return Ok(None) };
+    let row = map_read_error(reader.call(id))?;
+    Ok(row.filter(|row| row.status != CallStatus::Running).map(|row| EndedCall {
+        status: status(&row),
+        why: why(&row),
+        is_good: row.status == CallStatus::Value,
+        operation: row.op,
+        actor: row.actor,
+    }))
 }
 
 /// Returns the status of a call, as `--status` names it.

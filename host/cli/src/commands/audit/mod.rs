@@ -18,9 +18,11 @@ mod tail;
 mod time_format;
 mod verify;
 
+pub(crate) use attempt_facts::attempts_of;
 use cofferdam_audit::{AuditError, AuditReader};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::unreadable;
+pub(crate) use line::ended_call;
 
 use crate::report::CommandError;
 use crate::session::Session;

@@ -64,6 +64,11 @@ enum OauthGrantArg {
 }
 
 impl PublicPartArgs {
+    /// The user name of a basic credential, if there is one, and nothing else.
+    pub(super) fn with_username(username: Option<String>) -> Self {
+        Self { username, ..Self::default() }
+    }
+
     /// Nothing is given that another kind has.
     pub(super) fn check(&self, name: &BindingName) -> Result<(), HostError> {
         use CredentialKind::{AwsSigv4, Basic, Oauth2};

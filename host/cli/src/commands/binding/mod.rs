@@ -8,16 +8,19 @@ mod set;
 mod show;
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
-use cofferdam_egress::vault::BindingName;
+use cofferdam_core::error::HostError;
+use cofferdam_egress::vault::{BindingName, SecretMaterial};
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
-use cofferdam_runtime::host::BindingView;
+use cofferdam_runtime::host::{BindingView, Host};
 use serde::Serialize;
 
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
+use crate::secrets::SecretSourceArgs;
 use crate::session::Session;
 
 /// Binds secrets to connectors: the secret, its hosts, and the connectors that may use it.
@@ -47,6 +50,25 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Revoke(args) => change::revoke(&args, session),
         Command::Lock(args) => lock::run(&args, session),
     }
+}
+
+/// Reads the secret of a binding from a file that its owner alone can read.
+pub(crate) fn material_from_file(
+    name: &BindingName,
+    username: Option<String>,
+    path: &Path,
+    session: &Session<'_>,
+) -> Result<SecretMaterial, CommandError> {
+    let parts = material::PublicPartArgs::with_username(username);
+    material::read(name, parts, None, &SecretSourceArgs::from_file(path), session)
+}
+
+/// Returns the hosts and the connectors of a new binding, as the installed connector declares them.
+pub(crate) fn declared_grants(
+    host: &Host,
+    name: &BindingName,
+) -> Result<(Vec<HostGrant>, Vec<ConnectorName>), HostError> {
+    Ok(grants::decide(host, name, Vec::new(), Vec::new())?.into_parts())
 }
 
 /// The change.
