@@ -66,13 +66,13 @@ impl Terminal {
         if !self.is_shown {
             return;
         }
-        match &self.printer {
-            None => err_line("", style, text),
-            Some(printer) => {
-                let mut printer = printer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                // Fails only when the line editor has ended.
-                drop(printer.print(format!("{style}{text}{style:#}\n")));
-            }
+        let printed = self.printer.as_ref().is_some_and(|printer| {
+            let mut printer = printer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            printer.print(format!("{style}{text}{style:#}\n")).is_ok()
+        });
+        // The line editor has ended, or there is none.
+        if !printed {
+            err_line("", style, text);
         }
     }
 
