@@ -101,7 +101,8 @@ fn sources_digest(language: &Language) -> Digest {
     let repository = package::repository();
     let mut files =
         vec![repository.join("examples/text").join(language.source), repository.join("tests/languages.rs")];
-    for dir in ["examples/text/wit", "wit", "wit/deps", "tests/languages/tools"] {
+    let tools = ["tests/languages/tools", "host/cli/src/project/javascript"];
+    for dir in ["examples/text/wit", "wit", "wit/deps"].iter().chain(&tools) {
         files.extend(fs::read_dir(repository.join(dir)).unwrap().map(|entry| entry.unwrap().path()));
     }
     files.sort();
