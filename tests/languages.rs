@@ -1,4 +1,5 @@
-//! Connectors in other languages, built by their own tools: whole interpreters pass every check and limit.
+//! Connectors in other languages, built by their own tools: whole interpreters pass every check and limit, and the
+//! HTTP helpers of `guest-sdk` do what they say.
 //!
 //! `tests/languages/tools/install.sh` installs the tools into the build directory. If it cannot, the tests say why
 //! and check nothing; with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure. Components are built again when
@@ -23,14 +24,35 @@ use crate::shared_host::{example, failed, run};
 struct Language {
     name: &'static str,
     source: &'static str,
+    /// The file of `guest-sdk` that is copied next to the source.
+    helper: &'static str,
     /// The fixed address of its upstream, so that the package is the same in every run.
     port: u16,
     build: fn(&Path, &Path, &Path) -> Command,
 }
 
-const PYTHON: Language = Language { name: "python", source: "app.py", port: 28_417, build: componentize_py };
-const JAVASCRIPT: Language =
-    Language { name: "javascript", source: "app.js", port: 28_418, build: componentize_js };
+const PYTHON: Language = Language {
+    name: "python",
+    source: "app.py",
+    helper: "python/cofferdam.py",
+    port: 28_417,
+    build: componentize_py,
+};
+const JAVASCRIPT: Language = Language {
+    name: "javascript",
+    source: "app.js",
+    helper: "javascript/cofferdam.js",
+    port: 28_418,
+    build: componentize_js,
+};
+
+impl Language {
+    /// Returns the files of a connector's directory: its source, and the helper.
+    fn files(&self) -> [PathBuf; 2] {
+        let repository = package::repository();
+        [repository.join("examples/text").join(self.source), repository.join("guest-sdk").join(self.helper)]
+    }
+}
 
 /// The directory that is kept between runs.
 fn kept() -> PathBuf {
@@ -56,21 +78,22 @@ fn done(output: Output) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(last.join("\n")) }
 }
 
-fn componentize_py(tools: &Path, build: &Path, component: &Path) -> Command {
+/// The tool for Python, with the world of the example.
+fn python_tool(tools: &Path) -> Command {
     let mut command = Command::new(tools.join("python/bin/componentize-py"));
-    let sources = package::repository().join("examples/text");
     command
-        .current_dir(build)
         .args(["--quiet", "--world", "cofferdam:text/text-connector"])
         .arg("--wit-path")
         .arg(package::repository().join("wit"))
         .arg("--wit-path")
-        .arg(sources.join("wit"))
-        .args(["componentize", "app", "--python-path"])
-        .arg(&sources)
-        .arg("--output")
-        .arg(component)
+        .arg(package::repository().join("examples/text/wit"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn componentize_py(tools: &Path, build: &Path, component: &Path) -> Command {
+    let mut command = python_tool(tools);
+    command.current_dir(build).args(["componentize", "app", "--python-path", ".", "--output"]).arg(component);
     command
 }
 
@@ -89,8 +112,7 @@ fn componentize_js(tools: &Path, build: &Path, component: &Path) -> Command {
     let mut command = Command::new(tools.join("node_modules/.bin/componentize-js"));
     command
         .current_dir(build)
-        .arg(repository.join("examples/text/app.js"))
-        .args(["-w", "wit", "-n", "text-connector", "-d", "fetch-event", "-o"])
+        .args(["app.js", "-w", "wit", "-n", "text-connector", "-d", "fetch-event", "-o"])
         .arg(component)
         .env("PATH", format!("{}:{path}", tools.join("python/bin").display()));
     command
@@ -99,8 +121,8 @@ fn componentize_js(tools: &Path, build: &Path, component: &Path) -> Command {
 /// Everything that decides what a component of the language is.
 fn sources_digest(language: &Language) -> Digest {
     let repository = package::repository();
-    let mut files =
-        vec![repository.join("examples/text").join(language.source), repository.join("tests/languages.rs")];
+    let mut files = language.files().to_vec();
+    files.push(repository.join("tests/languages.rs"));
     let tools = ["tests/languages/tools", "host/cli/src/project/javascript"];
     for dir in ["examples/text/wit", "wit", "wit/deps"].iter().chain(&tools) {
         files.extend(fs::read_dir(repository.join(dir)).unwrap().map(|entry| entry.unwrap().path()));
@@ -110,15 +132,10 @@ fn sources_digest(language: &Language) -> Digest {
     Digest::sha256(&files.iter().flat_map(read).collect::<Vec<_>>())
 }
 
-/// The component of the language; none, visibly, where its tools cannot be installed.
-fn component(language: &Language) -> Option<Vec<u8>> {
-    let name = format!("{}-{}.wasm", language.name, sources_digest(language));
-    let there = kept().join(&name);
-    if let Ok(component) = fs::read(&there) {
-        return Some(component);
-    }
-    let tools = match tools() {
-        Ok(tools) => tools,
+/// The tools; none, visibly, where they cannot be installed.
+fn tools_for(language: &Language) -> Option<&'static Path> {
+    match tools() {
+        Ok(tools) => Some(tools),
         Err(why) => {
             assert!(
                 !Tools::required(),
@@ -128,10 +145,23 @@ fn component(language: &Language) -> Option<Vec<u8>> {
                 "no connector in {} is tried; its tools cannot be installed: {why}",
                 language.name
             ));
-            return None;
+            None
         }
-    };
+    }
+}
+
+/// The component of the language; none, visibly, where its tools cannot be installed.
+fn component(language: &Language) -> Option<Vec<u8>> {
+    let name = format!("{}-{}.wasm", language.name, sources_digest(language));
+    let there = kept().join(&name);
+    if let Ok(component) = fs::read(&there) {
+        return Some(component);
+    }
+    let tools = tools_for(language)?;
     let build = tempfile::tempdir().unwrap();
+    for file in language.files() {
+        fs::copy(&file, build.path().join(file.file_name().unwrap())).unwrap();
+    }
     let made = build.path().join("text.wasm");
     let output = (language.build)(tools, build.path(), &made).output().unwrap();
     done(output).unwrap_or_else(|why| panic!("{}: {why}", language.name));
@@ -211,6 +241,11 @@ impl Text {
         let seen = upstream.seen("/echo").pop().unwrap();
         assert_eq!((seen.method.as_str(), seen.body.len()), ("POST", long.len()), "a POST with a body");
         assert!(seen.body == long.as_bytes());
+        assert_eq!(seen.header("content-length"), Some("50000"));
+        assert!(
+            seen.header("idempotency-key").unwrap().ends_with(":publish"),
+            "the key of the call, and a label"
+        );
 
         let failure = failed(self.call("substitute", json!({"pattern": "(", "replacement": "", "text": ""})));
         assert_eq!(failure.code(), "input_invalid", "a failure");
@@ -218,6 +253,8 @@ impl Text {
         assert_eq!(failure.details()["status"], 503);
         let failure = failed(self.call("publish", json!({"url": upstream.url("/status/400"), "text": "x"})));
         assert_eq!(failure.details()["status"], 400);
+        let failure = failed(self.call("count_page", json!({"url": "no url"})));
+        assert_eq!(failure.details()["connector_code"], "invalid_request");
         let failure = failed(self.call("count_page", json!({"url": "https://elsewhere.example/"})));
         envelope::check(&failure, envelope::denied("host_not_granted"));
     }
@@ -245,4 +282,27 @@ fn a_javascript_connector_runs_within_limits() {
     assert_eq!(text.call("substitute", args).unwrap(), "f0 g0");
     let failure = failed(text.call("open_socket", json!({})));
     assert_eq!(failure.details()["connector_message"], "no sockets in JavaScript");
+}
+
+#[test]
+fn the_python_helper_passes_its_own_tests() {
+    let Some(tools) = tools_for(&PYTHON) else { return };
+    let bindings = tempfile::tempdir().unwrap();
+    done(python_tool(tools).arg("bindings").arg(bindings.path()).output().unwrap()).unwrap();
+    let repository = package::repository();
+    let helper = repository.join("guest-sdk/python");
+    let path = [bindings.path(), helper.as_path()].map(|dir| dir.display().to_string());
+    let mut python = Command::new(tools.join("python/bin/python"));
+    python.arg(repository.join("tests/languages/cofferdam_test.py")).env("PYTHONPATH", path.join(":"));
+    let output = python.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_javascript_helper_passes_its_own_tests() {
+    let Some(tools) = tools_for(&JAVASCRIPT) else { return };
+    let mut node = Command::new(tools.join("python/bin/node"));
+    node.arg("--test").arg(package::repository().join("tests/languages/cofferdam.test.mjs"));
+    let output = node.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -1,18 +1,13 @@
 // The same operations in JavaScript: one function for each of the interface in wit/text.wit.
-import { log } from "cofferdam:connector/log@0.1.0";
+import { failed, invalidInput, log, request } from "./cofferdam.js";
 const count = (text) => ({
   characters: [...text].length,
   words: text.split(/\s+/).filter(Boolean).length,
   lines: text === "" ? 0 : text.split(/\r?\n/).length,
 });
-const answered = async (request) => {
-  const response = await request;
-  if (!response.ok) throw { payload: { tag: "upstream", val: { status: response.status } } };
-  return response;
-};
 export const text = {
   countText(text) {
-    log("info", "counting", [{ key: "characters", value: String(text.length) }]);
+    log.info("counting", { characters: text.length });
     return count(text);
   },
   words(text) { return text.split(/\s+/).filter(Boolean); },
@@ -21,14 +16,14 @@ export const text = {
     try {
       expression = new RegExp(pattern, "gu");
     } catch (error) {
-      throw { payload: { tag: "invalid-input", val: { field: "pattern", message: "not a regular expression", detail: error.message } } };
+      throw invalidInput("pattern", "not a regular expression", { detail: error.message });
     }
     return text.replace(expression, replacement);
   },
-  async countPage(url) { return count(await (await answered(fetch(url))).text()); },
-  async publish(url, text) {
-    const response = await answered(fetch(url, { method: "POST", body: text }));
-    return { status: response.status, answer: await response.text() };
+  countPage(url) { return count(request("GET", url).text()); },
+  publish(url, text) {
+    const response = request("POST", url, { body: text, idempotencyKey: "publish" });
+    return { status: response.status, answer: response.text() };
   },
-  openSocket() { throw { payload: { tag: "failed", val: { message: "no sockets in JavaScript", transient: false } } }; },
+  openSocket() { throw failed("no_sockets", "no sockets in JavaScript"); },
 };

@@ -1,10 +1,12 @@
 //! Facts about the running call for its connector.
 //!
-//! Outside the sandbox (a native `cargo test` of a connector) there is no call: the key is `outside-a-call`, the
-//! attempt is 1, and the deadline never comes.
+//! In a native `cargo test` a [`testing::Call`](crate::testing::Call) has these facts. Without one the key is
+//! `outside-a-call`, the attempt is 1, and the deadline never comes.
 
 #[cfg(target_arch = "wasm32")]
 use crate::bindings::cofferdam::connector::call;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::testing::imports::call;
 
 /// Returns the key of this logical call: the same in every attempt, new for every new call, 1 to 255 visible ASCII
 /// characters.
@@ -13,21 +15,13 @@ use crate::bindings::cofferdam::connector::call;
 /// which derives one key for each request from it.
 #[must_use]
 pub fn idempotency_key() -> String {
-    #[cfg(target_arch = "wasm32")]
-    let key = call::idempotency_key();
-    #[cfg(not(target_arch = "wasm32"))]
-    let key = "outside-a-call".to_owned();
-    key
+    call::idempotency_key()
 }
 
 /// Returns the number of this attempt of the call, counted from 1.
 #[must_use]
 pub fn attempt() -> u32 {
-    #[cfg(target_arch = "wasm32")]
-    let attempt = call::attempt();
-    #[cfg(not(target_arch = "wasm32"))]
-    let attempt = 1;
-    attempt
+    call::attempt()
 }
 
 /// Returns the milliseconds that are left for this attempt: until the end of the call's time, which includes all
@@ -35,9 +29,5 @@ pub fn attempt() -> u32 {
 /// over.
 #[must_use]
 pub fn deadline() -> u64 {
-    #[cfg(target_arch = "wasm32")]
-    let deadline = call::deadline();
-    #[cfg(not(target_arch = "wasm32"))]
-    let deadline = u64::MAX;
-    deadline
+    call::deadline()
 }

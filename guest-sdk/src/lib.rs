@@ -43,8 +43,35 @@
 //! `examples/` test that such a crate becomes a component that a host runs.
 //!
 //! `Cargo.toml` needs `crate-type = ["cdylib"]` (and `"rlib"` for integration tests), and `cargo build --release
-//! --target wasm32-wasip2` builds the component. `cofferdam build` does that and embeds the manifest. A native
-//! `cargo test` works too: it links, and it tests everything except the sandbox boundary.
+//! --target wasm32-wasip2` builds the component. `cofferdam build` does that and embeds the manifest.
+//!
+//! # Unit tests
+//!
+//! A plain `cargo test` runs the connector's code natively. [`testing`] stands in for the host: it receives the
+//! whole requests, gives scripted answers and network errors, and keeps the log lines.
+//!
+//! ```
+//! # use cofferdam_guest::{Failure, connector, http};
+//! # connector!("wit/weather.wit", Weather);
+//! # struct Weather;
+//! # impl Guest for Weather {
+//! #     fn temperature(city: String) -> Result<f64, Failure> {
+//! #         let url = format!("https://weather.example/v1/{}", http::encode_segment(&city));
+//! #         let response = http::get(url).query("units", "metric").send()?.error_for_status()?;
+//! #         let report: serde_json::Value = response.json()?;
+//! #         Ok(report["temperature"].as_f64().unwrap())
+//! #     }
+//! # }
+//! # fn main() {
+//! use cofferdam_guest::testing::{Call, json};
+//!
+//! let call = Call::new();
+//! call.expect(http::get("https://weather.example/v1/Oslo").query("units", "metric"))
+//!     .respond_json(200, &json!({"temperature": -3.5}));
+//!
+//! assert_eq!(Weather::temperature("Oslo".to_owned()), Ok(-3.5));
+//! # }
+//! ```
 //!
 //! # Failures
 //!
@@ -83,6 +110,8 @@ pub mod credential;
 mod failure;
 pub mod http;
 pub mod log;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
 
 pub use cofferdam_guest_macro::connector;
 pub use failure::{Failure, InputError, NetworkError, NetworkPhase, OperationError, UpstreamError};

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The message is the same each time; variable values go into the fields. The host limits and redacts the lines,
-//! and no caller or agent sees them. Outside the sandbox (a native `cargo test`) they are dropped.
+//! and no caller or agent sees them. In a native `cargo test` a [`testing::Call`](crate::testing::Call) keeps them;
+//! without one they are dropped.
 //!
 //! An error that is ignored on purpose is reported with [`suppressed`], so that the call's audit entries show it:
 //!
@@ -25,6 +26,11 @@
 //! ```
 
 use std::fmt::Display;
+
+#[cfg(target_arch = "wasm32")]
+use crate::bindings::cofferdam::connector::log as host;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::testing::imports::log as host;
 
 /// The named values of a line.
 pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
@@ -47,8 +53,6 @@ pub enum Level {
 /// Writes a line at `level`. Never fails and never waits.
 #[cfg(target_arch = "wasm32")]
 pub fn log(level: Level, message: &str, fields: Fields<'_>) {
-    use crate::bindings::cofferdam::connector::log as host;
-
     let level = match level {
         Level::Trace => host::Level::Trace,
         Level::Debug => host::Level::Debug,
@@ -65,19 +69,15 @@ pub fn log(level: Level, message: &str, fields: Fields<'_>) {
 
 /// Writes a line at `level`. Never fails and never waits.
 #[cfg(not(target_arch = "wasm32"))]
-pub fn log(_: Level, _: &str, _: Fields<'_>) {}
-
-/// Reports an error that was ignored on purpose, with the reason for that. It becomes an event of the call in the
-/// audit log. Never fails and never waits.
-#[cfg(target_arch = "wasm32")]
-pub fn suppressed(reason: &str, cause: impl Display) {
-    crate::bindings::cofferdam::connector::log::suppressed(reason, &cause.to_string());
+pub fn log(level: Level, message: &str, fields: Fields<'_>) {
+    host::log(level, message, fields);
 }
 
 /// Reports an error that was ignored on purpose, with the reason for that. It becomes an event of the call in the
 /// audit log. Never fails and never waits.
-#[cfg(not(target_arch = "wasm32"))]
-pub fn suppressed(_: &str, _: impl Display) {}
+pub fn suppressed(reason: &str, cause: impl Display) {
+    host::suppressed(reason, &cause.to_string());
+}
 
 /// Writes a line at [`Level::Trace`].
 pub fn trace(message: &str, fields: Fields<'_>) {

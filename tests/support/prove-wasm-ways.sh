@@ -24,7 +24,7 @@ build() {
   for way in "${EVERY[@]}"; do [[ $way == "$1" ]] || skip+=("$way"); done
   rm -rf "$out"
   (cd "$examples" && COFFERDAM_WASM_SKIP="${skip[*]}" COFFERDAM_WASM_HOME=$dir/cache CARGO_TARGET_DIR=$out \
-    "$here/wasm-target.sh" run cargo build --release --locked)
+    "$here/wasm-target.sh" run cargo build --release --locked --target wasm32-wasip2)
   local guest count=0
   for guest in "$out"/wasm32-wasip2/release/*.wasm; do
     # a component, not a core module: version 13, layer 1

@@ -1,6 +1,8 @@
 //! Lists, gets and creates issues, and finds pull requests, on GitHub and on services that speak its API.
 
 mod api;
+#[cfg(test)]
+mod tests;
 
 use cofferdam_guest::http::{self, Request};
 use cofferdam_guest::{Failure, connector, log};

@@ -1,6 +1,8 @@
 //! Posts messages, adds reactions and lists channels on Slack.
 
 mod api;
+#[cfg(test)]
+mod tests;
 
 use cofferdam_guest::http;
 use cofferdam_guest::{Failure, connector, log};

@@ -1,6 +1,8 @@
 //! Creates, gets and lists payments with Stripe.
 
 mod api;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -21,9 +21,8 @@ pub(crate) fn connector(input: &Input) -> syn::Result<TokenStream> {
     let shown = input.wit.value();
 
     let (mut resolve, _) = contract::load().map_err(fail)?;
-    let (package, files) = contract::author(&mut resolve, &path).map_err(|why| {
-        fail(format!("{shown}: not a WIT package this SDK ({}) can read\n{why}", contract::PACKAGE))
-    })?;
+    let (package, files) =
+        contract::author(&mut resolve, &path).map_err(|why| fail(format!("{shown}: {why}")))?;
     let world = world(&mut resolve, package).map_err(|why| fail(format!("{shown}: {why}")))?;
     let exports = check::exports(&resolve, world).map_err(|why| fail(format!("{shown}: {why}")))?;
 

@@ -22,9 +22,9 @@ use proc_macro::TokenStream;
 ///
 /// # Errors
 ///
-/// The crate does not compile if the file is missing or is not WIT, if nothing is exported, if a function does not
-/// return `result<_, failure>` with the `failure` of `cofferdam:connector/types`, and if a type cannot cross the
-/// sandbox boundary (resources, streams, futures).
+/// The crate does not compile if the file is missing or is not WIT, if it names another version of the contract than
+/// this SDK has, if nothing is exported, if a function does not return `result<_, failure>` with the `failure` of
+/// `cofferdam:connector/types`, and if a type cannot cross the sandbox boundary (resources, streams, futures).
 #[proc_macro]
 pub fn connector(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as input::Input);

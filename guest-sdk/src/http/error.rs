@@ -25,7 +25,8 @@ pub enum Error {
     },
     /// The body is not UTF-8 text.
     NotText,
-    /// There is no sandbox and therefore no network: this is a native build.
+    /// There is no sandbox and therefore no network: this is a native build, without a
+    /// [`testing::Call`](crate::testing::Call) in this thread.
     OutsideSandbox,
 }
 
@@ -36,7 +37,9 @@ impl fmt::Display for Error {
             Self::Denied => f.write_str("the host refused the request"),
             Self::Network { phase, .. } => Failure::network(*phase).fmt(f),
             Self::NotText => f.write_str("the response is not UTF-8 text"),
-            Self::OutsideSandbox => f.write_str("requests can be sent in the sandbox only"),
+            Self::OutsideSandbox => {
+                f.write_str("requests can be sent in the sandbox only, and in a test to a `testing::Call`")
+            }
         }
     }
 }
@@ -54,6 +57,7 @@ impl From<Error> for Failure {
             Error::NotText => Self::failed("invalid_text", "A response was not UTF-8 text."),
             Error::OutsideSandbox => {
                 Self::failed("outside_sandbox", "Requests can be sent in the sandbox only.")
+                    .with_detail("a test makes a `cofferdam_guest::testing::Call` first")
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Error;
+use super::request::PreparedRequest;
 
 /// The labels that were used in this attempt, each with a hash of its request.
 #[derive(Debug, Default)]
@@ -15,12 +16,23 @@ impl Labels {
         Self(BTreeMap::new())
     }
 
+    /// Takes the labels of a request that is about to be sent.
+    ///
+    /// # Errors
+    ///
+    /// One of them belongs to another request of this attempt.
+    pub(crate) fn take_all(&mut self, request: &PreparedRequest) -> Result<(), Error> {
+        let PreparedRequest { method, url, body, labels, .. } = request;
+        let parts = (method, &url.authority, &url.path_and_query, body);
+        labels.iter().try_for_each(|label| self.take(label, parts))
+    }
+
     /// Takes `label` for the request with these parts. The same request may be sent again under it.
     ///
     /// # Errors
     ///
     /// It belongs to another request: the service would take the two for one, and never process the second.
-    pub(crate) fn take(&mut self, label: &str, parts: impl Hash) -> Result<(), Error> {
+    fn take(&mut self, label: &str, parts: impl Hash) -> Result<(), Error> {
         let mut hasher = DefaultHasher::new();
         parts.hash(&mut hasher);
         let request = hasher.finish();

@@ -15,21 +15,22 @@
 //! The host decides which hosts may be reached, counts bytes and ends the call at its deadline. None of that can be
 //! set here. Redirects are not followed: the connector makes each hop as a separate request.
 //!
-//! Outside the sandbox (a native `cargo test`) nothing can be sent: [`Request::send`] returns
-//! [`Error::OutsideSandbox`]. The handling of a response can still be tested, with [`Response::new`].
+//! In a native `cargo test`, [`testing`](crate::testing) receives the requests and gives the answers. Without it,
+//! [`Request::send`] returns [`Error::OutsideSandbox`].
 
 mod error;
 mod form;
-#[cfg(any(target_arch = "wasm32", test))]
-mod labels;
+pub(crate) mod labels;
 mod link;
-mod request;
+pub(crate) mod request;
 mod response;
 mod retry_after;
 mod status;
 #[cfg(target_arch = "wasm32")]
 mod transport;
-mod url;
+pub(crate) mod url;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::testing::imports::transport;
 
 pub use error::Error;
 pub use request::{Method, Request, delete, get, patch, post, put};

@@ -1,11 +1,12 @@
 //! Builds requests.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::url::{self, Url};
-use super::{Error, Response, form};
+use super::{Error, Response, form, transport};
 use crate::call;
 
 /// A request method.
@@ -25,22 +26,47 @@ pub enum Method {
     Delete,
 }
 
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        })
+    }
+}
+
 /// A request being built; [`send`](Self::send) is the last step. Invalid parts are reported there, so that building
 /// needs no `?`.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
-    #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "only the sandbox sends requests"))]
-    pub(crate) method: Method,
+    method: Method,
     url: String,
     query: Vec<(String, String)>,
-    pub(crate) headers: Vec<(String, Vec<u8>)>,
-    pub(crate) body: Vec<u8>,
-    pub(crate) timeouts: Timeouts,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+    timeouts: Timeouts,
     /// The labels of its idempotency keys: usually one.
     labels: Vec<String>,
     /// The first error in its parts.
     broken: Option<Error>,
+}
+
+/// A request as it is sent: in the parts that `wasi:http` requires, with all headers.
+#[derive(Debug, Clone)]
+pub(crate) struct PreparedRequest {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
+    #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "only the sandbox waits"))]
+    pub(crate) timeouts: Timeouts,
+    /// The labels of its idempotency keys.
+    pub(crate) labels: Vec<String>,
 }
 
 /// The connector's own timeouts, within those of the host.
@@ -197,36 +223,23 @@ impl Request {
     /// # Errors
     ///
     /// The request could not be built, was refused, or was interrupted.
+    #[cfg_attr(not(target_arch = "wasm32"), track_caller)]
     pub fn send(self) -> Result<Response, Error> {
-        let (url, request) = self.finish()?;
-        #[cfg(target_arch = "wasm32")]
-        let response = request.take_labels(&url).and_then(|()| super::transport::send(url, request));
-        #[cfg(not(target_arch = "wasm32"))]
-        let response = {
-            let _ = (url, request);
-            Err(Error::OutsideSandbox)
-        };
-        response
+        transport::send(self.prepare()?)
     }
 
-    /// Takes the request's labels for this instance, which lives for one attempt.
-    #[cfg(target_arch = "wasm32")]
-    fn take_labels(&self, url: &Url) -> Result<(), Error> {
-        static LABELS: std::sync::Mutex<super::labels::Labels> =
-            std::sync::Mutex::new(super::labels::Labels::new());
-        // An instance whose guest panicked is not used again.
-        let mut labels = LABELS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let parts = (self.method, &url.authority, &url.path_and_query, &self.body);
-        self.labels.iter().try_for_each(|label| labels.take(label, parts))
-    }
-
-    fn finish(mut self) -> Result<(Url, Self), Error> {
-        if let Some(error) = self.broken.take() {
+    /// Completes the request: everything that needs no host happens here, in the sandbox as in a native test.
+    pub(crate) fn prepare(self) -> Result<PreparedRequest, Error> {
+        if let Some(error) = self.broken {
             return Err(error);
         }
         let mut url = Url::parse(&self.url)?;
         url.push_query(&self.query);
-        Ok((url, self))
+        let Self { method, mut headers, body, timeouts, labels, .. } = self;
+        if !body.is_empty() {
+            headers.push(("content-length".to_owned(), body.len().to_string().into_bytes()));
+        }
+        Ok(PreparedRequest { method, url, headers, body, timeouts, labels })
     }
 }
 
@@ -239,12 +252,13 @@ mod tests {
     #[test]
     fn request_parts_are_combined() {
         let request = post("https://a.example/x?a=1").query("b", 2).json(&[1, 2]).idempotency_key("create");
-        let (url, request) = request.finish().expect("a good request");
-        assert_eq!(url.path_and_query, "/x?a=1&b=2");
+        let request = request.prepare().expect("a good request");
+        assert_eq!(request.url.path_and_query, "/x?a=1&b=2");
         assert_eq!(request.body, b"[1,2]");
         let header =
             |name: &str| request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
         assert_eq!(header("content-type").as_deref(), Some(b"application/json".as_slice()));
+        assert_eq!(header("content-length").as_deref(), Some(b"5".as_slice()));
         assert_eq!(header("idempotency-key").as_deref(), Some(b"outside-a-call:create".as_slice()));
     }
 
@@ -260,8 +274,8 @@ mod tests {
             .query_opt("limit", Some(2))
             .query_opt("after", None::<String>)
             .form_nested(&serde_json::json!({"a": {"b c": "d&e"}, "f": null}));
-        let (url, request) = request.finish().expect("a good request");
-        assert_eq!(url.path_and_query, "/?limit=2");
+        let request = request.prepare().expect("a good request");
+        assert_eq!(request.url.path_and_query, "/?limit=2");
         assert_eq!(request.body, b"a%5Bb+c%5D=d%26e");
         assert!(matches!(post("https://a").form_nested("text").send(), Err(Error::Invalid(_))));
     }

@@ -16,7 +16,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Builds a response from its parts, for a connector's own tests.
+    /// Builds a response from its parts, for a connector's own tests (see [`testing`](crate::testing)).
     pub fn new<'a>(
         status: u16,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -29,6 +29,12 @@ impl Response {
     #[cfg(target_arch = "wasm32")]
     pub(crate) fn received(url: Url, status: u16, headers: Vec<(String, Vec<u8>)>, body: Vec<u8>) -> Self {
         Self { status, headers, body, url: Some(url) }
+    }
+
+    /// Returns the response as if it had been received from `url`.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn received_from(self, url: Url) -> Self {
+        Self { url: Some(url), ..self }
     }
 
     /// Returns the HTTP status, 100 to 599.

@@ -1,6 +1,9 @@
 //! One exchange over `wasi:http`: sends the request, reads the response, and classifies every error.
 
-use super::request::{Request, Timeouts};
+use std::sync::{Mutex, PoisonError};
+
+use super::labels::Labels;
+use super::request::{PreparedRequest, Timeouts};
 use super::url::Url;
 use super::{Error, Method, Response};
 use crate::NetworkPhase;
@@ -17,9 +20,14 @@ const READ: u64 = 64 * 1024;
 /// The most bytes that are reserved because of a `Content-Length`.
 const RESERVED: usize = 1024 * 1024;
 
-pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
+/// The labels of this instance, which lives for one attempt.
+static LABELS: Mutex<Labels> = Mutex::new(Labels::new());
+
+pub(crate) fn send(request: PreparedRequest) -> Result<Response, Error> {
+    // An instance whose guest panicked is not used again.
+    LABELS.lock().unwrap_or_else(PoisonError::into_inner).take_all(&request)?;
     // Each call to the host costs as much as a good part of the request itself, so none is made to set a default.
-    let outgoing = outgoing(&url, &request)?;
+    let outgoing = outgoing(&request)?;
     let body = match request.body.is_empty() {
         true => None,
         false => Some(outgoing.body().map_err(|()| invalid("the body"))?),
@@ -37,18 +45,16 @@ pub(crate) fn send(url: Url, request: Request) -> Result<Response, Error> {
     };
     let response = response.map_err(|()| invalid("the response was taken twice"))?;
     match (response, written) {
-        (Ok(response), _) => receive(url, response),
+        (Ok(response), _) => receive(request.url, response),
         (Err(_), Err(error)) => Err(error),
         (Err(error), Ok(())) => Err(failed(error)),
     }
 }
 
-fn outgoing(url: &Url, request: &Request) -> Result<OutgoingRequest, Error> {
-    let mut headers = request.headers.clone();
-    if !request.body.is_empty() {
-        headers.push(("content-length".to_owned(), request.body.len().to_string().into_bytes()));
-    }
-    let headers = Fields::from_list(&headers).map_err(|error| invalid(&format!("a header ({error})")))?;
+fn outgoing(request: &PreparedRequest) -> Result<OutgoingRequest, Error> {
+    let url = &request.url;
+    let headers =
+        Fields::from_list(&request.headers).map_err(|error| invalid(&format!("a header ({error})")))?;
     let outgoing = OutgoingRequest::new(headers);
     let method = match request.method {
         Method::Get => WasiMethod::Get,

@@ -1,6 +1,6 @@
 //! Parses and builds URLs, as far as a request needs it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
@@ -63,9 +63,14 @@ impl Url {
         }
     }
 
+    /// Returns `https` or `http`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.https { "https" } else { "http" }
+    }
+
     /// Resolves a link from a response, which may leave out the host.
     pub(crate) fn join(&self, link: &str) -> Option<String> {
-        let scheme = if self.https { "https" } else { "http" };
+        let scheme = self.scheme();
         if link.contains("://") {
             Some(link.to_owned())
         } else if link.starts_with("//") {
@@ -78,6 +83,12 @@ impl Url {
         } else {
             None
         }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme(), self.authority, self.path_and_query)
     }
 }
 

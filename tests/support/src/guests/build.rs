@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use super::{GuestError, file, support};
 
+const TARGET: &str = "wasm32-wasip2";
+
 /// Lines of a failed program's words that an error repeats.
 const KEPT: usize = 60;
 
@@ -21,7 +23,7 @@ pub(super) fn all(examples: &Path, names: &[String]) -> Result<PathBuf, GuestErr
         None => examples.join("target"),
         Some(rustc) => examples.join("target").join(sysroot_name(rustc)),
     };
-    let components = target.join("wasm32-wasip2/release");
+    let components = target.join(TARGET).join("release");
     let missing = names.iter().any(|name| !components.join(file(name)).is_file());
     if missing {
         say("building the example connectors; the first time this takes about a minute");
@@ -29,7 +31,7 @@ pub(super) fn all(examples: &Path, names: &[String]) -> Result<PathBuf, GuestErr
     let mut cargo = clean(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     cargo
         .current_dir(examples)
-        .args(["build", "--release", "--locked", "--color=never", "--target-dir"])
+        .args(["build", "--release", "--locked", "--color=never", "--target", TARGET, "--target-dir"])
         .arg(&target);
     if let Some(rustc) = rustc {
         cargo.env("RUSTC", rustc);

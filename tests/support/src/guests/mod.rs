@@ -1,6 +1,6 @@
 //! The example connectors as components, built from source on first use by a test or the tour.
 //!
-//! All are built together, by one plain cargo call in `examples/`, once per process; when nothing has changed that
+//! All are built together, by one cargo call in `examples/`, once per process; when nothing has changed that
 //! call is all it costs. Not a build script: it would hide its progress, and a host that is only compiled needs no
 //! wasm at all. `wasm-target.sh` provides the target.
 
