@@ -4,7 +4,7 @@
 
 use std::env;
 
-fn main() {
+pub(crate) fn main() {
     println!("cargo::rerun-if-env-changed=COFFERDAM_BUILD_FAILPOINTS");
     println!("cargo::rustc-check-cfg=cfg(cofferdam_failpoints)");
     let is_dev = env::var("PROFILE").is_ok_and(|profile| profile == "debug");

@@ -191,7 +191,7 @@ fn every_toml_document_is_accepted() {
     for block in blocks().iter().filter(|it| it.language == "toml") {
         let table: toml::Table = block.code.parse().unwrap_or_else(|error| panic!("{}: {error}", block.at));
         let has = |key: &str| table.contains_key(key);
-        let ok = if has("package") || has("dependencies") || has("candidate") {
+        let ok = if has("package") || has("dependencies") || has("candidate") || has("scenario") {
             // The first is built by `the_first_connector_page_works`; fallbacks need their connectors.
             Ok(())
         } else if has("connector") || has("capabilities") {
@@ -257,30 +257,33 @@ Ok(())
     assert!(checked >= 5, "{checked} blocks");
 }
 
-/// Writes the files of a page: blocks below a caption that begins with the file's name in backquotes.
+/// Writes the files of a page: blocks below a caption that begins or ends with the file's name in backquotes.
 fn write_files(page: &str, directory: &Path) {
-    for block in blocks_of(Path::new(page)) {
-        let Some((name, _)) = block.caption.strip_prefix('`').and_then(|rest| rest.split_once('`')) else {
-            continue;
-        };
-        let sdk = repository().join("guest-sdk");
-        let code = block.code.replace("../cofferdam/guest-sdk", &sdk.to_string_lossy());
+    for block in blocks_of(Path::new(page)).into_iter().filter(|it| it.language != "console") {
+        let name = block.caption.trim_end_matches(':').split('`').rev().nth(1).unwrap_or_default();
         let path = directory.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, code).unwrap();
+        // A project has the files already.
+        assert!(path.is_file(), "{}: `{name}` is no file of the project", block.at);
+        fs::write(path, block.code).unwrap();
     }
 }
 
-/// Runs the page's commands from `cofferdam build` on, and compares each output that the page shows.
+/// Runs the page's commands: those before the project's own in `desk`, and the others in `directory`, after the page's
+/// files were written. Compares each output that the page shows.
 fn run_page(page: &str, desk: &Desk, directory: &Path) {
     let mut public_key = String::new();
     let commands = blocks_of(Path::new(page)).into_iter().filter(|it| it.language == "console");
     let text: String = commands.map(|block| block.code).collect();
     for step in text.split("$ ").filter_map(|step| step.strip_prefix("cofferdam ")) {
         let (line, shown) = step.split_once('\n').unwrap();
-        let line = line.split("  #").next().unwrap().trim().replace("ed25519:...", &public_key);
-        let mut command = desk.cli().clone().in_dir(directory).command(&words(&line));
-        let output = with_toolchain(&mut command).env_remove("CARGO_TARGET_DIR").output().unwrap();
+        let line = line.split("  #").next().unwrap().trim().replace("$(cofferdam key public)", &public_key);
+        let makes = line.starts_with("new ");
+        let directory_of_new = desk.path("");
+        let at = if makes { &directory_of_new } else { directory };
+        let mut command = desk.cli().clone().in_dir(at).command(&words(&line));
+        with_toolchain(&mut command).env_remove("CARGO_TARGET_DIR");
+        command.env("XDG_CONFIG_HOME", desk.path("config")).env("XDG_CACHE_HOME", crate::new::cache());
+        let output = command.output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
         if let Some(key) = stdout.split_whitespace().find(|word| word.starts_with("ed25519:")) {
@@ -289,6 +292,9 @@ fn run_page(page: &str, desk: &Desk, directory: &Path) {
         if !shown.trim().is_empty() {
             assert_eq!(stdout.trim(), shown.trim(), "{line}");
         }
+        if makes && !directory.join("target").exists() {
+            write_files(page, directory);
+        }
     }
 }
 
@@ -296,9 +302,7 @@ fn run_page(page: &str, desk: &Desk, directory: &Path) {
 fn the_first_connector_page_works() {
     let page = "docs/getting-started/first-connector.md";
     let desk = desk();
-    let directory = desk.path("weather");
-    write_files(page, &directory);
-    run_page(page, &desk, &directory);
+    run_page(page, &desk, &desk.path("weather"));
 }
 
 #[test]

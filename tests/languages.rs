@@ -123,7 +123,8 @@ fn sources_digest(language: &Language) -> Digest {
     let repository = package::repository();
     let mut files = language.files().to_vec();
     files.push(repository.join("tests/languages.rs"));
-    for dir in ["examples/text/wit", "wit", "wit/deps", "tests/languages/tools"] {
+    let tools = ["tests/languages/tools", "host/cli/src/project/javascript"];
+    for dir in ["examples/text/wit", "wit", "wit/deps"].iter().chain(&tools) {
         files.extend(fs::read_dir(repository.join(dir)).unwrap().map(|entry| entry.unwrap().path()));
     }
     files.sort();

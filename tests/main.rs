@@ -59,6 +59,7 @@ mod load_cache;
 mod loading;
 mod mcp;
 mod network;
+mod new;
 mod outcomes;
 mod panics;
 mod parsers;

@@ -14,12 +14,12 @@ const STYLES: Styles = Styles::styled()
     .placeholder(AnsiColor::Cyan.on_default());
 
 const EXAMPLES: &str = "\
-From source to a call:
-  cofferdam build                                   in the directory of a connector's source
-  cofferdam key generate                            once: makes cofferdam.key
-  cofferdam sign target/cofferdam/hello-0.1.0.wasm --key cofferdam.key
-  cofferdam trust add ed25519:... --for 'github://acme/*'
-  cofferdam install target/cofferdam/hello-0.1.0.wasm
+From nothing to a call:
+  cofferdam new hello --owner acme                  a connector's project, and once the author's key
+  cofferdam build hello                             compile, check, package
+  cofferdam sign hello/target/cofferdam/hello-0.1.0.wasm
+  cofferdam trust add \"$(cofferdam key public)\" --for 'github://acme/*'
+  cofferdam install hello/target/cofferdam/hello-0.1.0.wasm
   cofferdam call github://acme/hello greet --arg name=Ada
 
 A connector that asks for a credential gets it sent for it, once it is bound:
@@ -140,6 +140,7 @@ impl ColorMode {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    New(commands::new::Args),
     Build(commands::build::Args),
     Dev(commands::dev::Args),
     Pack(commands::pack::Args),
@@ -172,6 +173,7 @@ pub(super) enum Command {
     Breaker(commands::breaker::Command),
     #[cfg(feature = "server")]
     Serve(commands::serve::Args),
+    Doctor(commands::doctor::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

@@ -10,6 +10,7 @@
 mod allow_private;
 mod answer;
 mod args;
+mod author_key;
 mod commands;
 mod config_file;
 mod dev_options;
@@ -26,12 +27,14 @@ mod passphrase;
 mod process_setup;
 mod process_user;
 mod progress;
+mod project;
 mod prompt;
 #[cfg(test)]
 mod reference_tests;
 mod report;
 mod retries;
 mod runtime;
+mod sdk_files;
 mod secrets;
 mod session;
 mod telemetry;

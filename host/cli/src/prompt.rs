@@ -1,15 +1,17 @@
-//! Reads a line at the terminal without showing it, and leaves the terminal as it was, also after Ctrl-C.
+//! Asks at the terminal: reads a line, without showing it if it is secret, and leaves the terminal as it was, also after Ctrl-C.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::{Mutex, PoisonError};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use rpassword::{ConfigBuilder, read_password_with_config};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
 use super::progress;
+use super::ui::Ui;
 
 /// The character that a terminal sends for Ctrl-C while it raises no signals.
 const CTRL_C: u8 = 3;
@@ -29,6 +31,40 @@ pub(super) fn ask_hidden(question: &str) -> Option<String> {
         kill_process(getpid(), Signal::INT).ok();
     }
     answer.ok()
+}
+
+/// Asks for a line, and again until `read` takes it; an empty answer is the default. None where there is nobody to ask:
+/// without a terminal, or without notes.
+///
+/// # Errors
+/// The terminal was closed.
+pub(super) fn ask<T>(
+    ui: &Ui,
+    question: &str,
+    default: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, HostError> {
+    if !ui.shows_notes() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+    loop {
+        progress::without_spinner(|| {
+            let mut err = anstream::stderr().lock();
+            // A closed standard error has a closed standard input, too.
+            write!(err, "{question}{shown}: ").and_then(|()| err.flush()).ok();
+        });
+        let mut line = String::new();
+        if !matches!(io::stdin().read_line(&mut line), Ok(1..)) {
+            return Err(HostError::new(HostErrorKind::Validation, "The question was not answered.")
+                .with_hint("Answer it, or say it with an option; see --help."));
+        }
+        let answer = Some(line.trim()).filter(|line| !line.is_empty()).unwrap_or(default);
+        match read(answer) {
+            Ok(read) => return Ok(Some(read)),
+            Err(reason) => ui.warn(&reason),
+        }
+    }
 }
 
 /// Gives the terminal back the mode that it had before a prompt; does nothing where none is open.

@@ -21,11 +21,33 @@ pub(super) struct ConnectorCrate {
     pub(super) manifest: PathBuf,
     /// The target directory of cargo.
     pub(super) target_directory: PathBuf,
+    /// The directory of the crate's workspace.
+    workspace_root: PathBuf,
+    /// The directory of cargo's intermediate files; none if this cargo does not separate them.
+    build_directory: Option<PathBuf>,
+    /// True if the workspace has other crates, too.
+    has_siblings: bool,
+}
+
+impl ConnectorCrate {
+    /// Returns whether the crate is a workspace by itself, and the author chose no directory to build it in.
+    pub(super) fn builds_in_its_own_target(&self) -> bool {
+        let root = files::parent(&self.manifest);
+        !self.has_siblings
+            && self.workspace_root == root
+            && self.target_directory == root.join("target")
+            && self.build_directory.as_ref() == Some(&self.target_directory)
+    }
 }
 
 /// The cargo to use.
 pub(super) fn cargo() -> OsString {
     std::env::var_os("CARGO").filter(|cargo| !cargo.is_empty()).unwrap_or_else(|| "cargo".into())
+}
+
+/// The rustc to use.
+pub(super) fn rustc() -> OsString {
+    std::env::var_os("RUSTC").filter(|rustc| !rustc.is_empty()).unwrap_or_else(|| "rustc".into())
 }
 
 /// Finds the crate in `dir`, and checks that it makes a component.
@@ -68,13 +90,21 @@ fn choose(manifest: &Path, metadata: &[u8]) -> Result<ConnectorCrate, HostError>
         let hint = "Add these two lines to it:\n[lib]\ncrate-type = [\"cdylib\"]";
         return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint));
     }
-    Ok(ConnectorCrate { manifest: manifest.to_owned(), target_directory: metadata.target_directory })
+    Ok(ConnectorCrate {
+        manifest: manifest.to_owned(),
+        has_siblings: metadata.packages.len() > 1,
+        target_directory: metadata.target_directory,
+        workspace_root: metadata.workspace_root,
+        build_directory: metadata.build_directory,
+    })
 }
 
 #[derive(Deserialize)]
 struct CargoMetadata {
     packages: Vec<MetadataPackage>,
     target_directory: PathBuf,
+    workspace_root: PathBuf,
+    build_directory: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -88,10 +118,9 @@ struct MetadataTarget {
     crate_types: Vec<String>,
 }
 
-/// Checks that the Rust toolchain of `dir` has the standard library for [`TARGET`].
-pub(super) fn check_target(dir: &Path) -> Result<(), HostError> {
-    let rustc = std::env::var_os("RUSTC").filter(|rustc| !rustc.is_empty()).unwrap_or_else(|| "rustc".into());
-    let mut command = Command::new(rustc);
+/// Returns the directory of the standard library for [`TARGET`] in the Rust toolchain of `dir`; it may not exist.
+pub(super) fn target_libdir(dir: &Path) -> Result<PathBuf, HostError> {
+    let mut command = Command::new(rustc());
     command.args(["--print", "target-libdir", "--target", TARGET]).current_dir(dir);
     let output = command.output().map_err(|error| cannot_start("rustc", error))?;
     if !output.status.success() {
@@ -99,8 +128,12 @@ pub(super) fn check_target(dir: &Path) -> Result<(), HostError> {
         let hint = format!("Install Rust 1.82 or later, from https://rustup.rs.\n{}", complaint(&output));
         return Err(HostError::new(HostErrorKind::Tool, message).with_hint(hint));
     }
-    let libdir = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    if has_std(&libdir) {
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+/// Checks that the Rust toolchain of `dir` has the standard library for [`TARGET`].
+pub(super) fn check_target(dir: &Path) -> Result<(), HostError> {
+    if has_std(&target_libdir(dir)?) {
         return Ok(());
     }
     let rustup = Command::new("rustup").arg("--version").output().is_ok_and(|output| output.status.success());
@@ -165,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_manifests_crate_must_build_a_component() {
-        let metadata = br#"{"target_directory": "/t", "packages": [
+        let metadata = br#"{"target_directory": "/t", "workspace_root": "/w", "packages": [
             {"manifest_path": "/w/lib/Cargo.toml", "targets": [{"crate_types": ["lib"]}]},
             {"manifest_path": "/w/slack/Cargo.toml", "targets": [{"crate_types": ["rlib", "cdylib"]}]}]}"#;
         let found = choose(Path::new("/w/slack/Cargo.toml"), metadata).unwrap();
@@ -174,6 +207,30 @@ mod tests {
         assert!(error.hint().unwrap().ends_with("[lib]\ncrate-type = [\"cdylib\"]"));
         let error = choose(Path::new("/w/Cargo.toml"), metadata).unwrap_err();
         assert!(error.hint().unwrap().contains("/w/lib, /w/slack"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_the_author_chose_is_kept() {
+        let found = |root: &str, target: &str, build: Option<&str>, others: &str| {
+            let build = build.map(|build| format!(r#""build_directory": "{build}","#)).unwrap_or_default();
+            let metadata = format!(
+                r#"{{"target_directory": "{target}", {build} "workspace_root": "{root}", "packages": [
+                {{"manifest_path": "/w/slack/Cargo.toml", "targets": [{{"crate_types": ["cdylib"]}}]}}{others}]}}"#
+            );
+            choose(Path::new("/w/slack/Cargo.toml"), metadata.as_bytes()).unwrap().builds_in_its_own_target()
+        };
+        let own = "/w/slack/target";
+        assert!(found("/w/slack", own, Some(own), ""));
+        assert!(!found("/w", "/w/target", Some("/w/target"), ""), "a larger workspace");
+        assert!(!found(
+            "/w/slack",
+            own,
+            Some(own),
+            r#", {"manifest_path": "/w/slack/x/Cargo.toml", "targets": []}"#
+        ));
+        assert!(!found("/w/slack", "/elsewhere", Some("/elsewhere"), ""), "CARGO_TARGET_DIR");
+        assert!(!found("/w/slack", own, Some("/elsewhere"), ""), "build.build-dir");
+        assert!(!found("/w/slack", own, None, ""), "a cargo that has no build-dir");
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Ui {
         Self { format: globals.format, quiet: globals.quiet, verbose: globals.verbose }
     }
 
+    /// Prints results and errors alone.
+    pub(super) fn silent() -> Self {
+        Self { format: OutputFormat::Human, quiet: true, verbose: 0 }
+    }
+
     /// Returns true if results are JSON.
     pub(super) fn json(&self) -> bool {
         self.format == OutputFormat::Json

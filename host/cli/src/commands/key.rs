@@ -7,6 +7,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::trust::{KeyId, PublicKey, SecretKey};
 use serde::Serialize;
 
+use crate::author_key::{self, AuthorKey};
 use crate::files;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -36,16 +37,17 @@ pub(crate) struct GenerateArgs {
 
 const PUBLIC_EXAMPLES: &str = "\
 Examples:
+  cofferdam key public
   cofferdam key public cofferdam.key
-  cofferdam trust add \"$(cofferdam key public cofferdam.key)\" --for 'github://acme/*'";
+  cofferdam trust add \"$(cofferdam key public)\" --for 'github://acme/*'";
 
 /// Prints the public key of a key file: what others need to trust what it signs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = PUBLIC_EXAMPLES)]
 pub(crate) struct PublicArgs {
-    /// The key file.
+    /// The key file [default: the author's key, made by `cofferdam new`].
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 }
 
 /// Of a key, what everybody may know.
@@ -80,8 +82,18 @@ fn generate(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn public(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
-    let public_key = read(&file)?.public();
+fn public(file: Option<PathBuf>, session: &Session<'_>) -> Result<(), CommandError> {
+    let (file, key) = match file {
+        Some(file) => {
+            let key = read(&file)?;
+            (file, key)
+        }
+        None => {
+            let AuthorKey { path, key, .. } = author_key::load()?;
+            (path, key)
+        }
+    };
+    let public_key = key.public();
     let shown = PublicKeyView { key_id: public_key.id(), public_key, file };
     session.ui.result(&shown, |page| {
         page.line(&shown.public_key.to_string());
@@ -89,7 +101,7 @@ fn public(file: PathBuf, session: &Session<'_>) -> Result<(), CommandError> {
 }
 
 /// Reads a key file.
-pub(super) fn read(path: &Path) -> Result<SecretKey, HostError> {
+pub(crate) fn read(path: &Path) -> Result<SecretKey, HostError> {
     let text = files::read_key(path)?;
     SecretKey::parse(&text).map_err(|refused| {
         let message = format!("The key file {} cannot be used: {}.", files::shown(path), refused.message());
@@ -99,7 +111,7 @@ pub(super) fn read(path: &Path) -> Result<SecretKey, HostError> {
 }
 
 /// Returns the error for an invalid value.
-pub(super) fn refusal(refused: &InvalidValue, kind: HostErrorKind) -> HostError {
+pub(crate) fn refusal(refused: &InvalidValue, kind: HostErrorKind) -> HostError {
     HostError::new(kind, format!("{}.", files::capitalised(refused.message())))
         .with_hint(format!("{}.", files::capitalised(refused.fix())))
 }

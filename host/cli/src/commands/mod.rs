@@ -9,6 +9,7 @@ pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
 pub(super) mod dev;
+pub(super) mod doctor;
 pub(super) mod explain;
 mod fallback;
 pub(super) mod inspect;
@@ -19,8 +20,9 @@ pub(super) mod man;
 #[cfg(feature = "server")]
 pub(super) mod mcp;
 mod minimum_version;
+pub(super) mod new;
 pub(super) mod pack;
-mod packaging;
+pub(super) mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
@@ -39,6 +41,7 @@ use super::session::Session;
 /// Does what was asked.
 pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
+        Command::New(args) => new::run(args, session),
         Command::Build(args) => build::run(args, session),
         Command::Pack(args) => pack::run(args, session),
         Command::Dev(args) => dev::run(args, session),
@@ -64,6 +67,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Breaker(command) => breaker::run(command, session),
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(args, session),
+        Command::Doctor(args) => doctor::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),
     }

@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{ConnectorName, Manifest};
 use cofferdam_model::package::{self, ConnectorDocs, Package, PackageError};
+use cofferdam_runtime::host::Host;
 use semver::Version;
 use serde::Serialize;
 
@@ -48,7 +50,7 @@ struct OperationSummary {
 }
 
 /// Reads a manifest.
-pub(super) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
+pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
     if !path.exists() {
         let message = format!("There is no manifest: {} does not exist.", files::shown(path));
         let hint = format!("Make one, with what is true of your connector:\n{MINIMAL}");
@@ -59,20 +61,20 @@ pub(super) fn read_manifest(path: &Path) -> Result<Manifest, HostError> {
 }
 
 /// Reads WIT files, each with the name that messages call it by.
-pub(super) fn read_wit(paths: &[PathBuf]) -> Result<Vec<(String, String)>, HostError> {
+pub(crate) fn read_wit(paths: &[PathBuf]) -> Result<Vec<(String, String)>, HostError> {
     let read = |path: &PathBuf| Ok((files::shown(path), files::read_text("The WIT file", path)?));
     paths.iter().map(read).collect()
 }
 
 /// The file name of a package: `slack-1.2.0.wasm`.
-pub(super) fn file_name(name: &ConnectorName, version: &Version) -> String {
+pub(crate) fn file_name(name: &ConnectorName, version: &Version) -> String {
     let name = name.to_string();
     let last = name.rsplit('/').next().unwrap_or_default();
     format!("{last}-{version}.wasm")
 }
 
 /// The source of the documentation of operations.
-pub(super) enum DocsSource {
+pub(crate) enum DocsSource {
     /// WIT files, each with the name that messages call it by.
     Wit(Vec<(String, String)>),
     /// The package that it was made of.
@@ -88,30 +90,8 @@ pub(super) fn check_output(output: &Path) -> Result<(), HostError> {
     }
 }
 
-/// Makes the bytes of a package from a component, its manifest and the documentation of its operations.
-pub(super) async fn assemble(
-    session: &Session<'_>,
-    component: &[u8],
-    manifest: &Manifest,
-    docs: DocsSource,
-) -> Result<Vec<u8>, HostError> {
-    let operations = session.parser()?.operations(component.to_vec()).await?;
-    let docs = match docs {
-        DocsSource::Wit(sources) if sources.is_empty() => ConnectorDocs::default(),
-        DocsSource::Wit(sources) => {
-            ConnectorDocs::from_wit(&sources, &operations).map_err(HostError::from)?
-        }
-        DocsSource::Kept(docs) => docs,
-    };
-    package::embed(component, manifest.text(), &docs).map_err(|error| match error {
-        PackageError::SectionPresent { .. } => {
-            HostError::from(error).with_hint("To give it another manifest, use `cofferdam pack --replace`.")
-        }
-        error => error.into(),
-    })
-}
-
-/// Makes the package, checks it as an install would, writes it, and says what it is.
+/// Makes the package, checks it as an install would, writes it, and says what it is. Its compiled code stays in the
+/// home's cache, so that an install of the same bytes does not compile again.
 pub(super) async fn finish(
     session: &Session<'_>,
     component: &[u8],
@@ -119,12 +99,15 @@ pub(super) async fn finish(
     docs: DocsSource,
     output: &Path,
 ) -> Result<(), CommandError> {
-    let bytes = assemble(session, component, manifest, docs).await?;
-    // Nothing is kept of the compiled code: a package that is being written is compiled often, installed once.
-    let host = session.host_with(|builder| builder.without_code_cache())?;
-    let checking = host.checked_package(bytes);
-    let package = progress::during(session.ui, "checking the package (compiling it)", checking).await?;
+    let host = session.host()?;
+    let assembling = assemble(session, &host, component, manifest, docs);
+    let package = progress::during(session.ui, "checking the package (compiling it)", assembling).await?;
+    let previous = std::fs::read(output).ok().map(|bytes| Digest::sha256(&bytes));
     files::write_whole(output, package.bytes())?;
+    if let Some(previous) = previous.filter(|previous| previous != package.digest()) {
+        // A connector that is being written is built often. Code that stays only costs disk space.
+        drop(host.discard_code(&previous));
+    }
     let made = PackageSummary {
         path: output.to_owned(),
         name: manifest.name().clone(),
@@ -137,6 +120,31 @@ pub(super) async fn finish(
     session.ui.result(&made, |it| made.page(it))?;
     advise(session, &made, &package);
     Ok(())
+}
+
+/// Makes the package of a component, and checks it as an install into `host` would.
+pub(crate) async fn assemble(
+    session: &Session<'_>,
+    host: &Host,
+    component: &[u8],
+    manifest: &Manifest,
+    docs: DocsSource,
+) -> Result<Package, CommandError> {
+    let operations = session.parser()?.operations(component.to_vec()).await?;
+    let docs = match docs {
+        DocsSource::Wit(sources) if sources.is_empty() => ConnectorDocs::default(),
+        DocsSource::Wit(sources) => {
+            ConnectorDocs::from_wit(&sources, &operations).map_err(HostError::from)?
+        }
+        DocsSource::Kept(docs) => docs,
+    };
+    let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
+        PackageError::SectionPresent { .. } => {
+            HostError::from(error).with_hint("To give it another manifest, use `cofferdam pack --replace`.")
+        }
+        error => error.into(),
+    })?;
+    Ok(host.checked_package(bytes).await?)
 }
 
 fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> OperationSummary {
@@ -183,7 +191,7 @@ fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
     let stale =
         stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
     let replace = if stale { " --replace" } else { "" };
-    session.ui.note(&format!("next: cofferdam sign {path} --key YOUR.key{replace}"));
+    session.ui.note(&format!("next: cofferdam sign {path}{replace}"));
 }
 
 impl PackageSummary {

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::key;
-use crate::files;
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
+use crate::{author_key, files};
 
 const EXAMPLES: &str = "\
 The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE \
@@ -19,6 +19,7 @@ envelope, <package>.dsse.json; give both files to those who are to install it. A
 is added to the first: that is how keys rotate.
 
 Examples:
+  cofferdam sign slack-1.2.0.wasm
   cofferdam sign slack-1.2.0.wasm --key cofferdam.key
   cofferdam sign slack-1.2.0.wasm --key cofferdam.key --replace";
 
@@ -30,9 +31,9 @@ pub(crate) struct Args {
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
 
-    /// The key file, which only its owner may be able to read.
+    /// The key file, which only its owner may be able to read [default: the author's key, made by `cofferdam new`].
     #[arg(short, long, value_name = "FILE")]
-    key: PathBuf,
+    key: Option<PathBuf>,
 
     /// The file for the signature [default: <PACKAGE>.dsse.json].
     #[arg(short, long, value_name = "FILE")]
@@ -58,7 +59,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let Args { package, key, output, replace } = args;
     let path = output.unwrap_or_else(|| signature_path(&package));
     let package = session.parser()?.open_blocking(files::read_package(&package)?)?;
-    let key = key::read(&key)?;
+    let key = match key {
+        Some(file) => key::read(&file)?,
+        None => author_key::load()?.key,
+    };
     let there = match replace {
         true => None,
         false => files::read_if_there("The signature file", &path)?,

@@ -2,6 +2,7 @@
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
+use semver::Version;
 
 use super::features;
 use crate::manifest::DocumentError;
@@ -100,6 +101,14 @@ pub enum PackageError {
     #[error("the component uses `{found}`; this host speaks cofferdam:connector@{supported}")]
     ContractVersion {
         /// The import or export, with its version.
+        found: String,
+        /// The version of this host.
+        supported: &'static str,
+    },
+    /// The WIT source uses another version of the connector contract than this host has.
+    #[error("the WIT source uses `{found}`; this host speaks cofferdam:connector@{supported}")]
+    WitContractVersion {
+        /// The package that is used, with its version.
         found: String,
         /// The version of this host.
         supported: &'static str,
@@ -228,8 +237,14 @@ impl PackageError {
             }
             Self::Manifest(_) => "Correct connector.toml and pack the component again.".into(),
             Self::WitSource { .. } => "Correct the WIT file.".into(),
+            Self::ContractVersion { found, supported } if is_newer(found, supported) => format!(
+                "It was built with a newer SDK: update cofferdam, or build it against cofferdam:connector@{supported}."
+            ),
             Self::ContractVersion { supported, .. } => {
                 format!("Build it against cofferdam:connector@{supported}.")
+            }
+            Self::WitContractVersion { supported, .. } => {
+                format!("Write `use cofferdam:connector/types@{supported}.{{failure}};` in the WIT file.")
             }
             Self::NoOperations => {
                 "Export an interface of functions in the connector's world: `export NAME;`.".into()
@@ -247,7 +262,7 @@ impl PackageError {
     pub fn kind(&self) -> HostErrorKind {
         match self {
             Self::TooCostly { .. } | Self::Unsupported { .. } => HostErrorKind::CompileRefused,
-            Self::ContractVersion { .. } => HostErrorKind::ContractVersion,
+            Self::ContractVersion { .. } | Self::WitContractVersion { .. } => HostErrorKind::ContractVersion,
             _ => HostErrorKind::Validation,
         }
     }
@@ -283,6 +298,13 @@ impl From<PackageError> for HostError {
             .detail("problems", problems)
             .with_source(error)
     }
+}
+
+/// Returns whether the version after the `@` is above `supported`.
+fn is_newer(name: &str, supported: &str) -> bool {
+    let version = |text: &str| Version::parse(text).ok();
+    let found = name.split_once('@').and_then(|(_, text)| version(text));
+    found.zip(version(supported)).is_some_and(|(found, supported)| found > supported)
 }
 
 /// A name from a component, fit for a message.

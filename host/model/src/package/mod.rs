@@ -13,6 +13,7 @@ mod outline;
 mod prescan;
 mod sections;
 mod shape;
+mod wit_outline;
 
 #[cfg(test)]
 pub(crate) mod bombs_tests;
@@ -40,6 +41,7 @@ pub use prescan::MAX_BYTES;
 pub use prescan::check_kind;
 pub use sections::{DOCS_SECTION, MANIFEST_SECTION, PackageSections, embed, extract, strip};
 pub use shape::{OperationSignature, ShapeCase, ShapeField, ShapeKey, ValueShape, WitName};
+pub use wit_outline::WitOutline;
 
 use crate::manifest::Manifest;
 

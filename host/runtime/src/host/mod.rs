@@ -14,6 +14,7 @@ mod recovery;
 
 use std::sync::Arc;
 
+use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
@@ -174,6 +175,18 @@ impl Host {
         })?;
         recorder.conclude(loader.registry.remove(connector.name(), connector.version()))?;
         loader.forget(&connector.to_string(), &digest);
+        Ok(())
+    }
+
+    /// Removes the cached code of a package that was checked and is not installed, so that packages which an author
+    /// builds one after the other do not fill the cache. The code of an installed package stays. It may block.
+    ///
+    /// # Errors
+    /// The index of packages cannot be read.
+    pub fn discard_code(&self, package: &Digest) -> Result<(), HostError> {
+        if !self.list()?.iter().any(|entry| entry.digest == *package) {
+            self.pipeline.loader.sandbox.forget(package);
+        }
         Ok(())
     }
 

@@ -76,6 +76,11 @@ impl Terminal {
         }
     }
 
+    /// Returns `ui`, without progress on a terminal where a line is being typed.
+    pub(super) fn ui(&self, ui: &Ui) -> Ui {
+        if self.printer.is_some() { Ui::silent() } else { ui.clone() }
+    }
+
     /// Returns cargo's `--color` for its messages here.
     pub(super) fn cargo_color(&self) -> &'static str {
         if self.printer.is_some() { "always" } else { "auto" }

@@ -1,7 +1,6 @@
 //! `dev`: builds a connector at each change, and calls it in a private home.
 
 mod display;
-mod project;
 mod prompt;
 #[cfg(feature = "server")]
 mod servers;
@@ -22,13 +21,14 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
+use crate::commands::packaging::{self, DocsSource};
 use crate::dev_options::{self, DevOptions};
 use crate::exit_codes::{USAGE, exit_code, kind_exit_code};
+use crate::project::{BuildPurpose, Project};
 use crate::report::CommandError;
-use crate::runtime;
 use crate::session::Session;
+use crate::{files, runtime};
 use display::Display;
-use project::Project;
 use prompt::{Line, Prompt};
 
 const EXAMPLES: &str = "\
@@ -67,7 +67,7 @@ type Build<'a> = Pin<Box<dyn Future<Output = Result<Package, CommandError>> + 'a
 
 /// Builds, watches and calls until the input ends.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let project = Project::find(&args.dir)?;
+    let project = Project::open(&args.dir)?;
     let home = DevHome::open(dev_options::home_dir("dev", project.dir())?)?;
     let network = args.options.network()?;
     runtime::block_on(async {
@@ -212,9 +212,18 @@ impl<'a> Development<'a> {
 
     /// Starts a build of the sources as they are now.
     fn build(&self, display: &Display) -> Build<'a> {
-        let output = display.terminal();
-        let (project, session) = (self.project, self.session);
-        Box::pin(async move { project.build(session, output).await })
+        let terminal = display.terminal();
+        let (dir, host, session) = (self.project.dir(), self.host, self.session);
+        Box::pin(async move {
+            let project = Project::open(dir)?;
+            let ui = terminal.ui(session.ui);
+            let (color, message) = (terminal.cargo_color(), |line: &str| terminal.raw(line));
+            let component =
+                project.build(&ui, BuildPurpose::Development { color, message: &message }).await?;
+            let (component, docs) =
+                (files::read_package(&component)?, DocsSource::Wit(project.wit().to_vec()));
+            packaging::assemble(session, host, &component, project.manifest(), docs).await
+        })
     }
 
     /// Replaces the installed connector. Running calls end on the build that they began with.

@@ -1,0 +1,98 @@
+//! Rust: `cargo build`, with the dependencies of all connectors in one build directory.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use cofferdam_core::error::{HostError, HostErrorKind};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+use super::BuildPurpose;
+use super::shared_build::SharedBuild;
+use crate::toolchain::{self, ConnectorCrate};
+use crate::ui::Ui;
+use crate::{files, passphrase};
+
+/// The profile of development builds.
+const DEVELOPMENT: [&str; 3] = [
+    "profile.cofferdam-dev.inherits=\"dev\"",
+    "profile.cofferdam-dev.opt-level=1",
+    "profile.cofferdam-dev.debug=\"line-tables-only\"",
+];
+
+/// Runs `cargo build`, whose messages go to standard error or to the purpose's own output as they come. Returns the
+/// component.
+pub(super) async fn build(
+    ui: &Ui,
+    dir: &Path,
+    found: &ConnectorCrate,
+    purpose: BuildPurpose<'_>,
+) -> Result<PathBuf, HostError> {
+    let manifest = &found.manifest;
+    let mut command = tokio::process::Command::new(toolchain::cargo());
+    // Build scripts are other people's programs.
+    command.env_remove(passphrase::VARIABLE);
+    command.args(["build", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let (resolving, message) = match purpose {
+        BuildPurpose::Package(args) => {
+            ui.note(&format!("building {}", files::shown(files::parent(manifest))));
+            if !ui.shows_notes() {
+                command.arg("--quiet");
+            }
+            command.arg("--release").args(args);
+            (args, None)
+        }
+        BuildPurpose::Development { color, message } => {
+            command.args(["--quiet", "--profile", "cofferdam-dev", "--color", color]);
+            for setting in DEVELOPMENT {
+                command.args(["--config", setting]);
+            }
+            command.stderr(Stdio::piped());
+            (&[][..], Some(message))
+        }
+    };
+    let shared = SharedBuild::enter(ui, found, resolving).await;
+    if let Some(shared) = &shared {
+        command.env(SharedBuild::VARIABLE, shared.dir());
+    }
+    let mut cargo = command.spawn().map_err(|error| toolchain::cannot_start("cargo", error))?;
+    let (artifacts, messages) = (cargo.stdout.take(), cargo.stderr.take());
+    let mut wasm = None;
+    let artifacts =
+        each_line(artifacts, |line| wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take()));
+    let messages = each_line(messages, |line| {
+        if let Some(message) = message {
+            message(line);
+        }
+    });
+    tokio::try_join!(artifacts, messages).map_err(lost)?;
+    let status = cargo.wait().await.map_err(lost)?;
+    if !status.success() {
+        return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
+            .with_hint("Correct what cargo says above, and build again."));
+    }
+    wasm.ok_or_else(|| {
+        HostError::new(HostErrorKind::Tool, "cargo built no component.")
+            .with_hint("See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.")
+    })
+}
+
+fn lost(error: std::io::Error) -> HostError {
+    HostError::new(HostErrorKind::Tool, "cargo's answer cannot be read.")
+        .with_hint("Build again.")
+        .with_source(error)
+}
+
+/// Passes each line of `stream` on, until it ends.
+async fn each_line(
+    stream: Option<impl AsyncRead + Unpin>,
+    mut each: impl FnMut(&str),
+) -> std::io::Result<()> {
+    let Some(stream) = stream else { return Ok(()) };
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(line) = lines.next_line().await? {
+        each(&line);
+    }
+    Ok(())
+}
