@@ -55,8 +55,17 @@ impl LocalAuthority {
         &self,
         names: &[&str],
     ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), CertificateError> {
+        self.issue(names, |_| {})
+    }
+
+    fn issue(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), CertificateError> {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = CertificateParams::new(names).map_err(CertificateError::new)?;
+        let mut params = CertificateParams::new(names).map_err(CertificateError::new)?;
+        change(&mut params);
         let key = KeyPair::generate().map_err(CertificateError::new)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(CertificateError::new)?;
         Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
@@ -68,6 +77,25 @@ impl LocalAuthority {
     /// As [`certify`](Self::certify).
     pub fn server_config(&self, names: &[&str]) -> Result<Arc<ServerConfig>, CertificateError> {
         let (certificate, key) = self.certify(names)?;
+        Self::configure(certificate, key)
+    }
+
+    /// Returns the configuration of a TLS server whose certificate for `names` is no longer valid.
+    ///
+    /// # Errors
+    /// As [`certify`](Self::certify).
+    pub fn expired_server_config(&self, names: &[&str]) -> Result<Arc<ServerConfig>, CertificateError> {
+        let (certificate, key) = self.issue(names, |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+        })?;
+        Self::configure(certificate, key)
+    }
+
+    fn configure(
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<ServerConfig>, CertificateError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(rustls::DEFAULT_VERSIONS)

@@ -8,11 +8,19 @@
 //! ([`DevHome`]).
 
 mod authority;
+mod bindings;
+mod clock;
 mod home;
 mod network;
+mod scenario;
 mod upstream;
+mod watch;
 
 pub use authority::{CertificateError, LocalAuthority};
+pub use bindings::{MemoryVault, made_up_binding, test_binding};
+pub use clock::{ManualClock, RecordedStep};
 pub use home::DevHome;
-pub use network::LocalNetwork;
+pub use network::{LocalNetwork, RefuseConnection};
+pub use scenario::{Difference, Place, Scenario, ScenarioCall, TestedConnector, parse_scenarios};
 pub use upstream::{LocalTarget, UpstreamError, UpstreamMapping};
+pub use watch::Watcher;
