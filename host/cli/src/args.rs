@@ -141,6 +141,7 @@ impl ColorMode {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Build(commands::build::Args),
+    Test(Box<commands::test::Args>),
     Pack(commands::pack::Args),
     #[command(subcommand)]
     Key(commands::key::Command),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use cofferdam_core::digest::Digest;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PublicKeyData as _,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -31,6 +34,10 @@ impl LocalAuthority {
         let mut params = CertificateParams::new(Vec::new()).map_err(CertificateError::new)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().map_err(CertificateError::new)?;
+        // A client takes the authority for another one of the same name.
+        let id = Digest::sha256(key.public_key_raw()).to_string();
+        let name = format!("cofferdam development {}", id.get(..16).unwrap_or(&id));
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(CertificateError::new)?;
         Ok(Self { issuer })
     }

@@ -27,6 +27,7 @@ pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
+pub(super) mod test;
 pub(super) mod trust;
 pub(super) mod verify;
 pub(super) mod why;
@@ -39,6 +40,7 @@ use super::session::Session;
 pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), CommandError> {
     match command {
         Command::Build(args) => build::run(args, session),
+        Command::Test(args) => test::run(*args, session),
         Command::Pack(args) => pack::run(args, session),
         Command::Key(command) => key::run(command, session),
         Command::Sign(args) => sign::run(args, session),

@@ -8,7 +8,7 @@ mod pattern;
 #[cfg(test)]
 mod reference_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -207,11 +207,11 @@ pub struct ScenarioCall {
     pub key: Option<String>,
     /// The identity for each service.
     pub identities: BTreeMap<String, String>,
-    /// What the caller has to see.
+    /// The expectation of its caller.
     pub expect: Expectation,
 }
 
-/// What the caller of a call has to see.
+/// The expectation of a call's caller.
 #[derive(Debug, Clone)]
 pub struct Expectation {
     /// The outcome.
@@ -242,7 +242,7 @@ pub struct FailurePattern {
     pub boundary: Option<FailureBoundary>,
     /// The message.
     pub message: Option<TextPattern>,
-    /// Whether it is retriable.
+    /// The retriable flag.
     pub retriable: Option<bool>,
     /// The details; others are allowed.
     pub details: Vec<(String, ValuePattern)>,

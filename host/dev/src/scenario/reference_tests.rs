@@ -60,9 +60,12 @@ fn section(page: &mut String, table: &Table) {
 }
 
 #[test]
-fn the_example_of_the_reference_is_a_scenario() {
-    let (_, rest) = HEAD.split_once("```toml\n").unwrap();
-    let (example, _) = rest.split_once("```").unwrap();
-    let scenarios = super::parse_scenarios("example", example, Path::new("."), &connector()).unwrap();
-    assert_eq!(scenarios[0].service.len(), 2);
+fn the_examples_of_the_documentation_are_scenarios() {
+    let guide = include_str!("../../../../docs/guides/test-a-connector.md");
+    for (page, steps) in [(HEAD, 2), (guide, 1)] {
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (example, _) = rest.split_once("```").unwrap();
+        let scenarios = super::parse_scenarios("example", example, Path::new("."), &connector()).unwrap();
+        assert_eq!(scenarios.iter().map(|it| it.service.len()).sum::<usize>(), steps);
+    }
 }

@@ -8,16 +8,17 @@ use cofferdam_model::manifest::Manifest;
 
 use super::*;
 
-const MANIFEST: &str = "[connector]\nname = \"github://acme/tickets\"\nversion = \"1.0.0\"\n\
+/// The manifest of that connector.
+pub(crate) const MANIFEST: &str = "[connector]\nname = \"github://acme/tickets\"\nversion = \"1.0.0\"\n\
     [capabilities.network]\nhosts = [\"api.tickets.example:443\", \"http://localhost:8080\"]\n\
     [[capabilities.credential]]\nkind = \"bearer\"\nservice = \"tickets\"\nhosts = [\"api.tickets.example:443\"]\n\
     [[capabilities.credential]]\nkind = \"api_key\"\nservice = \"other\"\nhosts = [\"http://localhost:8080\"]\n";
 
 /// A connector with some operations and grants.
-pub(super) fn connector() -> TestedConnector {
+pub(crate) fn connector() -> TestedConnector {
     TestedConnector {
         manifest: Manifest::parse("connector.toml", MANIFEST).unwrap(),
-        operations: ["create_issue", "list_issues"].map(ToOwned::to_owned).into(),
+        operations: ["create_issue", "get_issue", "list_issues"].map(ToOwned::to_owned).into(),
         unused_imports: Vec::new(),
     }
 }
