@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cofferdam::Call;
 use cofferdam_runtime::call::CallResult;
-use cofferdam_test_support::manual_clock::{ManualClock, RecordedStep};
+use cofferdam_test_support::{ManualClock, RecordedStep};
 use serde_json::{Value, json};
 
 use crate::cli::example_cli;

@@ -51,6 +51,10 @@ impl Guest for Probe {
         Ok(talk::persist(&first, &denied, &after, times))
     }
 
+    fn quote_answer(url: String) -> Result<(), Failure> {
+        talk::quote_answer(url)
+    }
+
     fn lose_track(first: String, second: String) -> Result<(), Failure> {
         talk::lose_track(&first, &second)
     }

@@ -20,6 +20,16 @@ pub(crate) fn post(url: String, body: String) -> Result<Response, Failure> {
     answer(http::post(url).idempotency_key("post").bytes("text/plain; charset=utf-8", body))
 }
 
+/// Takes the service's words for its own.
+pub(crate) fn quote_answer(url: String) -> Result<(), Failure> {
+    let response = http::get(url).send()?;
+    if response.status() < 400 {
+        return Ok(());
+    }
+    let answer = String::from_utf8_lossy(response.bytes()).into_owned();
+    Err(Failure::failed("bad_answer", format!("The service said: {answer}")))
+}
+
 pub(crate) fn order(
     url: &str,
     body: &str,

@@ -143,6 +143,7 @@ pub(super) enum Command {
     New(commands::new::Args),
     Build(commands::build::Args),
     Dev(commands::dev::Args),
+    Test(Box<commands::test::Args>),
     Pack(commands::pack::Args),
     #[command(subcommand)]
     Key(commands::key::Command),

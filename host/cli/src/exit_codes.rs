@@ -6,6 +6,12 @@ use cofferdam_core::failure::FailureClass;
 /// The arguments are wrong.
 pub(super) const USAGE: u8 = 2;
 
+/// `test`: a scenario failed.
+pub(super) const SCENARIO_FAILED: u8 = 88;
+
+/// `test --contract`: every scenario passed, and the contract is broken.
+pub(super) const CONTRACT_BROKEN: u8 = 89;
+
 /// Ended by SIGINT: 128 and the signal's number, as shells report it.
 pub(super) const INTERRUPTED: u8 = 130;
 
@@ -86,7 +92,11 @@ mod tests {
             let code = kind_exit_code(*kind);
             let cancelled = kind == &HostErrorKind::Cancelled;
             assert_eq!(code == INTERRUPTED, cancelled, "{}", kind.code());
-            assert!(![0, USAGE, TERMINATED].contains(&code), "{}", kind.code());
+            assert!(
+                ![0, USAGE, TERMINATED, SCENARIO_FAILED, CONTRACT_BROKEN].contains(&code),
+                "{}",
+                kind.code()
+            );
             assert!(FailureClass::ALL.iter().all(|class| class_exit_code(*class) != code), "{}", kind.code());
         }
     }

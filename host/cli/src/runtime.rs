@@ -28,6 +28,19 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, CommandError>>
     run(command, async {})
 }
 
+/// Runs `command` as [`block_on`] does, on as many threads as there are processors.
+pub(super) fn block_on_threads<T>(
+    command: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
+    on_runtime(&mut Builder::new_multi_thread(), async |signals| {
+        tokio::select! {
+            biased;
+            stop = signals.next() => Err(stop),
+            outcome = command => outcome,
+        }
+    })
+}
+
 /// Runs `call`, which `cancellation` can end: what came of it, and which signal ended it, if one did. Then waits as
 /// [`block_on_with`] does.
 pub(super) fn block_on_call<T>(

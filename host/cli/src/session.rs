@@ -99,7 +99,7 @@ impl<'u> Session<'u> {
     }
 
     /// This very program compiles, as a child process.
-    fn compiler(&self) -> Result<Compiler, HostError> {
+    pub(super) fn compiler(&self) -> Result<Compiler, HostError> {
         let compiler = Compiler::child(program()?);
         Ok(if self.confined { compiler } else { compiler.without_confinement() })
     }
@@ -265,7 +265,7 @@ fn with_audit_settings(mut builder: HostBuilder, audit: &config_file::AuditConfi
 }
 
 /// Reads certificate authorities, and refuses what are none while the file's name is known.
-fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
+pub(super) fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
     let pem = files::read_trusted("The extra root", path, ROOTS_BYTES)?;
     match cofferdam_egress::egress::roots_from_pem(&pem) {
         Ok(_) => Ok(pem),
@@ -278,7 +278,7 @@ fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
 }
 
 /// The path of this very program, which compiles as a child process.
-fn program() -> Result<PathBuf, HostError> {
+pub(super) fn program() -> Result<PathBuf, HostError> {
     std::env::current_exe().map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
             .with_hint("Start cofferdam by its path.")

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use cofferdam_core::digest::Digest;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PublicKeyData as _,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -31,6 +34,10 @@ impl LocalAuthority {
         let mut params = CertificateParams::new(Vec::new()).map_err(CertificateError::new)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().map_err(CertificateError::new)?;
+        // A client takes the authority for another one of the same name.
+        let id = Digest::sha256(key.public_key_raw()).to_string();
+        let name = format!("cofferdam development {}", id.get(..16).unwrap_or(&id));
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(CertificateError::new)?;
         Ok(Self { issuer })
     }
@@ -55,8 +62,17 @@ impl LocalAuthority {
         &self,
         names: &[&str],
     ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), CertificateError> {
+        self.issue(names, |_| {})
+    }
+
+    fn issue(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), CertificateError> {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = CertificateParams::new(names).map_err(CertificateError::new)?;
+        let mut params = CertificateParams::new(names).map_err(CertificateError::new)?;
+        change(&mut params);
         let key = KeyPair::generate().map_err(CertificateError::new)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(CertificateError::new)?;
         Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
@@ -68,6 +84,25 @@ impl LocalAuthority {
     /// As [`certify`](Self::certify).
     pub fn server_config(&self, names: &[&str]) -> Result<Arc<ServerConfig>, CertificateError> {
         let (certificate, key) = self.certify(names)?;
+        Self::configure(certificate, key)
+    }
+
+    /// Returns the configuration of a TLS server whose certificate for `names` is no longer valid.
+    ///
+    /// # Errors
+    /// As [`certify`](Self::certify).
+    pub fn expired_server_config(&self, names: &[&str]) -> Result<Arc<ServerConfig>, CertificateError> {
+        let (certificate, key) = self.issue(names, |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+        })?;
+        Self::configure(certificate, key)
+    }
+
+    fn configure(
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<ServerConfig>, CertificateError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(rustls::DEFAULT_VERSIONS)

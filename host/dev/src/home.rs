@@ -38,6 +38,15 @@ impl DevHome {
     /// # Errors
     /// `busy` if another process uses it; the directory cannot be written.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, HostError> {
+        Self::open_within(dir, PATIENCE)
+    }
+
+    /// Opens the home in `dir` as [`open`](Self::open) does, and gives another process that uses it so much time to
+    /// end. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_within(dir: impl Into<PathBuf>, patience: Duration) -> Result<Self, HostError> {
         let dir = dir.into();
         let failed = |error: &dyn std::fmt::Display| {
             HostError::new(HostErrorKind::Configuration, "The development home cannot be used.")
@@ -45,10 +54,10 @@ impl DevHome {
                 .with_source(format!("{}: {error}", dir.display()))
         };
         create_private(&dir).map_err(|error| failed(&error))?;
-        let lock = FileLock::acquire(&dir.join(LOCK), PATIENCE).map_err(|error| failed(&error))?;
+        let lock = FileLock::acquire(&dir.join(LOCK), patience).map_err(|error| failed(&error))?;
         let lock = lock.ok_or_else(|| {
             HostError::new(HostErrorKind::Busy, "Another process develops this connector now.")
-                .with_hint("End the other `cofferdam dev` of this directory, or use its prompt.")
+                .with_hint("End the other `cofferdam dev` or `cofferdam test` of this directory.")
         })?;
         clear(&dir).map_err(|error| failed(&error))?;
         let key = SecretKey::generate().map_err(|error| {

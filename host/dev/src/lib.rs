@@ -8,13 +8,29 @@
 //! ([`DevHome`]).
 
 mod authority;
+mod bindings;
+mod clock;
+mod contract;
 mod home;
+mod memory_log;
 mod network;
+mod record;
+mod runner;
+mod scenario;
+mod service;
 mod upstream;
 mod watch;
 
 pub use authority::{CertificateError, LocalAuthority};
+pub use bindings::{MemoryVault, made_up_binding, test_binding};
+pub use clock::{ManualClock, RecordedStep};
+pub use contract::{
+    ContractOutcome, ContractReport, ContractRule, Finding, Headroom, OperationReport, SuggestedLimits, prove,
+};
 pub use home::DevHome;
-pub use network::LocalNetwork;
+pub use network::{LocalNetwork, RefuseConnection};
+pub use record::{RealNetwork, RecordedFile, RecordedScenario, Recording};
+pub use runner::{CallSummary, Problem, ProblemKind, ScenarioReport, TestRunner, junit_xml};
+pub use scenario::{Difference, Place, Scenario, ScenarioCall, TestedConnector, parse_scenarios};
 pub use upstream::{LocalTarget, UpstreamError, UpstreamMapping};
-pub use watch::SourceWatcher;
+pub use watch::Watcher;

@@ -18,15 +18,19 @@ use crate::authority::{CertificateError, LocalAuthority};
 use crate::upstream::{LocalTarget, UpstreamMapping};
 
 /// The first byte of a TLS handshake.
-const TLS_HANDSHAKE: u8 = 0x16;
+pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Decides whether a connection to this host and port is refused. It is asked once for each connection.
+pub type RefuseConnection = Arc<dyn Fn(&str, u16) -> bool + Send + Sync>;
 
 /// Names that resolve to local servers, and the relays that end TLS for them. The relays stop with the value.
 pub struct LocalNetwork {
-    authority: LocalAuthority,
+    authority: Arc<LocalAuthority>,
     /// The local port for each service.
     routes: HashMap<(String, u16), SocketAddr>,
     /// Resolves all other names; without it they do not exist.
     others: Option<Arc<dyn Resolve>>,
+    refuses: Option<RefuseConnection>,
     /// Runs the relays, whichever runtime the host has, or none yet. Taken when it ends.
     relays: Option<Runtime>,
 }
@@ -37,13 +41,26 @@ impl LocalNetwork {
     /// # Errors
     /// The system has no randomness for the authority's key.
     pub fn isolated() -> Result<Self, CertificateError> {
-        Ok(Self { authority: LocalAuthority::new()?, routes: HashMap::new(), others: None, relays: None })
+        Ok(Self::with_authority(Arc::new(LocalAuthority::new()?)))
+    }
+
+    /// Creates such a network whose services `authority` certifies.
+    #[must_use]
+    pub fn with_authority(authority: Arc<LocalAuthority>) -> Self {
+        Self { authority, routes: HashMap::new(), others: None, refuses: None, relays: None }
     }
 
     /// Resolves names that are not mapped with `resolver`.
     #[must_use]
     pub fn with_others(mut self, resolver: Arc<dyn Resolve>) -> Self {
         self.others = Some(resolver);
+        self
+    }
+
+    /// Refuses the connections to mapped services for which `refuses` returns true.
+    #[must_use]
+    pub fn refusing(mut self, refuses: RefuseConnection) -> Self {
+        self.refuses = Some(refuses);
         self
     }
 
@@ -81,7 +98,8 @@ impl LocalNetwork {
     /// Makes the host under configuration use this network.
     #[must_use]
     pub fn apply_to(&self, builder: HostBuilder) -> HostBuilder {
-        let resolver = LocalResolver { routes: self.routes.clone(), others: self.others.clone() };
+        let (routes, others) = (self.routes.clone(), self.others.clone());
+        let resolver = LocalResolver { routes, others, refuses: self.refuses.clone() };
         let builder = builder.resolver(Arc::new(resolver)).extra_root_pem(self.authority.pem());
         self.routes.iter().fold(builder, |builder, ((host, port), local)| {
             builder.allow_private(format!("{host}:{port}={}", local.ip()))
@@ -137,6 +155,7 @@ async fn pass_on(mut guest: impl AsyncRead + AsyncWrite + Unpin, server: &mut Tc
 struct LocalResolver {
     routes: HashMap<(String, u16), SocketAddr>,
     others: Option<Arc<dyn Resolve>>,
+    refuses: Option<RefuseConnection>,
 }
 
 impl LocalResolver {
@@ -159,6 +178,7 @@ impl Resolve for LocalResolver {
     /// A port of a mapped name that is not mapped itself leads nowhere: nothing listens on port 0.
     fn connect_port(&self, host: &str, port: u16) -> u16 {
         match self.local(host, port) {
+            Some(_) if self.refuses.as_ref().is_some_and(|refuses| refuses(host, port)) => 0,
             Some(local) => local.port(),
             None if self.routes.keys().any(|(name, _)| name == host) => 0,
             None => port,
@@ -180,7 +200,7 @@ mod tests {
         let url = format!("api.tickets.example:443=http://{}", server.local_addr().unwrap());
         let mut network = LocalNetwork::isolated().unwrap();
         network.relay(&url.parse().unwrap()).unwrap();
-        let resolver = LocalResolver { routes: network.routes.clone(), others: None };
+        let resolver = LocalResolver { routes: network.routes.clone(), others: None, refuses: None };
         let address = resolver.resolve("api.tickets.example").await.unwrap();
         assert_eq!(address, [IpAddr::V4(Ipv4Addr::LOCALHOST)]);
         assert_eq!(resolver.resolve("other.example").await, Err(ResolveError::NotFound));

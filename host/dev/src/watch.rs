@@ -1,122 +1,144 @@
-//! Waits for changes of a project's sources.
+//! Watches the files of a project.
+//!
+//! It polls: on every file system, in containers and over networks, without a limit on watches, a project of some
+//! hundred files is looked through in less than a millisecond.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cofferdam_core::error::{HostError, HostErrorKind};
-use notify::event::{EventKind, ModifyKind};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout;
+/// The time between two looks.
+const INTERVAL: Duration = Duration::from_millis(150);
 
-/// The silence after which a change is complete: editors write a file in several steps.
-const QUIET: Duration = Duration::from_millis(40);
+/// The time without a change after which a change is reported: editors and generators write several files.
+const QUIET: Duration = Duration::from_millis(60);
 
-/// Directories that builds write, and that are no sources.
-const OUTPUTS: [&str; 4] = ["target", "node_modules", "__pycache__", "vendor"];
+/// The directories that are not looked into: what is built, what belongs to tools.
+const IGNORED_DIRS: [&str; 6] = ["target", "node_modules", "__pycache__", "venv", ".venv", ".git"];
 
-/// Watches the sources of one project directory.
-pub struct SourceWatcher {
-    root: PathBuf,
-    watcher: RecommendedWatcher,
-    changes: UnboundedReceiver<PathBuf>,
+/// The deepest directory that is looked into, so that a link in a circle ends.
+const MAX_DEPTH: usize = 16;
+
+/// The most files of a project.
+const MAX_FILES: usize = 20_000;
+
+/// The state of a file: changed content has another one, also if the file was replaced by renaming another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileState {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
 }
 
-impl SourceWatcher {
-    /// Watches `root` and the directories in it, except hidden ones and those with build output.
+impl FileState {
+    fn new(metadata: &Metadata) -> Self {
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Self { inode: metadata.ino(), size: metadata.len(), modified }
+    }
+}
+
+type Files = BTreeMap<PathBuf, FileState>;
+
+/// Watches files and directories for changes.
+#[derive(Debug)]
+pub struct Watcher {
+    paths: Vec<PathBuf>,
+    known: Files,
+}
+
+impl Watcher {
+    /// Watches `paths`: files, and directories with everything in them. A path need not exist.
     ///
-    /// # Errors
-    /// The directory cannot be read, or the system has no more watches for this user.
-    pub fn new(root: &Path) -> Result<Self, HostError> {
-        let (sender, changes) = unbounded_channel();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error of the watcher itself may have lost changes: it counts as one.
-            let paths = match event {
-                Ok(event) if is_change(&event.kind) => event.paths,
-                Ok(_) => return,
-                Err(_) => vec![PathBuf::from("?")],
-            };
-            for path in paths {
-                // Fails only when the receiver is gone.
-                drop(sender.send(path));
-            }
-        });
-        let watcher = watcher.map_err(not_watched)?;
-        let mut watching = Self { root: root.to_owned(), watcher, changes };
-        watching.watcher.watch(root, RecursiveMode::NonRecursive).map_err(not_watched)?;
-        for entry in root.read_dir().map_err(|error| not_watched(notify::Error::io(error)))?.flatten() {
-            watching.watch_directory(&entry.path())?;
-        }
-        Ok(watching)
+    /// Build output (`target`, `node_modules`), hidden files and temporary files of editors are ignored.
+    pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        let paths: Vec<_> = paths.into_iter().collect();
+        let known = look(&paths);
+        Self { paths, known }
     }
 
-    /// Waits for the next change of a source, and until no further one comes. Returns the changed paths, relative to the
-    /// project's directory. Changes between two calls are not lost. It never returns if the watcher has ended.
-    pub async fn changed(&mut self) -> BTreeSet<PathBuf> {
-        let mut changed = BTreeSet::new();
+    /// Waits for a change, and until nothing more changes; returns the changed paths. A change since the last one that
+    /// was reported is not missed. Dropping the future loses nothing.
+    pub async fn changed(&mut self) -> Vec<PathBuf> {
         loop {
-            let next = match changed.is_empty() {
-                true => self.changes.recv().await,
-                false => match timeout(QUIET, self.changes.recv()).await {
-                    Ok(next) => next,
-                    Err(_) => return changed,
-                },
-            };
-            let Some(path) = next else {
-                std::future::pending::<()>().await;
+            let mut seen = self.look().await;
+            if seen == self.known {
+                tokio::time::sleep(INTERVAL).await;
                 continue;
-            };
-            let relative = path.strip_prefix(&self.root).unwrap_or(&path);
-            if is_source(relative) {
-                // A new directory: what is put into it later is watched, too.
-                drop(self.watch_directory(&path));
-                changed.insert(relative.to_owned());
+            }
+            loop {
+                tokio::time::sleep(QUIET).await;
+                let now = self.look().await;
+                if now == seen {
+                    break;
+                }
+                seen = now;
+            }
+            // A file that was written and removed again is no change.
+            let changed = differences(&self.known, &seen);
+            self.known = seen;
+            if !changed.is_empty() {
+                return changed;
             }
         }
     }
 
-    /// Watches a directory of the project with everything in it, if it is one with sources.
-    fn watch_directory(&mut self, path: &Path) -> Result<(), HostError> {
-        let is_top = path.parent() == Some(&self.root);
-        let named = path.strip_prefix(&self.root).is_ok_and(is_source);
-        if !is_top || !named || !path.is_dir() {
-            return Ok(());
-        }
-        self.watcher.watch(path, RecursiveMode::Recursive).map_err(not_watched)
+    async fn look(&self) -> Files {
+        let paths = self.paths.clone();
+        let looked = tokio::task::spawn_blocking(move || look(&paths));
+        // Lost only while the runtime shuts down.
+        looked.await.unwrap_or_else(|_| self.known.clone())
     }
 }
 
-/// Returns whether an event may have changed a file's contents or its name.
-fn is_change(kind: &EventKind) -> bool {
-    match kind {
-        EventKind::Modify(ModifyKind::Metadata(_)) | EventKind::Access(_) => false,
-        EventKind::Any
-        | EventKind::Create(_)
-        | EventKind::Modify(_)
-        | EventKind::Remove(_)
-        | EventKind::Other => true,
+fn differences(before: &Files, now: &Files) -> Vec<PathBuf> {
+    let changed = now.iter().filter(|(path, state)| before.get(*path) != Some(state)).map(|(path, _)| path);
+    let removed = before.keys().filter(|path| !now.contains_key(*path));
+    let mut paths: Vec<_> = changed.chain(removed).cloned().collect();
+    paths.sort();
+    paths
+}
+
+fn look(paths: &[PathBuf]) -> Files {
+    let mut files = Files::new();
+    for path in paths {
+        visit(path, 0, &mut files);
+    }
+    files
+}
+
+fn visit(path: &Path, depth: usize, files: &mut Files) {
+    // Follows links: a project may have some of its files elsewhere.
+    let Ok(metadata) = path.metadata() else { return };
+    if files.len() >= MAX_FILES {
+        return;
+    }
+    if !metadata.is_dir() {
+        files.insert(path.to_owned(), FileState::new(&metadata));
+        return;
+    }
+    if depth > MAX_DEPTH {
+        return;
+    }
+    let Ok(entries) = path.read_dir() else { return };
+    for entry in entries.flatten().filter(|entry| !is_ignored(&entry.file_name())) {
+        visit(&entry.path(), depth + 1, files);
     }
 }
 
-/// Returns whether a path, relative to the project, may be a source: not hidden, not build output, not an editor's
-/// temporary file.
-fn is_source(path: &Path) -> bool {
-    let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy());
-    let is_temporary = |name: &str| {
-        // Vim tests with a file `4913` whether it may create files.
-        name.ends_with('~') || name.starts_with('#') || name == "4913"
-    };
-    parts.all(|part| !part.starts_with('.') && !OUTPUTS.contains(&&*part) && !is_temporary(&part))
-        && path.file_name().is_none_or(|name| name != "Cargo.lock")
-}
-
-fn not_watched(error: notify::Error) -> HostError {
-    HostError::new(HostErrorKind::Configuration, "The project's directory cannot be watched for changes.")
-        .with_hint(
-            "See that it can be read. On a system with few watches for each user, raise the sysctl fs.inotify.max_user_watches.",
-        )
-        .with_source(error)
+/// Returns whether the name is one of a build's output or of an editor's temporary file.
+fn is_ignored(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    // Vim tests with `4913` whether it can write; a build writes `Cargo.lock`.
+    let is_temporary = name.starts_with('.')
+        || name == "Cargo.lock"
+        || name.starts_with('#')
+        || name.ends_with('~')
+        || name == "4913"
+        || [".swp", ".swx", ".swo", ".tmp", ".bak", ".orig", ".pyc"].iter().any(|end| name.ends_with(end));
+    is_temporary || IGNORED_DIRS.contains(&name.as_ref())
 }
 
 #[cfg(test)]
@@ -127,38 +149,30 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_sources_count_as_changes() {
-        for path in ["connector.toml", "src/lib.rs", "wit/weather.wit", "app.py", "tests/a.toml"] {
-            assert!(is_source(Path::new(path)), "{path}");
-        }
-        for path in [
-            "target/x",
-            ".git/index",
-            "src/.lib.rs.swp",
-            "src/lib.rs~",
-            "src/4913",
-            "Cargo.lock",
-            "a/node_modules/b",
-        ] {
-            assert!(!is_source(Path::new(path)), "{path}");
-        }
+    async fn changed(watcher: &mut Watcher) -> Vec<String> {
+        let changed = tokio::time::timeout(Duration::from_secs(10), watcher.changed()).await.unwrap();
+        changed.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
     }
 
     #[tokio::test]
-    async fn a_save_by_rename_and_a_new_directory_are_seen() {
+    async fn saves_are_reported_once_and_noise_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        fs::create_dir(root.join("src")).unwrap();
-        fs::create_dir(root.join("target")).unwrap();
-        let mut watcher = SourceWatcher::new(&root).unwrap();
-        fs::write(root.join("target/out"), "1").unwrap();
-        fs::write(root.join("src/.lib.rs.tmp"), "1").unwrap();
-        fs::rename(root.join("src/.lib.rs.tmp"), root.join("src/lib.rs")).unwrap();
-        assert_eq!(watcher.changed().await, BTreeSet::from(["src/lib.rs".into()]));
-        fs::create_dir(root.join("wit")).unwrap();
-        assert_eq!(watcher.changed().await, BTreeSet::from(["wit".into()]));
-        fs::write(root.join("wit/a.wit"), "1").unwrap();
-        assert_eq!(watcher.changed().await, BTreeSet::from(["wit/a.wit".into()]));
+        let project = dir.path().to_owned();
+        fs::create_dir_all(project.join("src")).unwrap();
+        fs::write(project.join("src/lib.rs"), "one").unwrap();
+        let mut watcher = Watcher::new([project.clone()]);
+        // As editors save: a new file takes the place of the old one.
+        fs::write(project.join("src/lib.rs.tmp"), "one").unwrap();
+        fs::rename(project.join("src/lib.rs.tmp"), project.join("src/lib.rs")).unwrap();
+        fs::write(project.join("connector.toml"), "new").unwrap();
+        assert_eq!(changed(&mut watcher).await, ["connector.toml", "lib.rs"]);
+        for noise in ["target/x", ".git/index", "src/.lib.rs.swp", "src/lib.rs~", "src/4913"] {
+            fs::create_dir_all(project.join(noise).parent().unwrap()).unwrap();
+            fs::write(project.join(noise), "noise").unwrap();
+        }
+        let more = tokio::time::timeout(Duration::from_millis(600), watcher.changed()).await;
+        assert!(more.is_err(), "{more:?}");
+        fs::remove_file(project.join("connector.toml")).unwrap();
+        assert_eq!(changed(&mut watcher).await, ["connector.toml"]);
     }
 }

@@ -9,8 +9,9 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::secret::Scanner;
 use cofferdam_egress::egress::Authorize;
+use jiff::Timestamp;
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::hostcalls::attempt_log::AttemptLog;
@@ -107,9 +108,24 @@ impl StoreData {
     }
 }
 
-/// Returns a context without arguments, environment, files and sockets; clocks and randomness are real.
-fn wasi_ctx(stdout: &StdioCapture, stderr: &StdioCapture) -> WasiCtx {
+/// The host's time of day, for the guest.
+struct GuestWallClock(Arc<dyn Clock>);
+
+impl HostWallClock for GuestWallClock {
+    fn resolution(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::try_from(self.0.timestamp().duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default()
+    }
+}
+
+/// Returns a context without arguments, environment, files and sockets. The time of day is that of the host's clock;
+/// the monotonic clock and randomness are real.
+fn wasi_ctx(clock: &Arc<dyn Clock>, stdout: &StdioCapture, stderr: &StdioCapture) -> WasiCtx {
     WasiCtx::builder()
+        .wall_clock(GuestWallClock(Arc::clone(clock)))
         .stdout(stdout.clone())
         .stderr(stderr.clone())
         .max_random_size(limits::RANDOM_BYTES as u64)
@@ -121,7 +137,7 @@ fn wasi_ctx(stdout: &StdioCapture, stderr: &StdioCapture) -> WasiCtx {
 
 impl WasiView for StoreData {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let ctx = self.wasi.get_or_insert_with(|| wasi_ctx(&self.stdout, &self.stderr));
+        let ctx = self.wasi.get_or_insert_with(|| wasi_ctx(&self.clock, &self.stdout, &self.stderr));
         WasiCtxView { ctx, table: &mut self.table }
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions, Installed};
 use cofferdam_core::digest::Digest;
+use cofferdam_dev::ManualClock;
 use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
 use crate::discard_log::DiscardLog;
 use crate::fast_clock::FastClock;
-use crate::manual_clock::ManualClock;
 use crate::signer::Signer;
 use crate::snapshot::Snapshot;
 

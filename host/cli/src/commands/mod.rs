@@ -30,6 +30,7 @@ pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
+pub(super) mod test;
 pub(super) mod trust;
 pub(super) mod verify;
 pub(super) mod why;
@@ -43,6 +44,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
     match command {
         Command::New(args) => new::run(args, session),
         Command::Build(args) => build::run(args, session),
+        Command::Test(args) => test::run(*args, session),
         Command::Pack(args) => pack::run(args, session),
         Command::Dev(args) => dev::run(args, session),
         Command::Key(command) => key::run(command, session),

@@ -261,7 +261,7 @@ impl Write for LengthCounter {
 
 /// Creates a scanner for every secret of `bindings`: each one separately, and the pair of user name and
 /// password in the form in which they are sent.
-pub(crate) fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Scanner {
+pub fn scanner_for<'b>(bindings: impl IntoIterator<Item = &'b Binding>) -> Scanner {
     let mut sought = Vec::new();
     for binding in bindings {
         let name = binding.name.to_string();

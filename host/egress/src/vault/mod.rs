@@ -19,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use binding::{Binding, Bindings, OauthGrant, OauthTokens, SecretMaterial};
-pub(crate) use contents::scanner_for;
+pub use contents::scanner_for;
 pub use error::VaultError;
 pub use file::{LockKind, NewLock, VaultFile, VaultStatus};
 pub use name::{BindingName, BindingNameError, DEFAULT_IDENTITY};

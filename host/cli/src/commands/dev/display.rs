@@ -1,7 +1,6 @@
 //! The output of `dev`: builds, calls with their requests and log lines, and use against the limits.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -17,6 +16,7 @@ use serde_json::{Map, Value};
 use super::prompt::SharedPrinter;
 use crate::answer::{self, OutcomeFields};
 use crate::commands::audit;
+use crate::files;
 use crate::layout::{bytes, printable_line};
 use crate::report::{self, CommandError};
 use crate::ui::{Ui, err_line};
@@ -154,8 +154,9 @@ impl Display {
     }
 
     /// Tells that sources changed and a build begins.
-    pub(super) fn changed(&self, paths: &BTreeSet<PathBuf>) {
-        let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+    pub(super) fn changed(&self, dir: &Path, paths: &[PathBuf]) {
+        let first = paths.first().map(|path| files::shown(path.strip_prefix(dir).unwrap_or(path)));
+        let first = first.unwrap_or_default();
         let more = match paths.len() {
             0 | 1 => String::new(),
             all => format!(" and {} more", all.saturating_sub(1)),

@@ -13,7 +13,7 @@ use std::time::Instant;
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::AuditId;
-use cofferdam_dev::{DevHome, SourceWatcher};
+use cofferdam_dev::{DevHome, Watcher};
 use cofferdam_model::package::Package;
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, ConnectorRef};
 use cofferdam_runtime::host::Host;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     runtime::block_on(async {
         let (listener, served) = EndedCalls::new();
         let host = session.dev_host(&home, |builder| network.apply_to(builder).listener(listener))?;
-        let mut watcher = SourceWatcher::new(project.dir())?;
+        let mut watcher = Watcher::new([project.dir().to_owned()]);
         let is_protocol = args.has_protocol();
         let prompt = if is_protocol { Prompt::without_input() } else { Prompt::start(session.ui) };
         let mut display = Display::new(session.ui.clone(), prompt.printer());
@@ -145,7 +145,7 @@ impl<'a> Development<'a> {
     /// Reacts to changes, finished builds, lines and finished calls, until the input has ended and nothing runs.
     async fn run(
         &self,
-        watcher: &mut SourceWatcher,
+        watcher: &mut Watcher,
         mut prompt: Prompt,
         mut display: Display,
         mut served: UnboundedReceiver<AuditId>,
@@ -165,7 +165,7 @@ impl<'a> Development<'a> {
             tokio::select! {
                 changed = watcher.changed() => {
                     // The build that is running has read older sources: dropping it ends the compiler.
-                    display.changed(&changed);
+                    display.changed(self.project.dir(), &changed);
                     building = Some((Instant::now(), self.build(&display)));
                 }
                 built = async {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
 use cofferdam_core::event::{Event, EventKind, Listener};
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -13,6 +14,8 @@ use tokio::sync::watch;
 /// and the listener that observes it. Give a host both.
 pub struct ManualClock {
     skipped: watch::Sender<Duration>,
+    /// The time of day at which it stands, but for what it skips. Without one, it has the machine's time of day.
+    starts_at: Option<Timestamp>,
     steps: Mutex<Vec<RecordedStep>>,
 }
 
@@ -30,10 +33,21 @@ pub struct RecordedStep {
 }
 
 impl ManualClock {
-    /// A clock that has skipped nothing yet.
+    /// Creates a clock that has skipped nothing yet.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { skipped: watch::Sender::new(Duration::ZERO), steps: Mutex::default() })
+        Self::with_start(None)
+    }
+
+    /// Creates a clock whose time of day is `start` and changes only by what is skipped, so that what depends on it is
+    /// the same each time.
+    #[must_use]
+    pub fn starting_at(start: Timestamp) -> Arc<Self> {
+        Self::with_start(Some(start))
+    }
+
+    fn with_start(starts_at: Option<Timestamp>) -> Arc<Self> {
+        Arc::new(Self { skipped: watch::Sender::new(Duration::ZERO), starts_at, steps: Mutex::default() })
     }
 
     /// Jumps ahead.
@@ -41,13 +55,13 @@ impl ManualClock {
         self.skipped.send_modify(|skipped| *skipped += time);
     }
 
-    /// The steps of all calls so far.
+    /// Returns the steps of all calls so far.
     #[must_use]
     pub fn steps(&self) -> Vec<RecordedStep> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The waits between attempts so far, as they were announced, in milliseconds.
+    /// Returns the waits between attempts so far, as they were announced, in milliseconds.
     #[must_use]
     pub fn waits_ms(&self) -> Vec<u64> {
         let steps = self.steps();
@@ -61,8 +75,9 @@ impl Clock for ManualClock {
         SystemClock.now() + *self.skipped.borrow()
     }
 
-    fn timestamp(&self) -> jiff::Timestamp {
-        SystemClock.timestamp() + *self.skipped.borrow()
+    fn timestamp(&self) -> Timestamp {
+        let from = self.starts_at.unwrap_or_else(|| SystemClock.timestamp());
+        from.checked_add(*self.skipped.borrow()).unwrap_or(Timestamp::MAX)
     }
 
     fn sleep_until(&self, deadline: Instant) -> SleepFuture {
@@ -91,5 +106,27 @@ impl Listener for ManualClock {
             name: event.kind.name(),
             facts: event.kind.payload().into(),
         });
+    }
+}
+
+impl std::fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManualClock").field("skipped", &*self.skipped.borrow()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[test]
+    fn a_started_clock_stands_but_for_what_it_skips() {
+        let start: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let clock = ManualClock::starting_at(start);
+        assert_eq!(clock.timestamp(), start);
+        clock.skip(Duration::from_secs(55));
+        assert_eq!(clock.timestamp().to_string(), "2026-01-02T03:05:00Z");
     }
 }

@@ -1,0 +1,214 @@
+//! `cofferdam test`: scenarios through the real host, what their failures show, and recording.
+
+use cofferdam_test_support::{Upstream, package};
+use serde_json::Value;
+
+use crate::contract::Bench;
+
+const MANIFEST: &str = "[connector]\nname = \"github://cofferdam/probe\"\nversion = \"0.1.0\"\n\
+    [connector.effects]\ndefault = \"read_only\"\n\
+    [capabilities.network]\nhosts = [\"api.tickets.example:443\", \"http://localhost:8080\"]\n\
+    [[capabilities.credential]]\nkind = \"bearer\"\nservice = \"tickets\"\nhosts = [\"api.tickets.example:443\"]\n\
+    [capabilities.runtime]\nimports = [\"wasi:http/outgoing-handler\", \"cofferdam:connector/call\", \
+    \"cofferdam:connector/log\"]\n";
+
+const URL: &str = "https://api.tickets.example/x";
+
+/// A bench with the `probe` and these scenarios.
+fn bench(scenarios: &str) -> Bench {
+    let bench = Bench::new();
+    bench.write("connector.wasm", package::pack(&package::guest("probe"), MANIFEST));
+    bench.write("tests/probe.toml", scenarios);
+    bench
+}
+
+fn get(more: &str) -> String {
+    format!("[[scenario.service]]\nrequest = {{ method = \"GET\", url = \"{URL}\" }}\n{more}\n")
+}
+
+fn fetch(expect: &str) -> String {
+    format!("[[scenario.call]]\noperation = \"fetch\"\nargs.url = \"{URL}\"\n{expect}\n")
+}
+
+fn scenario(name: &str, rest: &str) -> String {
+    format!("[[scenario]]\nname = \"{name}\"\n{rest}\n")
+}
+
+#[test]
+fn every_fault_reaches_the_caller_as_its_class() {
+    let network = |code: &str| {
+        format!("expect.failure = {{ class = \"network_error\", code = \"{code}\" }}\nexpect.attempts = 4")
+    };
+    let limit = "expect.failure = { class = \"resource_limit_exceeded\", code = \"wall_time\" }";
+    let body = "response = { body = \"0123456789\" }\n";
+    let mut text = String::new();
+    for (name, more, expect) in [
+        ("refuse", "fault = { kind = \"refuse\" }\ntimes = 4".to_owned(), network("refused")),
+        ("reset", "fault = { kind = \"reset\" }\ntimes = 4".to_owned(), network("reset")),
+        ("reset-late", format!("{body}fault = {{ kind = \"reset\", after_bytes = 3 }}\ntimes = 4"), network("reset")),
+        ("malformed", "fault = { kind = \"malformed\" }\ntimes = 4".to_owned(), network("malformed_response")),
+        ("tls", "fault = { kind = \"tls\" }\ntimes = 4".to_owned(), network("tls_unknown_issuer")),
+        (
+            "tls-expired",
+            "fault = { kind = \"tls\", certificate = \"expired\" }\ntimes = 4".to_owned(),
+            network("tls_expired"),
+        ),
+        (
+            "tls-host",
+            "fault = { kind = \"tls\", certificate = \"wrong_host\" }\ntimes = 4".to_owned(),
+            network("tls_wrong_host"),
+        ),
+        ("timeout", "fault = { kind = \"timeout\" }".to_owned(), limit.to_owned()),
+        ("drip", format!("{body}fault = {{ kind = \"drip\", bytes_per_second = 1 }}"), "expect.value = { status = 200, body = \"0123456789\" }".to_owned()),
+        ("drip-late", "response = { body = \"0123456789012345678901234567890123456789\" }\nfault = { kind = \"drip\", bytes_per_second = 1 }".to_owned(), limit.to_owned()),
+        (
+            "busy",
+            "response = { status = 429, headers = { retry-after = \"3\" } }\ntimes = 4".to_owned(),
+            "expect.failure = { class = \"external_api_error\", code = \"rate_limited\", retriable = true }".to_owned(),
+        ),
+    ] {
+        text += &scenario(name, &(get(&more) + &fetch(&expect)));
+    }
+    let bench = bench(&text);
+    bench.test(&[]).ok();
+}
+
+#[test]
+fn unordered_requests_and_queries_are_compared() {
+    let text = scenario(
+        "any order",
+        "unordered = true\n\
+         [[scenario.service]]\nrequest = { method = \"GET\", url = \"http://localhost:8080/b?x=1&x=2\" }\nresponse = { body = \"b\" }\n\
+         [[scenario.service]]\nrequest = { method = \"GET\", url = \"http://localhost:8080/{{regex:[a]}}\", query = { \"...\" = \"{{any}}\" } }\nresponse = { body = \"a\" }\n\
+         [[scenario.call]]\noperation = \"fetch_all\"\nargs.urls = [\"http://localhost:8080/a?y=z\", \"http://localhost:8080/b?x=1&x=2\"]\n\
+         expect.value = { items = [{ status = 200, body = \"a\" }, { status = 200, body = \"b\" }], errors = [] }",
+    );
+    bench(&text).test(&[]).ok();
+}
+
+#[test]
+fn failures_show_what_differs_and_where() {
+    let text = [
+        scenario("another path", &(get("").replace("/x", "/y") + &fetch(""))),
+        scenario("never comes", &(get("response = { body = \"1\" }") + &get("") + &fetch(""))),
+        scenario("one too many", &fetch("")),
+        scenario(
+            "another value",
+            &(get("response = { body = \"1\" }")
+                + &fetch("expect.value = { status = 201, body = \"{{number}}\" }")),
+        ),
+        scenario("a failure", &(get("response = { status = 404 }") + &fetch("expect.attempts = 2"))),
+        scenario("passes", &(get("") + &fetch(""))),
+    ]
+    .concat();
+    let bench = bench(&text);
+    let result = bench.test(&["--format", "json", "--junit", "junit.xml"]).fails(88);
+    let summary: Value = serde_json::from_str(&result.stdout).unwrap();
+    assert_eq!((&summary["passed"], &summary["failed"]), (&1.into(), &5.into()));
+    let problems = |at: usize| summary["scenarios"][at]["problems"].as_array().unwrap();
+    let [unexpected] = problems(0).as_slice() else { panic!("{summary:#}") };
+    assert_eq!((&unexpected["kind"], &unexpected["line"]), (&"unexpected_request".into(), &3.into()));
+    assert_eq!(unexpected["differences"][0]["path"], "path");
+    assert_eq!(
+        (&unexpected["differences"][0]["expected"], &unexpected["differences"][0]["actual"]),
+        (&"/y".into(), &"/x".into())
+    );
+    assert_eq!(problems(1)[0]["kind"], "missing_request");
+    assert!(problems(2)[0]["message"].as_str().unwrap().contains("no more requests are expected"));
+    assert_eq!(problems(3)[0]["differences"][0]["path"], "value.status");
+    let kinds: Vec<_> = problems(4).iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["outcome", "attempts"]);
+    let page = bench.test(&[]).fails(88).stdout;
+    for part in [
+        "FAILED       another path (tests/probe.toml:1)",
+        "expected  /y",
+        "actual    /x",
+        "ok           passes",
+        "5 failed, 1 passed",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let xml = std::fs::read_to_string(bench.path("junit.xml")).unwrap();
+    assert!(xml.contains("tests=\"6\" failures=\"5\"") && xml.contains("name=\"another path\""), "{xml}");
+    let filtered = bench.test(&["--filter", "passes"]).ok();
+    assert!(filtered.contains(": 1 passed"), "{filtered}");
+    bench.test(&["--filter", "nothing has this name"]).fails(66).said("6 were read");
+}
+
+#[test]
+fn invalid_scenarios_are_refused_with_line_and_fix() {
+    let bench = bench(&scenario("x", "[[scenario.call]]\noperation = \"fetsch\""));
+    let result = bench.test(&[]).fails(65);
+    for part in ["tests/probe.toml:4", "no operation", "did you mean `fetch`?"] {
+        assert!(result.stderr.contains(part), "{part}: {}", result.stderr);
+    }
+    bench.test(&["--tests", "nowhere"]).fails(66).said("There are no scenarios");
+    bench.cli.run(&["test", "--jobs", "0"]).fails(2).said("1 to 256");
+    bench.test(&["--junit", "no/such/dir.xml"]).fails(74).said("its directory does not exist");
+}
+
+#[test]
+fn a_guest_that_spins_ends_by_its_limits() {
+    let bench = Bench::new();
+    let manifest =
+        MANIFEST.replace("[capabilities.runtime]", "[limits]\nfuel = 50_000_000\n[capabilities.runtime]");
+    bench.write("connector.wasm", package::pack(&package::guest("probe"), &manifest));
+    let call = "[[scenario.call]]\noperation = \"spin\"\nexpect.failure = { class = \"resource_limit_exceeded\", code = \"fuel\" }";
+    bench.write("tests/spin.toml", scenario("spin", call));
+    bench.test(&[]).ok();
+}
+
+#[test]
+fn the_clock_and_the_key_are_those_of_the_scenario() {
+    let text = scenario(
+        "clock and key",
+        "clock = \"2026-01-02T03:04:05Z\"\n\
+         [[scenario.call]]\noperation = \"clock\"\nexpect.value = { wall_ms = 1767323045000, monotonic_ns = \"{{number}}\" }\n\
+         [[scenario.call]]\noperation = \"call_info\"\nkey = \"K1\"\nexpect.value = { idempotency_key = \"{{key}}\", attempt = 1, deadline_ms = \"{{number}}\" }\n\
+         [[scenario.call]]\noperation = \"call_info\"\nexpect.value = { idempotency_key = \"{{key}}\", \"...\" = \"{{any}}\" }",
+    );
+    bench(&text).test(&[]).ok();
+}
+
+#[test]
+fn three_hundred_scenarios_run() {
+    let text: String = (0..300).map(|n| scenario(&n.to_string(), &(get("") + &fetch("")))).collect();
+    let page = bench(&text).test(&[]).ok();
+    assert!(page.contains(": 300 passed"), "{page}");
+}
+
+#[test]
+fn a_recording_is_a_scenario_without_secrets() {
+    let upstream = Upstream::start();
+    let bench = Bench::new();
+    let manifest = MANIFEST.replace("http://localhost:8080", &upstream.grant()).replace(
+        "hosts = [\"api.tickets.example:443\"]\n[cap",
+        &format!("hosts = [{:?}]\n[cap", upstream.grant()),
+    );
+    bench.write("connector.wasm", package::pack(&package::guest("probe"), &manifest));
+    bench.write("config.toml", format!("[network]\nallow_private = [{:?}]\n", upstream.host_port()));
+    let (token, secret) = (bench.path("token"), "tok-0123456789abcdef");
+    bench.write("token", format!("{secret}\n"));
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let record = |file: &str, path: &str| {
+        let call = format!("fetch {{\"url\": \"{}\"}}", upstream.url(path));
+        bench.test(&["--record", file, "--call", &call, "--bind", "bearer/tickets=@token"])
+    };
+    record("recorded.toml", "/text/hello?page=2").ok();
+    let text = std::fs::read_to_string(bench.path("recorded.toml")).unwrap();
+    assert!(!text.contains(secret), "{text}");
+    for part in [
+        "authorization = \"{{any}}\"",
+        "query = { page = \"2\" }",
+        "body = \"hello\"",
+        "operation = \"fetch\"",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(upstream.seen("/text/hello")[0].header("authorization"), Some("Bearer tok-0123456789abcdef"));
+    // It passes as it is, and nothing is overwritten.
+    bench.test(&["--tests", "recorded.toml"]).ok();
+    record("recorded.toml", "/text/hello").fails(67).said("overwrites nothing");
+    record("dropped.toml", "/drop").fails(71).said("got no response");
+    assert!(!bench.path("dropped.toml").exists());
+}
