@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a vendored SDK has of this repository, besides a workspace manifest.
+/// The parts of this repository that a vendored SDK has, besides a workspace manifest.
 const PARTS: [&str; 3] = ["LICENSE", "guest-sdk", "wit"];
 
 /// The sections of the workspace's manifest that the SDK's crates inherit from.

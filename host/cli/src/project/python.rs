@@ -22,7 +22,7 @@ const ENVIRONMENT: &str = "python";
 /// The author's file with the packages that the connector uses.
 const REQUIREMENTS: &str = "requirements.txt";
 
-/// What componentize-py's own script does, without the path of an interpreter that the script has inside.
+/// The content of componentize-py's own script, which has the path of an interpreter inside and so cannot be moved.
 const RUN: &str = "import sys; from componentize_py import script; sys.exit(script())";
 
 const NO_PYTHON: &str = "Install Python 3.10 or later with venv and pip (on Debian and Ubuntu: the packages python3 and \

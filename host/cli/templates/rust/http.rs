@@ -47,10 +47,22 @@ fn item(request: Request) -> Result<Item, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam_guest::testing::{Call, json};
+
     use super::*;
 
     #[test]
     fn an_id_is_needed() {
         assert!(@Type@::get_item(String::new()).is_err());
+    }
+
+    #[test]
+    fn an_item_is_read() {
+        let call = Call::new();
+        let answer = json!({"id": "7", "title": "Umbrella"});
+        call.expect(http::get(format!("{ITEMS}/7")))
+            .respond_json(200, &answer);
+        let item = @Type@::get_item("7".to_owned()).unwrap();
+        assert_eq!(item.title, "Umbrella");
     }
 }
