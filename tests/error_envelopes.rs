@@ -17,6 +17,9 @@ const FAILING: &[(&str, bool)] = &[
     ("pack nowhere.wasm --manifest nowhere.toml", false),
     ("key generate --out quiet.wasm", false),
     ("key public nowhere.key", false),
+    ("new 1bad", false),
+    ("dev nowhere", false),
+    ("test nowhere", false),
     ("sign quiet.wasm --key nowhere.key", false),
     ("trust add ed25519:AAAA --for github://acme/*", false),
     ("trust remove 0000", false),
@@ -147,8 +150,8 @@ fn host_shape(envelope: &Value) {
 
 /// Commands that fail only for their arguments or their output, and those that report the errors of others: the
 /// lines of `recover resume` contain the envelope of a call next to the call's id, and those of `action check`
-/// that of each action.
-const SAME: &[&str] = &["action check", "completions", "man", "recover resume"];
+/// that of each action, and `doctor` reports what is wrong as its result.
+const SAME: &[&str] = &["action check", "completions", "doctor", "man", "recover resume"];
 
 /// The command of a line, and its first two words, for commands within commands.
 fn command(line: &str) -> [String; 2] {

@@ -232,6 +232,28 @@ fn a_read_only_directory_is_named() {
     assert!(said.contains("permission denied"), "{said}");
 }
 
+/// The source is of its language, as far as this machine can say.
+#[track_caller]
+fn parses(source: &Path) {
+    let mut check = match source.extension().unwrap().to_str().unwrap() {
+        "py" => Command::new("python3"),
+        "js" => Command::new("node"),
+        _ => Command::new("rustfmt"),
+    };
+    match check.get_program().to_str().unwrap() {
+        "python3" => check.args(["-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]),
+        "node" => check.args(["--input-type=module", "--check", "-"]).stdin(fs::File::open(source).unwrap()),
+        _ => check.args(["--check", "--edition", "2024"]),
+    };
+    if check.get_program() != "node" {
+        check.arg(source);
+    }
+    match check.output() {
+        Ok(output) => assert!(output.status.success(), "{}: {output:?}", source.display()),
+        Err(error) => crate::skipped(&format!("{} is not parsed: {error}", source.display())),
+    }
+}
+
 /// The languages' files, without their tools.
 #[test]
 fn projects_of_every_language_are_complete() {
@@ -267,6 +289,7 @@ fn projects_of_every_language_are_complete() {
                         .unwrap_or_else(|error| panic!("{name}/{file}: {error}"));
                 }
             }
+            parses(&author.work(&name).join(source));
             let manifest = fs::read_to_string(author.work(&name).join("connector.toml")).unwrap();
             cofferdam_model::manifest::Manifest::parse("connector.toml", &manifest).unwrap();
         }

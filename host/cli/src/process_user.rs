@@ -28,6 +28,11 @@ impl ProcessUser {
         Self { uid, name: name(uid), login }
     }
 
+    /// Returns the user's name, if the machine has one.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Returns the actor of calls: `cli:` and the name, or the user id if there is no name.
     pub(super) fn actor(&self) -> String {
         match &self.name {

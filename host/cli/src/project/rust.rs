@@ -12,11 +12,16 @@ use crate::toolchain::{self, ConnectorCrate};
 use crate::ui::Ui;
 use crate::{files, passphrase};
 
-/// The profile of development builds.
-const DEVELOPMENT: [&str; 3] = [
-    "profile.cofferdam-dev.inherits=\"dev\"",
-    "profile.cofferdam-dev.opt-level=1",
-    "profile.cofferdam-dev.debug=\"line-tables-only\"",
+/// The changes to the release profile in development builds. A profile of its own would compile the macros that the SDK
+/// is made with once more.
+const DEVELOPMENT: [&str; 7] = [
+    "profile.release.opt-level=1",
+    "profile.release.lto=false",
+    "profile.release.codegen-units=16",
+    "profile.release.incremental=true",
+    "profile.release.debug=\"line-tables-only\"",
+    "profile.release.strip=false",
+    "profile.release.overflow-checks=true",
 ];
 
 /// Runs `cargo build`, whose messages go to standard error or to the purpose's own output as they come. Returns the
@@ -31,7 +36,7 @@ pub(super) async fn build(
     let mut command = tokio::process::Command::new(toolchain::cargo());
     // Build scripts are other people's programs.
     command.env_remove(passphrase::VARIABLE);
-    command.args(["build", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
+    command.args(["build", "--release", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let (resolving, message) = match purpose {
@@ -40,11 +45,11 @@ pub(super) async fn build(
             if !ui.shows_notes() {
                 command.arg("--quiet");
             }
-            command.arg("--release").args(args);
+            command.args(args);
             (args, None)
         }
         BuildPurpose::Development { color, message } => {
-            command.args(["--quiet", "--profile", "cofferdam-dev", "--color", color]);
+            command.args(["--quiet", "--color", color]);
             for setting in DEVELOPMENT {
                 command.args(["--config", setting]);
             }

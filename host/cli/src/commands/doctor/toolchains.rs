@@ -48,8 +48,7 @@ pub(super) fn check(dir: &Path) -> Vec<Check> {
 const RUST: &str = "Install Rust from https://rustup.rs, and see that it is on the PATH.";
 const PYTHON: &str =
     "Install Python 3.10 or later with venv and pip (Debian: python3-venv), for connectors in Python.";
-const NODE: &str =
-    "Install Node.js 20 or later with npm, from https://nodejs.org, for connectors in JavaScript.";
+const NODE: &str = "For connectors in JavaScript, `cofferdam build` installs one in the project; or install Node.js 22.20, 24.12 or 25 with npm.";
 
 fn cargo(dir: &Path) -> Result<String, HostError> {
     let mut command = Command::new(toolchain::cargo());

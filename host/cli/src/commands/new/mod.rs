@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use self::name::GivenName;
 use self::template::{Plan, Service};
+use crate::process_user::ProcessUser;
 use crate::project::Language;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -222,7 +223,7 @@ fn ask_owner(ui: &Ui, name: &str) -> Result<ConnectorName, HostError> {
 fn default_owner() -> Option<String> {
     let git = Command::new("git").args(["config", "--get", "github.user"]).output();
     let git = git.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    let user = || ["USER", "LOGNAME"].into_iter().find_map(|name| name::as_owner(&std::env::var(name).ok()?));
+    let user = || name::as_owner(ProcessUser::look_up().name()?);
     git.and_then(|text| name::as_owner(&text)).or_else(user)
 }
 
