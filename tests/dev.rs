@@ -15,23 +15,23 @@ use crate::cli::with_toolchain;
 const GITHUB: &str = "api.github.com:443";
 
 /// A directory of the test's own with a copy of an example's sources.
-struct Workplace {
+pub(crate) struct Workplace {
     dir: TempDir,
-    cli: Cli,
+    pub(crate) cli: Cli,
 }
 
 impl Workplace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let cli = Cli::new(COFFERDAM, dir.path());
         Self { dir, cli }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.path("token.txt");
         fs::write(&path, "ghp-development-token\n").unwrap();
@@ -40,7 +40,7 @@ impl Workplace {
     }
 
     /// A project with one operation, `feels`, that says `warm`.
-    fn weather(&self) -> PathBuf {
+    pub(crate) fn weather(&self) -> PathBuf {
         let dir = self.path("my weather");
         fs::create_dir_all(dir.join("src")).unwrap();
         fs::create_dir_all(dir.join("wit")).unwrap();
@@ -83,7 +83,7 @@ impl Workplace {
     }
 
     /// Runs a command with `input` to its end; its exit code, lines of JSON and standard error.
-    fn piped(&self, args: &[&str], input: &str) -> (Option<i32>, Vec<Value>, String) {
+    pub(crate) fn piped(&self, args: &[&str], input: &str) -> (Option<i32>, Vec<Value>, String) {
         let mut child = self.command(args).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -186,7 +186,10 @@ fn a_save_is_built_and_swapped_in() {
     session.say("feels celsius=-300");
     let panicked = session.hear("call");
     assert_eq!(panicked["error"]["class"], "connector_runtime_error");
-    assert!(panicked["attempts"][0]["failure"].to_string().contains("src/lib.rs:6"), "{panicked}");
+    let failure = &panicked["attempts"][0]["failure"];
+    assert!(failure["stderr"].to_string().contains("src/lib.rs:6:"), "{panicked}");
+    let innermost = failure["frames"][0].as_str().unwrap();
+    assert!(innermost.contains("feels at ") && innermost.ends_with("src/lib.rs:6"), "{failure}");
     assert_eq!(session.end(), Some(70), "the exit code of the last failure");
 }
 

@@ -77,6 +77,7 @@ mod shared_host;
 mod surface;
 mod telemetry;
 mod tidy;
+mod trace;
 mod undeclared;
 mod vault;
 mod verify_script;

@@ -8,6 +8,7 @@
 //! | actions | [`RunRequest`], [`ActionValue`], [`ActionResult`], [`ActionReport`], [`ActionScope`] |
 //! | errors | [`Error`], [`HostError`], [`HostErrorKind`], [`Failure`], [`FailureClass`], [`FailureBoundary`], [`AuditId`] |
 //! | events | [`Listener`], [`Event`], [`EventKind`], [`Usage`] |
+//! | traces | [`TraceCollector`], [`AttemptTrace`] |
 //! | credentials | [`Vault`], [`VaultFile`], [`PassphraseSource`], [`BindingName`], [`SecretMaterial`], [`NewBinding`], [`Secret`] |
 //! | settings | [`ResilienceSettings`], [`Durability`], [`SealedQuota`], [`RootCertificates`] |
 //! | dependencies to replace | [`Clock`], [`RandomSource`], [`Resolve`], [`AuditLog`] |
@@ -26,6 +27,7 @@ pub use cofferdam_core::failure::{AuditId, Failure, FailureBoundary, FailureClas
 pub use cofferdam_core::limits::{LimitRequest, Usage};
 pub use cofferdam_core::rng::RandomSource;
 pub use cofferdam_core::secret::Secret;
+pub use cofferdam_core::trace::{AttemptTrace, TraceCollector};
 pub use cofferdam_egress::egress::{Resolve, RootCertificates};
 pub use cofferdam_egress::resilience::ResilienceSettings;
 pub use cofferdam_egress::vault::{BindingName, PassphraseSource, SecretMaterial, Vault, VaultFile};

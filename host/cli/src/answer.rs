@@ -58,20 +58,23 @@ pub(super) fn note_replayed(ui: &Ui, replayed: Option<&AuditId>) {
 
 /// Prints the operator's view of a failure on standard error: the guest's output, and with `debug` all of it.
 pub(super) fn print_operator_view(ui: &Ui, view: &Map<String, Value>, debug: bool) {
-    stderr_lines(view).iter().for_each(|line| ui.note(line));
+    ending_lines(view).iter().for_each(|line| ui.note(line));
     if debug {
         detail_lines(view).iter().for_each(|line| ui.note(&format!("debug: {line}")));
     }
 }
 
 /// Returns what the guest wrote on standard error before it was ended, a panic's message or a traceback: line by line, each
-/// marked as the guest's. A failure that the guest reports itself is not repeated.
-pub(super) fn stderr_lines(view: &Map<String, Value>) -> Vec<String> {
+/// marked as the guest's; and the functions that it was in, if they are known. A failure that the guest reports itself is
+/// not repeated.
+pub(super) fn ending_lines(view: &Map<String, Value>) -> Vec<String> {
     let text = |name: &str| view.get(name).and_then(Value::as_str);
     let ended =
         matches!(text("code"), Some("trap" | "exit")) || text("class") == Some("resource_limit_exceeded");
     let lines = text("stderr").filter(|_| ended).into_iter().flat_map(str::lines);
-    lines.map(|line| format!("connector: {line}")).collect()
+    let frames = view.get("frames").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let lines = lines.map(|line| format!("connector: {line}"));
+    lines.chain(frames.map(|frame| format!("  in {frame}"))).collect()
 }
 
 /// The lines: each field and what it says, texts as they are but for what could drive a terminal.

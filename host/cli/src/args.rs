@@ -163,6 +163,8 @@ pub(super) enum Command {
     Binding(commands::binding::Command),
     Call(commands::call::Args),
     Run(commands::run::Args),
+    #[command(subcommand)]
+    Trace(commands::trace::Command),
     #[cfg(feature = "server")]
     Mcp(commands::mcp::Args),
     Replay(commands::replay::Args),

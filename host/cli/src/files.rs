@@ -189,6 +189,12 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     private_file::replace(path, bytes, &FilePolicy::output()).map_err(|error| wrong(error.into()))
 }
 
+/// Replaces a file in one step, or makes one; its owner alone can read it.
+pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    let written = private_file::replace(path, bytes, &FilePolicy::private_output());
+    written.map_err(|error| unwritable(path, error.into()))
+}
+
 /// Writes a file that did not exist and that its owner alone can read.
 pub(super) fn write_new_secret(path: &Path, text: &str) -> Result<(), HostError> {
     let written = private_file::create_new(path, text.as_bytes(), &FilePolicy::private_output());

@@ -122,7 +122,8 @@ impl<'u> Session<'u> {
         add: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Result<Host, HostError> {
         let user = ProcessUser::look_up();
-        let builder = home.builder().compiler(self.compiler()?).concurrency(CONCURRENCY);
+        let compiler = self.compiler()?.debugging_guests();
+        let builder = home.builder().compiler(compiler).concurrency(CONCURRENCY);
         add(builder.actor(&user.actor()).user(&user.description())).build()
     }
 

@@ -19,4 +19,5 @@ pub mod rng;
 pub mod secret;
 pub mod strict_json;
 pub mod suggest;
+pub mod trace;
 pub mod warnings;

@@ -18,11 +18,14 @@ use cofferdam_core::failure::{
 };
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::trace::TraceCollector;
 use cofferdam_egress::egress::Authorize;
 use cofferdam_model::action::ActionScope;
 use jiff::Timestamp;
+use tracing::Dispatch;
 use wasmtime::Store;
 
+use super::attempt_trace::AttemptTracer;
 use super::hostcalls::attempt_log::AttemptLog;
 use super::hostcalls::connector::CallInfo;
 use super::hostcalls::guards::AttemptGuards;
@@ -33,7 +36,7 @@ use super::store_data;
 use super::store_data::StoreData;
 use super::values::{DecodeError, DecodedResult, EncodedArguments, ResultFormat};
 use super::yield_hook::{PollStart, YieldHook};
-use super::{outcome, traps};
+use super::{guest_frames, outcome, traps};
 
 /// The fuel between two checks of the clock: about 0.1 ms of computing.
 const YIELD_FUEL: u64 = 1_000_000;
@@ -59,6 +62,8 @@ pub struct Attempt<'a> {
     pub credentials: Option<Arc<dyn Authorize>>,
     /// The circuits and rate limits that apply to its hosts in addition to the grants.
     pub guards: AttemptGuards,
+    /// The collector of its trace.
+    pub trace: Option<TraceCollector>,
 }
 
 /// The time that an attempt may take: the call's remaining time or the limit of one attempt, whichever is
@@ -123,26 +128,33 @@ pub async fn run<A: ResultFormat>(
     args: &EncodedArguments,
     attempt: Attempt<'_>,
 ) -> AttemptEnd<A> {
-    let Attempt { context, limits, time, number, clock, scope, credentials, guards } = attempt;
+    let Attempt { context, limits, time, number, clock, scope, credentials, guards, trace } = attempt;
     let deadline = time.deadline;
     let started = clock.now();
     let ledger = Arc::new(AttemptLog::new(limits.memory()));
     let unkeyed = Arc::clone(&guards.unkeyed);
+    let mut tracer = trace.map(|collector| {
+        let (times, facts) = ((&clock, started), (number, limits.fuel()));
+        AttemptTracer::new(collector, times, facts, &ledger, credentials.as_ref())
+    });
+    let recorder = tracer.as_ref().map(|tracer| Arc::clone(tracer.recorder()));
     // Without circuits nothing is counted against hosts.
     let counted = guards.circuits.is_some().then(|| guards.clone());
     let gate = HttpGate::new(connector.egress().clone(), Arc::clone(&ledger), scope, credentials, guards);
     let gate = gate.with_read_only(operation.read_only());
     let facts = CallInfo { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
-    let state = StoreData::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
+    let mut state = StoreData::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
+    state.recorder.clone_from(&recorder);
     let mut store = Store::new(operation.engine(), state);
 
     let poll_start = PollStart::new(started);
-    store.call_hook_async(YieldHook::new(Arc::clone(&clock), poll_start.clone()));
+    store.call_hook_async(YieldHook::new(Arc::clone(&clock), poll_start.clone(), recorder));
     let instantiated = OnceLock::new();
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
             let work = instantiate_and_call(&mut store, operation, args, (&*clock, &ledger), &instantiated);
             let at_deadline = || counted.iter().for_each(|guards| guards.record_timeout(started));
+            let work = within(tracer.as_ref().map(AttemptTracer::dispatch), work);
             watch((&*clock, &poll_start), deadline, &ledger, at_deadline, work).await
         }
         Err(error) => AttemptStop::Done(Err(error)),
@@ -165,7 +177,16 @@ pub async fn run<A: ResultFormat>(
     // Every other ending of an attempt is reported as an interruption.
     let returned = matches!(stop, AttemptStop::Done(Ok(_)));
     let aborted_on_return = if returned { ledger.request_log.pending() } else { Vec::new() };
+    if let Some(tracer) = &mut tracer {
+        tracer.used(usage, instantiated_after);
+        if let AttemptStop::Done(Err(error)) = &stop {
+            tracer.frames(guest_frames::frames(error));
+        }
+    }
     let ended = |outcome: Result<A, Error>| {
+        if let Some(mut tracer) = tracer {
+            tracer.ended(&log, outcome.as_ref().err());
+        }
         let value = outcome.as_ref().ok();
         AttemptEnd {
             suppressed: suppressed_errors(suppressed, value.is_some(), &ledger, clock.timestamp()),
@@ -201,10 +222,10 @@ pub async fn run<A: ResultFormat>(
         AttemptStop::Done(Err(error)) => {
             let ending = traps::classify(&error, ledger.memory(), limits, fuel);
             // From the outermost cause to the root, each as its own note.
-            let causes = error.chain().map(|cause| sanitize_line(&cause.to_string(), STDERR_CHARS));
-            Err(causes.fold(outcome::from_call_ending(context, ending), |failure, cause| {
-                failure.with_operator_note(format!("cause: {cause}"))
-            }))
+            let causes = guest_frames::causes(&error).into_iter().map(|cause| format!("cause: {cause}"));
+            let frames = guest_frames::frames(&error).into_iter().map(|frame| format!("frame: {frame}"));
+            let notes = causes.chain(frames).map(|note| sanitize_line(&note, STDERR_CHARS));
+            Err(notes.fold(outcome::from_call_ending(context, ending), Failure::with_operator_note))
         }
         AttemptStop::Deadline => {
             let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -277,6 +298,16 @@ async fn instantiate_and_call<A: ResultFormat>(
     let instance = operation.pre().instantiate_async(&mut *store).await?;
     let _ = instantiated.set(clock.now());
     operation.entry().call(store, &instance, args, ledger.memory()).await
+}
+
+/// Polls `work` in the scope of a subscriber, if there is one.
+async fn within<F: Future>(subscriber: Option<Dispatch>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| match &subscriber {
+        Some(subscriber) => tracing::dispatcher::with_default(subscriber, || work.as_mut().poll(cx)),
+        None => work.as_mut().poll(cx),
+    })
+    .await
 }
 
 /// Returns the message of a panic, as one line for the operator.

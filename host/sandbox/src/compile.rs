@@ -21,6 +21,7 @@ use wasmtime::Engine;
 use super::adapter;
 use super::cache::TrustedCode;
 use super::compile_limits::{CompileBudget, CompileLimits};
+use super::engine::GuestDebugging;
 use super::values::LayoutTable;
 use super::worker::{self, COMPILE_WORKER_ARG, WorkerForm, WorkerProgram, WorkerTask};
 
@@ -33,7 +34,7 @@ pub struct Compiler {
 #[derive(Debug, Clone)]
 enum CompilerKind {
     Child(WorkerProgram),
-    InProcess,
+    InProcess(GuestDebugging),
 }
 
 impl Compiler {
@@ -48,7 +49,14 @@ impl Compiler {
     #[must_use]
     pub fn child_with_args(program: impl Into<PathBuf>, args: impl IntoIterator<Item = String>) -> Self {
         let args = args.into_iter().collect();
-        Self { kind: CompilerKind::Child(WorkerProgram { path: program.into(), args, confined: true }) }
+        Self {
+            kind: CompilerKind::Child(WorkerProgram {
+                path: program.into(),
+                args,
+                confined: true,
+                debugging: GuestDebugging::Off,
+            }),
+        }
     }
 
     /// In this process, after the pre-scan. A hostile component can then take this process's memory and time.
@@ -56,7 +64,7 @@ impl Compiler {
     /// that you trust.
     #[must_use]
     pub fn in_process() -> Self {
-        Self { kind: CompilerKind::InProcess }
+        Self { kind: CompilerKind::InProcess(GuestDebugging::Off) }
     }
 
     /// Leaves the compile worker without Landlock and seccomp, which it otherwise applies if the system has
@@ -67,6 +75,27 @@ impl Compiler {
             worker.confined = false;
         }
         self
+    }
+
+    /// Makes code that names the guest's functions, and the lines of its source where it has debug information, when a
+    /// trap ends it. For the development of connectors: the names are in the notes for the operator and in traces. Code
+    /// that was compiled without it is compiled again.
+    #[must_use]
+    pub fn debugging_guests(mut self) -> Self {
+        match &mut self.kind {
+            CompilerKind::Child(WorkerProgram { debugging, .. }) | CompilerKind::InProcess(debugging) => {
+                *debugging = GuestDebugging::On;
+            }
+        }
+        self
+    }
+
+    pub(super) fn debugging(&self) -> GuestDebugging {
+        match &self.kind {
+            CompilerKind::Child(WorkerProgram { debugging, .. }) | CompilerKind::InProcess(debugging) => {
+                *debugging
+            }
+        }
     }
 
     /// Returns the compiler with its program's path made absolute: the worker starts in another directory.
@@ -101,7 +130,7 @@ impl Compiler {
                 let code = worker::run(program, WorkerTask::Compile(form), component, budget).await?;
                 Ok(TrustedCode::from_worker(code))
             }
-            CompilerKind::InProcess => {
+            CompilerKind::InProcess(_) => {
                 let (engine, component) = (engine.clone(), component.to_vec());
                 let code = run_blocking(move || code(&engine, &component, form)).await?;
                 code.map(TrustedCode::compiled_here).map_err(|reason| worker::invalid(&reason))
@@ -147,7 +176,7 @@ impl Compiler {
                 let read = run_blocking(move || serde_json::from_slice(&reply)).await?;
                 read.map_err(|error| package::unreadable_reply().with_source(error))
             }
-            CompilerKind::InProcess => run_blocking(move || here(&bytes)).await,
+            CompilerKind::InProcess(_) => run_blocking(move || here(&bytes)).await,
         }
     }
 }

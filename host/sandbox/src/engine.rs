@@ -27,7 +27,7 @@ const KEEP_MEMORY: usize = 1024 * 1024;
 const KEEP_TABLE: usize = 256 * 1024;
 
 /// Everything that compiled code depends on; the worker that compiles and the host that runs share it.
-pub(super) fn config() -> Config {
+pub(super) fn config(debugging: GuestDebugging) -> Config {
     let mut config = Config::new();
     // Limits. Epochs stay off: fuel that yields, and a deadline checked at every poll, cost half as much.
     config.consume_fuel(true);
@@ -41,10 +41,26 @@ pub(super) fn config() -> Config {
     // memory each, since the validator has this proposal off.
     config.wasm_multi_memory(true);
     config.concurrency_support(false);
-    // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out.
-    config.wasm_backtrace_details(WasmBacktraceDetails::Disable);
-    config.wasm_backtrace_max_frames(None::<NonZeroUsize>);
+    // A trap's backtrace carries the guest's own names, and the environment can widen it: keep it out unless the
+    // embedder asks for it.
+    let (details, frames) = match debugging {
+        GuestDebugging::Off => (WasmBacktraceDetails::Disable, None),
+        GuestDebugging::On => (WasmBacktraceDetails::Enable, Some(MAX_FRAMES)),
+    };
+    config.wasm_backtrace_details(details);
+    config.wasm_backtrace_max_frames(frames);
     config
+}
+
+/// The most functions of a guest that are named after a trap.
+const MAX_FRAMES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(49);
+
+/// Whether traps name the functions and the source lines of the guest. Compiled code is for one or the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum GuestDebugging {
+    #[default]
+    Off,
+    On,
 }
 
 /// The allocation of instances.
@@ -57,7 +73,7 @@ pub(super) enum AllocationStrategy {
 }
 
 /// Creates the engine, with a pool of `slots` if the machine allows it.
-pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, AllocationStrategy)> {
+pub(super) fn new(slots: u32, debugging: GuestDebugging) -> wasmtime::Result<(Engine, AllocationStrategy)> {
     let mut pool = PoolingAllocationConfig::new();
     let totals = PoolCapacity::for_slots(slots);
     pool.total_component_instances(slots)
@@ -70,13 +86,13 @@ pub(super) fn new(slots: u32) -> wasmtime::Result<(Engine, AllocationStrategy)> 
         .table_keep_resident(KEEP_TABLE)
         // If the kernel has the ioctl (6.7), only dirty pages are reset; otherwise this is a no-op.
         .pagemap_scan(Enabled::Auto);
-    let mut pooled = config();
+    let mut pooled = config(debugging);
     pooled.allocation_strategy(pool);
     match Engine::new(&pooled) {
         Ok(engine) => Ok((engine, AllocationStrategy::Pool)),
         Err(error) => {
             tracing::warn!(reason = %error, "no room for a pool of instances; allocating on demand");
-            Ok((Engine::new(&config())?, AllocationStrategy::OnDemand))
+            Ok((Engine::new(&config(debugging))?, AllocationStrategy::OnDemand))
         }
     }
 }
@@ -131,9 +147,13 @@ mod tests {
 
     #[test]
     fn packages_are_validated_with_the_engines_features() {
-        let (engine, _) = new(2).unwrap();
+        let (engine, _) = new(2, GuestDebugging::Off).unwrap();
         let expected = FEATURES.union(wasmparser::WasmFeatures::MULTI_MEMORY);
         assert_eq!(engine.get_wasm_features(), expected);
-        assert_eq!(Engine::new(&config()).unwrap().get_wasm_features(), expected, "the compile worker's");
+        assert_eq!(
+            Engine::new(&config(GuestDebugging::Off)).unwrap().get_wasm_features(),
+            expected,
+            "the compile worker's"
+        );
     }
 }

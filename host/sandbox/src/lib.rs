@@ -3,11 +3,13 @@
 
 mod adapter;
 mod attempt;
+mod attempt_trace;
 mod cache;
 mod compile;
 mod compile_cache;
 mod compile_limits;
 mod engine;
+mod guest_frames;
 mod hostcalls;
 mod load;
 mod memory;
@@ -131,7 +133,7 @@ impl Sandbox {
             HostError::new(HostErrorKind::Internal, "The WebAssembly engine could not be made.")
                 .with_source(error.to_string())
         };
-        let (engine, _) = engine::new(slots).map_err(broken)?;
+        let (engine, _) = engine::new(slots, compiler.debugging()).map_err(broken)?;
         let linker = engine::linker(&engine).map_err(broken)?;
         let parser = Arc::new(PackageParser::new(compiler.clone(), limits.clone())?);
         let components = Arc::new(CompileCache::new(engine, compiler, limits, store, clock)?);

@@ -14,6 +14,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
+use super::attempt_trace::HostCallRecorder;
 use super::hostcalls::attempt_log::AttemptLog;
 use super::hostcalls::connector::CallInfo;
 use super::hostcalls::http::HttpGate;
@@ -36,6 +37,8 @@ pub(super) struct StoreData {
     pub(super) log: GuestLog,
     pub(super) audit_id: AuditId,
     pub(super) clock: Arc<dyn Clock>,
+    /// The recorder of host calls, if the attempt is traced.
+    pub(super) recorder: Option<Arc<HostCallRecorder>>,
     pub(super) stdout: StdioCapture,
     pub(super) stderr: StdioCapture,
 }
@@ -63,6 +66,7 @@ impl StoreData {
             log,
             audit_id,
             clock,
+            recorder: None,
             stdout,
             stderr,
         }
@@ -71,6 +75,13 @@ impl StoreData {
     /// Returns the credentials that the attempt's requests may carry.
     pub(super) fn credentials(&self) -> Option<&dyn Authorize> {
         self.gate.credentials()
+    }
+
+    /// Names the host call that is running, for a trace.
+    pub(super) fn names_host_call(&self, function: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.name(function);
+        }
     }
 
     /// Returns the ledger that the gates share.

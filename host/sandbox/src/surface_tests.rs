@@ -106,7 +106,7 @@ fn standing(interface: &str) -> ImportStatus {
 }
 
 fn probe_everything() -> Vec<Probed> {
-    let (engine, _) = engine::new(4).unwrap();
+    let (engine, _) = engine::new(4, engine::GuestDebugging::Off).unwrap();
     let linker = engine::linker(&engine).unwrap();
     let mut probed = Vec::new();
     for wit in [runtime_wit(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit")] {

@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wasmtime::Engine;
 
 use super::compile_limits::CompileBudget;
+use super::engine::GuestDebugging;
 use super::{compile, engine};
 
 /// The first argument that makes `cofferdam` a compile worker.
@@ -33,11 +34,13 @@ pub(super) struct WorkerProgram {
     pub(super) args: Vec<String>,
     /// True if it confines itself before it reads the component.
     pub(super) confined: bool,
+    /// Whether its code is for debugging guests.
+    pub(super) debugging: GuestDebugging,
 }
 
 /// The start of a request. It changes with the request's format, so that a worker of another version reports
 /// the mismatch.
-const MAGIC: [u8; 8] = *b"coffcmp4";
+const MAGIC: [u8; 8] = *b"coffcmp5";
 
 /// The longest reason that is read from a worker, in bytes.
 const REASON_BYTES: u64 = 4 * 1024;
@@ -131,7 +134,7 @@ pub(crate) async fn run(
         let feed = async {
             // A worker that dies early closes the pipe; its exit status says why.
             let fed = async {
-                stdin.write_all(&header(task, &budget, program.confined)).await?;
+                stdin.write_all(&header(task, &budget, program)).await?;
                 stdin.write_all(component).await
             };
             drop(fed.await);
@@ -233,27 +236,42 @@ pub(super) fn invalid(reason: &str) -> HostError {
         .with_hint("Build it again, for the target wasm32-wasip2.")
 }
 
-const HEADER_BYTES: usize = 40;
+const HEADER_BYTES: usize = 48;
 
-fn header(task: WorkerTask, budget: &CompileBudget, confined: bool) -> [u8; HEADER_BYTES] {
+fn header(task: WorkerTask, budget: &CompileBudget, program: &WorkerProgram) -> [u8; HEADER_BYTES] {
     let mut header = [0u8; HEADER_BYTES];
+    let (confined, debugging) = (program.confined, program.debugging == GuestDebugging::On);
     let numbers =
-        [budget.memory, budget.cpu_seconds, task.number(), u64::from(confined)].map(u64::to_le_bytes);
-    let bytes = std::iter::once(MAGIC).chain(numbers).flatten();
+        [budget.memory, budget.cpu_seconds, task.number(), u64::from(confined), u64::from(debugging)];
+    let bytes = std::iter::once(MAGIC).chain(numbers.map(u64::to_le_bytes)).flatten();
     header.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
     header
 }
 
-/// Returns the bounds, the task and whether the worker confines itself, from a request's header; none if it
-/// is of another version.
-fn request(header: [u8; HEADER_BYTES]) -> Option<(u64, u64, WorkerTask, bool)> {
-    let rest = header.strip_prefix(&MAGIC)?;
-    let (memory, rest) = rest.split_first_chunk::<8>()?;
-    let (cpu_seconds, rest) = rest.split_first_chunk::<8>()?;
-    let (task, rest) = rest.split_first_chunk::<8>()?;
-    let task = WorkerTask::from_number(u64::from_le_bytes(*task))?;
-    let confined = u64::from_le_bytes(*rest.first_chunk::<8>()?) != 0;
-    Some((u64::from_le_bytes(*memory), u64::from_le_bytes(*cpu_seconds), task, confined))
+/// The content of a request's header.
+#[derive(Debug, PartialEq, Eq)]
+struct WorkerRequest {
+    memory: u64,
+    cpu_seconds: u64,
+    task: WorkerTask,
+    confined: bool,
+    debugging: GuestDebugging,
+}
+
+/// Reads a request's header; none if it is of another version.
+fn request(header: [u8; HEADER_BYTES]) -> Option<WorkerRequest> {
+    let numbers = header.strip_prefix(&MAGIC)?.as_chunks::<8>().0;
+    let [memory, cpu_seconds, task, confined, debugging] = *numbers else { return None };
+    Some(WorkerRequest {
+        memory: u64::from_le_bytes(memory),
+        cpu_seconds: u64::from_le_bytes(cpu_seconds),
+        task: WorkerTask::from_number(u64::from_le_bytes(task))?,
+        confined: u64::from_le_bytes(confined) != 0,
+        debugging: match u64::from_le_bytes(debugging) {
+            0 => GuestDebugging::Off,
+            _ => GuestDebugging::On,
+        },
+    })
 }
 
 /// Runs a compile worker: reads a request from standard input, bounds itself, and writes compiled code, or
@@ -275,7 +293,7 @@ fn work() -> Result<(), (i32, String)> {
     let mut input = std::io::stdin().lock();
     let mut header = [0u8; HEADER_BYTES];
     input.read_exact(&mut header).map_err(|_| (OTHER_VERSION, "not a whole request".to_owned()))?;
-    let (memory, cpu_seconds, task, confined) =
+    let WorkerRequest { memory, cpu_seconds, task, confined, debugging } =
         request(header).ok_or_else(|| (OTHER_VERSION, "not a request of this version".to_owned()))?;
     bound(memory, cpu_seconds).map_err(|error| failed(&error))?;
     // Before a byte of the component is read. On a kernel without Landlock or seccomp the bounds above
@@ -293,7 +311,7 @@ fn work() -> Result<(), (i32, String)> {
             WorkerTask::ParseComponent => serde_json::to_vec(&parse_component(&component, Duration::MAX))
                 .map_err(|error| failed(&error))?,
             WorkerTask::Compile(form) => {
-                let engine = Engine::new(&engine::config()).map_err(|error| failed(&error))?;
+                let engine = Engine::new(&engine::config(debugging)).map_err(|error| failed(&error))?;
                 compile::code(&engine, &component, form).map_err(|reason| (INVALID, reason))?
             }
         };
@@ -319,11 +337,14 @@ mod tests {
     fn a_request_header_carries_its_bounds_and_task() {
         let budget = CompileBudget { memory: 7, cpu_seconds: 9, wall: Duration::ZERO, output: 0 };
         for task in WorkerTask::ALL {
-            for confined in [true, false] {
-                assert_eq!(request(header(task, &budget, confined)), Some((7, 9, task, confined)));
+            for (confined, debugging) in [(true, GuestDebugging::Off), (false, GuestDebugging::On)] {
+                let (path, args) = (PathBuf::new(), Vec::new());
+                let program = WorkerProgram { path, args, confined, debugging };
+                let expected = WorkerRequest { memory: 7, cpu_seconds: 9, task, confined, debugging };
+                assert_eq!(request(header(task, &budget, &program)), Some(expected));
             }
         }
-        assert_eq!(request(*b"\0asm\x0d\0\x01\0a component that is here, whole."), None);
+        assert_eq!(request(*b"\0asm\x0d\0\x01\0a component that is here, and it is all "), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use cofferdam_core::clock::Clock;
 use cofferdam_core::limits;
 use wasmtime::{CallHook, CallHookHandler, StoreContextMut};
 
+use super::attempt_trace::HostCallRecorder;
 use super::store_data::StoreData;
 
 /// The longest time that a guest holds its thread with host calls.
@@ -42,11 +43,16 @@ impl PollStart {
 pub(super) struct YieldHook {
     clock: Arc<dyn Clock>,
     poll_start: PollStart,
+    recorder: Option<Arc<HostCallRecorder>>,
 }
 
 impl YieldHook {
-    pub(super) fn new(clock: Arc<dyn Clock>, poll_start: PollStart) -> Self {
-        Self { clock, poll_start }
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        poll_start: PollStart,
+        recorder: Option<Arc<HostCallRecorder>>,
+    ) -> Self {
+        Self { clock, poll_start, recorder }
     }
 
     fn is_due(&self) -> bool {
@@ -61,6 +67,12 @@ impl CallHookHandler<StoreData> for YieldHook {
         mut store: StoreContextMut<'_, StoreData>,
         event: CallHook,
     ) -> wasmtime::Result<()> {
+        if let (Some(recorder), CallHook::CallingHost) = (&self.recorder, event) {
+            recorder.enter(store.get_fuel().unwrap_or(0));
+        }
+        if let (Some(recorder), CallHook::ReturningFromHost) = (&self.recorder, event) {
+            recorder.exit();
+        }
         if event.entering_host() {
             // The guest's parameters are decoded in the host's memory.
             let room = store.data().ledger().memory().room();
@@ -86,7 +98,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let long_ago = clock.now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
         let poll_start = PollStart::new(long_ago);
-        let hook = YieldHook::new(Arc::clone(&clock), poll_start.clone());
+        let hook = YieldHook::new(Arc::clone(&clock), poll_start.clone(), None);
         assert!(hook.is_due());
         poll_start.set(clock.now() + Duration::from_secs(60));
         assert!(!hook.is_due());

@@ -9,14 +9,15 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
 use cofferdam_core::strict_json;
+use cofferdam_core::trace::TraceCollector;
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, OnKeyConflict, Report};
 use cofferdam_runtime::host::HostBuilder;
 use serde_json::{Map, Value};
 
 use crate::allow_private::AllowPrivate;
 use crate::answer::{OutcomeFields, ToolResult};
-use crate::commands::batch;
 use crate::commands::fallback::{self, FallbackPlan};
+use crate::commands::{batch, packaging, trace};
 use crate::dev_options::{self, DevOptions, DevPackage};
 use crate::exit_codes::exit_code;
 use crate::report::{CommandError, with_signal};
@@ -150,6 +151,12 @@ pub(crate) struct Args {
     #[arg(long)]
     debug: bool,
 
+    /// Writes a trace of every attempt to FILE, for `cofferdam trace show` and for Perfetto: each host call, request and log
+    /// line with its time, and the contents of requests and responses. After a trap, the failure's notes name the
+    /// connector's functions.
+    #[arg(long, value_name = "FILE", conflicts_with = "each")]
+    trace: Option<PathBuf>,
+
     /// Prints the text for an agent, whatever the outcome: the message of a tool, `{"tool_call_id", "role", "content"}`.
     #[arg(long, value_name = "TOOL_CALL_ID", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["usage", "debug"])]
     as_tool_result: Option<String>,
@@ -178,7 +185,18 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let limits = limits.map_err(|error| HostError::new(HostErrorKind::Validation, error.to_string()))?;
     let each = args.each.as_ref().map(|_| args.concurrency);
     let private = args.private;
+    let compiler = match &args.trace {
+        None => None,
+        Some(path) => {
+            // Find out before the work is done, and not after.
+            packaging::check_output(path)?;
+            Some(session.compiler()?.debugging_guests())
+        }
+    };
     let configured = |mut builder: HostBuilder| {
+        if let Some(compiler) = compiler {
+            builder = builder.compiler(compiler);
+        }
         if let Some(concurrency) = each {
             builder = builder.concurrency(concurrency);
         }
@@ -231,9 +249,17 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     }
     let cancellation = Cancellation::new();
     let call = call.cancelled_by(&cancellation);
-    let connector = call.connector().to_string();
+    let (connector, operation) = (call.connector().to_string(), call.op().to_owned());
+    let traces = TraceCollector::default();
+    let call = if args.trace.is_some() { call.traced_by(&traces) } else { call };
     let running = progress::during(session.ui, &what, host.run(call));
     let (CallResult { outcome, report }, stop) = runtime::block_on_call(&host, &cancellation, running)?;
+    if let Some(path) = &args.trace {
+        match trace::write(path, (&connector, &operation), &report.audit_id, &traces) {
+            Ok(note) => session.ui.note(&note),
+            Err(warning) => session.ui.warn(&warning),
+        }
+    }
     let outcome = outcome.map_err(|error| with_signal(stop, with_quotes(error, &not_texts)));
     // The audit log of a development home ends with the command.
     let with_reference = |error: Error| match development {

@@ -31,6 +31,7 @@ pub(super) mod run;
 pub(super) mod serve;
 pub(super) mod sign;
 pub(super) mod test;
+pub(super) mod trace;
 pub(super) mod trust;
 pub(super) mod verify;
 pub(super) mod why;
@@ -61,6 +62,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Binding(command) => binding::run(command, session),
         Command::Call(args) => call::run(args, session),
         Command::Run(args) => run::run(args, session),
+        Command::Trace(command) => trace::run(command, session),
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),

@@ -2,6 +2,7 @@
 
 mod encodings;
 mod heuristics;
+mod personal;
 mod scanner;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use zeroize::Zeroizing;
 
 pub use encodings::MIN_SCANNED_BYTES;
 pub use heuristics::redact_likely_secrets;
+pub use personal::{is_personal_field, is_personal_parameter};
 pub use scanner::{REDACTED, ScanState, Scanner, SecretMatch};
 
 /// A secret text. It has no `Debug`, `Display`, `Serialize` or `Clone`, and its memory is cleared when it is

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::secret::Scanner;
+use cofferdam_core::secret::{Scanner, is_personal_field, is_personal_parameter};
 use cofferdam_model::manifest::{CredentialPlacement, Manifest};
 use serde_json::{Map, Value};
 
 use super::relay::Exchange;
-use super::scrub::{COMPARED, SENT, is_personal_field, is_personal_parameter, is_secret};
+use super::scrub::{COMPARED, SENT, is_secret};
 use super::{RecordedCall, RecordedFile};
 use crate::service::url_of;
 

@@ -8,66 +8,7 @@ pub(super) const COMPARED: &str = "{{any}}";
 /// The replacement in what is sent.
 pub(super) const SENT: &str = "redacted";
 
-/// Header fields, and parts of their names, whose values are replaced.
-const FIELDS: [&str; 17] = [
-    "auth",
-    "cookie",
-    "token",
-    "secret",
-    "session",
-    "signature",
-    "password",
-    "credential",
-    "api-key",
-    "apikey",
-    "csrf",
-    "xsrf",
-    "client-ip",
-    "real-ip",
-    "forwarded",
-    "date",
-    "content-sha256",
-];
-
-/// Such names that have a meaning of their own.
-const WHOLE: [&str; 7] =
-    ["from", "via", "x-request-id", "traceparent", "tracestate", "baggage", "user-agent"];
-
-/// Returns whether the value of a header field is replaced, whatever it is.
-pub(super) fn is_personal_field(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    // It says what changed, not who asked.
-    name != "last-modified"
-        && (WHOLE.contains(&name.as_str()) || FIELDS.iter().any(|part| name.contains(part)))
-}
-
-/// Returns whether the value of a query parameter or a form field is replaced, whatever it is.
-pub(super) fn is_personal_parameter(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('_', "-");
-    let parts = ["token", "secret", "password", "api-key", "apikey", "signature", "credential", "session"];
-    name == "key" || parts.iter().any(|part| name.contains(part)) && !name.contains("page")
-}
-
 /// Returns whether a text has a bound secret in it, or what looks like one.
 pub(super) fn is_secret(text: &str, scanner: &Scanner) -> bool {
     scanner.find_in_value(text.as_bytes()).is_some() || redact_likely_secrets(text, false) != text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn personal_fields_are_known_by_their_names() {
-        for name in
-            ["Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "X_Auth_Token", "X-Amz-Date", "From"]
-        {
-            assert!(is_personal_field(name), "{name}");
-        }
-        for name in ["accept", "content-type", "location", "link", "etag", "retry-after", "idempotency-key"] {
-            assert!(!is_personal_field(name), "{name}");
-        }
-        assert!(is_personal_parameter("access_token") && is_personal_parameter("X-Amz-Signature"));
-        assert!(!is_personal_parameter("state") && !is_personal_parameter("next_page_token"));
-    }
 }

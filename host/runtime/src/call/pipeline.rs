@@ -11,6 +11,7 @@ use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, Failure, RepeatRule, RetryStopped};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_core::rng::RandomSource;
+use cofferdam_core::trace::TraceCollector;
 use cofferdam_egress::credentials::CredentialBroker;
 use cofferdam_egress::resilience::{
     BreakerScope, CircuitStore, RateLimit, RateLimits, ResilienceSettings, RetryContext, RetryDecision,
@@ -88,6 +89,8 @@ pub(super) struct CallState<'p> {
     action_context: Option<ActionContext>,
     /// The strictest repeat rule of the candidates, if there are several.
     pub(super) strictest: RepeatRule,
+    /// The collector of its attempts' traces.
+    trace: Option<TraceCollector>,
 }
 
 impl<'p> CallState<'p> {
@@ -220,6 +223,7 @@ impl CallPipeline {
             time: None,
             action_context: call.action_context.clone(),
             strictest,
+            trace: call.trace.clone(),
         };
         let mut trace = FallbackTrace::default();
         loop {
@@ -429,6 +433,7 @@ impl CallPipeline {
                 unkeyed,
                 waits: Arc::default(),
             },
+            trace: state.trace.clone(),
         };
         if let Some(breaker) = breaker {
             breaker.begin_attempt();

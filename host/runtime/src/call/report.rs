@@ -209,8 +209,13 @@ impl Report {
 }
 
 /// The prefixes of the host's notes, and for each the field that the rest of such a note goes to.
-const KINDS: [(&str, &str); 4] =
-    [("cause: ", "chain"), ("panic: ", "panic"), ("stderr: ", "stderr"), ("connector: ", "connector_detail")];
+const KINDS: [(&str, &str); 5] = [
+    ("cause: ", "chain"),
+    ("frame: ", "frames"),
+    ("panic: ", "panic"),
+    ("stderr: ", "stderr"),
+    ("connector: ", "connector_detail"),
+];
 
 /// Returns all of an error, without secrets.
 pub(super) fn error_view(error: &Error, redactor: &FieldRedactor) -> Map<String, Value> {
@@ -221,7 +226,7 @@ pub(super) fn error_view(error: &Error, redactor: &FieldRedactor) -> Map<String,
 }
 
 /// Returns all of a failure: the fields of its envelope, the observed `cause`, the chain of causes from the
-/// outermost inwards, the guest's stderr or panic message, and the host's other notes.
+/// outermost inwards, the functions that a trap ended, the guest's stderr or panic message, and the host's other notes.
 pub(super) fn failure_view(failure: &Failure, redactor: &FieldRedactor) -> Map<String, Value> {
     let detail = |key: &str| failure.details().get(key).cloned();
     let mut view = Map::from_iter([
@@ -244,11 +249,13 @@ pub(super) fn failure_view(failure: &Failure, redactor: &FieldRedactor) -> Map<S
             view.insert(key.into(), redactor.value(&value));
         }
     }
-    let (mut chain, mut notes) = (vec![json!(redactor.text(failure.message()))], Vec::new());
+    let mut chain = vec![json!(redactor.text(failure.message()))];
+    let (mut frames, mut notes) = (Vec::new(), Vec::new());
     for note in failure.operator_notes() {
         let kind = KINDS.iter().find_map(|(mark, field)| Some((*field, note.strip_prefix(mark)?)));
         match kind {
             Some(("chain", cause)) => chain.push(redactor.text(cause).into()),
+            Some(("frames", frame)) => frames.push(Value::from(redactor.text(frame))),
             Some((field, text)) => {
                 view.insert(field.into(), redactor.text(text).into());
             }
@@ -256,8 +263,10 @@ pub(super) fn failure_view(failure: &Failure, redactor: &FieldRedactor) -> Map<S
         }
     }
     view.insert("chain".into(), chain.into());
-    if !notes.is_empty() {
-        view.insert("notes".into(), notes.into());
+    for (field, items) in [("frames", frames), ("notes", notes)] {
+        if !items.is_empty() {
+            view.insert(field.into(), items.into());
+        }
     }
     view
 }

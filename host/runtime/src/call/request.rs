@@ -13,6 +13,7 @@ use cofferdam_core::failure::{
 };
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::trace::TraceCollector;
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::ConnectorName;
@@ -141,6 +142,8 @@ pub struct Call {
     pub(super) audit_id: Option<AuditId>,
     /// The action that runs it.
     pub(super) action_context: Option<ActionContext>,
+    /// The collector of its attempts' traces.
+    pub(super) trace: Option<TraceCollector>,
 }
 
 /// The behavior of a call whose idempotency key belongs to a call that is still running.
@@ -191,6 +194,7 @@ impl Call {
             resumes: None,
             audit_id: None,
             action_context: None,
+            trace: None,
         }
     }
 
@@ -347,6 +351,13 @@ impl Call {
     #[must_use]
     pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
         self.cancellation = Some(cancellation.clone());
+        self
+    }
+
+    /// Collects a trace of each attempt, with the contents of its requests. A traced call is slower.
+    #[must_use]
+    pub fn traced_by(mut self, collector: &TraceCollector) -> Self {
+        self.trace = Some(collector.clone());
         self
     }
 

@@ -17,6 +17,7 @@ use wasmtime::{Engine, Store};
 use super::types::{AdapterTypes, TypeNaming};
 use super::wrap::wrap;
 use crate::engine;
+use crate::engine::GuestDebugging;
 use crate::memory::MemoryAccount;
 use crate::operation_fn::OperationFn;
 use crate::values::tests::typed;
@@ -112,7 +113,7 @@ struct Runner {
 impl Runner {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { engine: Engine::new(&engine::config()).unwrap(), runtime }
+        Self { engine: Engine::new(&engine::config(GuestDebugging::Off)).unwrap(), runtime }
     }
 
     fn call(&self, wrapped: Option<&[u8]>, connector: &[u8], op: &str, args: &Value) -> Value {

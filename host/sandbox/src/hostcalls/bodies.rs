@@ -134,7 +134,7 @@ impl FrameChecks {
             rules.observer.end_attempt(verdict);
             Error::HttpRequestDenied
         })?;
-        rules.observer.sent_body(data.len() as u64);
+        rules.observer.sent_body(data);
         let admits = |fields: &HeaderMap| {
             fields.keys().all(|name| {
                 guest_may_trail(name) && !rules.credentials.as_ref().is_some_and(|by| by.writes_header(name))
@@ -236,10 +236,12 @@ impl GuestResponseBody {
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(|error| self.failed(error))?;
             // The reader keeps a frame until it asks for the next one.
-            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-            self.observer.received(bytes);
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            self.observer.received(data);
             // The ledger has the verdict; the body only has to end.
-            self.charge.set(self.base.saturating_add(bytes)).map_err(|_| Error::HttpRequestDenied)?;
+            self.charge
+                .set(self.base.saturating_add(data.len() as u64))
+                .map_err(|_| Error::HttpRequestDenied)?;
             Ok(frame)
         }))
     }

@@ -25,11 +25,16 @@ pub(crate) struct CallInfo {
 /// Defines the functions of `call`.
 pub(crate) fn link_call(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("idempotency-key", |store, (): ()| {
+        store.data().names_host_call("call.idempotency-key");
         Ok((store.data().call.unkeyed.key_for_guest().to_owned(),))
     })?;
-    instance.func_wrap("attempt", |store, (): ()| Ok((store.data().call.attempt,)))?;
+    instance.func_wrap("attempt", |store, (): ()| {
+        store.data().names_host_call("call.attempt");
+        Ok((store.data().call.attempt,))
+    })?;
     instance.func_wrap("deadline", |store, (): ()| {
         let state = store.data();
+        state.names_host_call("call.deadline");
         let left = state.call.deadline.saturating_duration_since(state.clock.now());
         Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
     })
@@ -39,6 +44,7 @@ pub(crate) fn link_call(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtim
 pub(crate) fn link_credential(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("handle", |store, (service,): (String,)| {
         let state = store.data();
+        state.names_host_call("credential.handle");
         let handle = match state.credentials() {
             Some(credentials) => credentials.handle(&service),
             None => Err(AuthorizationError::Denied(Denial::new(

@@ -216,6 +216,7 @@ fn write(call: &str, level: GuestLogLevel, line: &str) {
 pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("log", |mut store, args: (GuestLogLevel, WasmStr, WasmList<LogField>)| {
         let (level, message, fields) = args;
+        store.data().names_host_call("log.log");
         if store.data_mut().log.takes_another() {
             let line = line(&mut store, &message, &fields)?;
             write(store.data().audit_id.as_str(), level, &line);
@@ -226,6 +227,7 @@ pub(crate) fn link(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Re
     })?;
     instance.func_wrap("suppressed", |mut store, args: (WasmStr, WasmStr)| {
         let (reason, cause) = args;
+        store.data().names_host_call("log.suppressed");
         let log = &mut store.data_mut().log;
         if log.takes_another() && log.suppressed.len() < MAX_SUPPRESSED {
             let suppressed = read_suppressed(&mut store, &reason, &cause)?;

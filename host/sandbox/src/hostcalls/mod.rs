@@ -11,6 +11,7 @@ pub(super) mod random;
 mod request_log;
 pub(crate) mod request_observer;
 pub(super) mod sockets;
+mod traced_content;
 
 #[cfg(test)]
 mod secret_tests;

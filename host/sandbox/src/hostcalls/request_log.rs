@@ -2,6 +2,7 @@
 //! when the guest returned.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,13 @@ use cofferdam_core::event::recorded::RecordedRequest;
 use cofferdam_core::failure::{AbortedRequest, RequestPhase};
 use cofferdam_core::limits;
 use cofferdam_core::secret::Scanner;
+use cofferdam_core::trace::TracedRequest;
 use cofferdam_egress::egress::find_in_uri;
-use http::{Method, Uri};
+use http::{Method, Uri, response};
 use jiff::Timestamp;
 
 use super::log;
+use super::traced_content::ContentBuffer;
 
 /// The longest path that is recorded, in characters.
 const PATH_CHARS: usize = 256;
@@ -31,6 +34,8 @@ pub(super) struct ObservedRequest {
     pub(super) keyed: bool,
     /// The bindings whose credentials it carries.
     pub(super) bindings: Vec<Arc<str>>,
+    /// Its contents, for a trace.
+    pub(super) content: Option<Box<ContentBuffer>>,
     /// True if any byte of it may have left.
     sent: bool,
     bytes_sent: u64,
@@ -59,6 +64,7 @@ impl ObservedRequest {
             path: log::clean_prefix(uri.path(), PATH_CHARS, scanner),
             keyed: false,
             bindings: Vec::new(),
+            content: None,
             sent: false,
             bytes_sent: 0,
             bytes_received: 0,
@@ -126,19 +132,28 @@ impl ObservedRequest {
     }
 
     /// Records that a part of its body is sent.
-    pub(super) fn sent_body(&mut self, bytes: u64) {
-        self.bytes_sent = self.bytes_sent.saturating_add(bytes);
+    pub(super) fn sent_body(&mut self, data: &[u8]) {
+        self.bytes_sent = self.bytes_sent.saturating_add(data.len() as u64);
+        if let Some(content) = &mut self.content {
+            content.sent(data);
+        }
     }
 
     /// Records the head of its response.
-    pub(super) fn answered(&mut self, status: u16, now: Instant) {
-        self.status = Some(status);
+    pub(super) fn answered(&mut self, head: &response::Parts, now: Instant) {
+        self.status = Some(head.status.as_u16());
+        if let Some(content) = &mut self.content {
+            content.answered(&head.headers);
+        }
         self.touch(now);
     }
 
     /// Records a part of its response's body.
-    pub(super) fn received(&mut self, bytes: u64, now: Instant) {
-        self.bytes_received = self.bytes_received.saturating_add(bytes);
+    pub(super) fn received(&mut self, data: &[u8], now: Instant) {
+        self.bytes_received = self.bytes_received.saturating_add(data.len() as u64);
+        if let Some(content) = &mut self.content {
+            content.received(data);
+        }
         self.touch(now);
     }
 
@@ -152,11 +167,14 @@ impl ObservedRequest {
         self.took = now.saturating_duration_since(self.began);
     }
 
+    fn took(&self, now: Instant) -> Duration {
+        if self.is_pending() { now.saturating_duration_since(self.began) } else { self.took }
+    }
+
     fn recorded(&self, now: Instant) -> RecordedRequest<'static> {
-        let pending = self.is_pending();
-        let took = if pending { now.saturating_duration_since(self.began) } else { self.took };
+        let took = self.took(now);
         RecordedRequest {
-            aborted: pending,
+            aborted: self.is_pending(),
             at: format!("{:.6}", self.at),
             bindings: self.bindings.iter().map(|name| Cow::from(name.to_string())).collect(),
             bytes_received: self.bytes_received,
@@ -180,9 +198,22 @@ pub(crate) struct RequestNumber(usize);
 
 /// The requests of an attempt in the order in which the guest sent them.
 #[derive(Debug, Default)]
-pub(crate) struct RequestLog(Mutex<Vec<ObservedRequest>>);
+pub(crate) struct RequestLog {
+    requests: Mutex<Vec<ObservedRequest>>,
+    keeps_contents: AtomicBool,
+}
 
 impl RequestLog {
+    /// Also keeps the contents of requests from now on, for a trace.
+    pub(crate) fn keep_contents(&self) {
+        self.keeps_contents.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the contents of requests are kept.
+    pub(super) fn keeps_contents(&self) -> bool {
+        self.keeps_contents.load(Ordering::Relaxed)
+    }
+
     /// Adds a request.
     pub(super) fn add(&self, request: ObservedRequest) -> RequestNumber {
         let mut requests = self.lock();
@@ -215,8 +246,19 @@ impl RequestLog {
         self.lock().iter().map(|request| request.recorded(now)).collect()
     }
 
+    /// Returns all requests, for a trace that began at `started`.
+    pub(crate) fn traced(&self, started: Instant, now: Instant, scanner: &Scanner) -> Vec<TracedRequest> {
+        let traced = |request: &ObservedRequest| TracedRequest {
+            request: request.recorded(now),
+            at: request.began.saturating_duration_since(started),
+            took: request.took(now),
+            content: request.content.as_ref().map(|content| content.clean(scanner)).unwrap_or_default(),
+        };
+        self.lock().iter().map(traced).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<ObservedRequest>> {
         // Each request is consistent after every statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,6 +17,7 @@ use wasmtime_wasi_http::{Error, RequestOptions};
 use super::attempt_log::{AttemptLog, SeenFault, SeenStatus, Termination};
 use super::guards::AttemptGuards;
 use super::request_log::{ObservedRequest, RequestNumber};
+use super::traced_content::ContentBuffer;
 use crate::memory::GrowthRefusal;
 
 /// The least time that a host must have had before a timeout of the guest's own choice counts against it.
@@ -67,6 +68,9 @@ impl RequestObserver {
         let method = request.method().clone();
         let mut observed = ObservedRequest::new(method, request.uri(), host.clone(), scanner, &*guards.clock);
         observed.keyed = guards.unkeyed.is_keyed(request.headers());
+        if ledger.request_log.keeps_contents() {
+            observed.content = Some(Box::new(ContentBuffer::new(request.uri(), request.headers())));
+        }
         // Never released: it is kept to the end of the attempt.
         ledger.hold(observed.cost())?;
         Ok(Self {
@@ -101,14 +105,14 @@ impl RequestObserver {
     }
 
     /// Records that a part of the request's body is sent.
-    pub(super) fn sent_body(&self, bytes: u64) {
-        self.update(|request| request.sent_body(bytes));
+    pub(super) fn sent_body(&self, data: &[u8]) {
+        self.update(|request| request.sent_body(data));
     }
 
     /// Records that the guest got a part of the response's body.
-    pub(super) fn received(&self, bytes: u64) {
+    pub(super) fn received(&self, data: &[u8]) {
         let now = self.guards.clock.now();
-        self.update(|request| request.received(bytes, now));
+        self.update(|request| request.received(data, now));
     }
 
     fn update(&self, change: impl FnOnce(&mut ObservedRequest)) {
@@ -120,7 +124,7 @@ impl RequestObserver {
     pub(super) fn saw_answer(&self, answer: &response::Parts, bindings: &[String], mends: bool) {
         let status = answer.status;
         let now = self.guards.clock.now();
-        self.update(|request| request.answered(status.as_u16(), now));
+        self.update(|request| request.answered(answer, now));
         let retry_after_ms = retry_after_ms(&answer.headers, self.guards.clock.timestamp().into());
         self.guards.saw_answer(&self.host, status.as_u16(), retry_after_ms, mends);
         if status.is_client_error() || status.is_server_error() {

@@ -147,6 +147,7 @@ impl Display {
             "OPERATION {\"name\": \"Ada\"}      calls it with these arguments",
             "OPERATION name=Ada times=3      the same, in pairs",
             "OPERATION ... --key K           under an idempotency key",
+            "OPERATION ... --trace FILE      writes a trace, for `cofferdam trace show FILE`",
             "quit                            ends, as Ctrl-D does",
         ] {
             self.line(Style::new(), line);
@@ -221,7 +222,7 @@ impl Display {
         self.attempts(&attempts);
         answer::note_replayed(&self.ui, report.replayed.as_ref());
         if let Some(view) = report.operator_view() {
-            answer::stderr_lines(view).iter().for_each(|line| self.line(Style::new(), line));
+            answer::ending_lines(view).iter().for_each(|line| self.line(Style::new(), line));
         }
         match outcome {
             Ok(value) if self.terminal.printer.is_none() => self.ui.value(value)?,

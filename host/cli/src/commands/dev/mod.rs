@@ -13,6 +13,7 @@ use std::time::Instant;
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::AuditId;
+use cofferdam_core::trace::TraceCollector;
 use cofferdam_dev::{DevHome, Watcher};
 use cofferdam_model::package::Package;
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, ConnectorRef};
@@ -22,6 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::commands::packaging::{self, DocsSource};
+use crate::commands::trace;
 use crate::dev_options::{self, DevOptions};
 use crate::exit_codes::{USAGE, exit_code, kind_exit_code};
 use crate::project::{BuildPurpose, Project};
@@ -132,6 +134,20 @@ impl Listener for EndedCalls {
     }
 }
 
+/// A call that was typed, and has ended.
+struct EndedCall {
+    operation: String,
+    result: CallResult,
+    /// The note or the warning about its trace.
+    trace: Option<Result<String, String>>,
+}
+
+impl EndedCall {
+    fn of(operation: String, result: CallResult) -> Self {
+        Self { operation, result, trace: None }
+    }
+}
+
 /// The parts of a development session, which live as long as it does.
 struct Development<'a> {
     session: &'a Session<'a>,
@@ -154,7 +170,7 @@ impl<'a> Development<'a> {
         let mut current: Option<ConnectorRef> = None;
         // Lines that came before the first build had an end.
         let mut waiting: Vec<Line> = Vec::new();
-        let mut calls: JoinSet<(CallResult, String)> = JoinSet::new();
+        let mut calls: JoinSet<EndedCall> = JoinSet::new();
         let cancellation = Cancellation::new();
         // The exit code of the last call that failed.
         let (mut failed, mut input_ended) = (None, false);
@@ -201,9 +217,14 @@ impl<'a> Development<'a> {
                 },
                 Some(id) = served.recv() => display.recorded(self.host, &id).await?,
                 Some(ended) = calls.join_next() => {
-                    if let Ok((result, operation)) = ended {
+                    if let Ok(EndedCall { operation, result, trace }) = ended {
                         failed = result.outcome.as_ref().err().map(exit_code).or(failed);
                         display.ended(self.host, &operation, &result)?;
+                        match trace {
+                            Some(Ok(note)) => display.note(&note),
+                            Some(Err(warning)) => display.error(&warning),
+                            None => {}
+                        }
                     }
                 }
             }
@@ -239,7 +260,7 @@ impl<'a> Development<'a> {
         line: Line,
         current: Option<&ConnectorRef>,
         cancellation: &Cancellation,
-        calls: &mut JoinSet<(CallResult, String)>,
+        calls: &mut JoinSet<EndedCall>,
         display: &Display,
     ) -> Option<u8> {
         let asked = match line {
@@ -264,7 +285,13 @@ impl<'a> Development<'a> {
         }
         let call = call.actor(ACTOR).cancelled_by(cancellation);
         let host = self.host.clone();
-        calls.spawn(async move { (host.run(call).await, operation) });
+        calls.spawn(async move {
+            let Some(path) = asked.trace else { return EndedCall::of(operation, host.run(call).await) };
+            let (traces, connector) = (TraceCollector::default(), call.connector().to_string());
+            let result = host.run(call.traced_by(&traces)).await;
+            let written = trace::write(&path, (&connector, &operation), &result.report.audit_id, &traces);
+            EndedCall { trace: Some(written), ..EndedCall::of(operation, result) }
+        });
         None
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{BufRead as _, IsTerminal as _};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cofferdam_core::strict_json;
@@ -39,6 +40,8 @@ pub(super) struct TypedCall {
     pub(super) operation: String,
     pub(super) arguments: Map<String, Value>,
     pub(super) key: Option<String>,
+    /// The file for a trace.
+    pub(super) trace: Option<PathBuf>,
 }
 
 impl Line {
@@ -59,17 +62,21 @@ impl Line {
     }
 
     fn parse_call(text: &str) -> Result<TypedCall, String> {
-        let (text, key) = match text.rsplit_once(" --key ") {
-            Some((text, key)) => (text, Some(key.trim().to_owned())),
-            None => (text, None),
-        };
+        let (mut text, mut key, mut trace) = (text, None, None);
+        while let Some((before, name, value)) = last_option(text) {
+            match name {
+                "key" => key = Some(value.to_owned()),
+                _ => trace = Some(PathBuf::from(value)),
+            }
+            text = before;
+        }
         let (operation, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         // The name in WIT means the same operation.
         let operation = operation.replace('-', "_");
         let rest = rest.trim();
         if rest.starts_with('{') {
             return match strict_json::parse(rest.as_bytes()) {
-                Ok(Value::Object(arguments)) => Ok(TypedCall { operation, arguments, key }),
+                Ok(Value::Object(arguments)) => Ok(TypedCall { operation, arguments, key, trace }),
                 Ok(_) => Err("The arguments are not a JSON object.".to_owned()),
                 Err(error) => Err(format!("The arguments are not JSON: {error}.")),
             };
@@ -82,8 +89,15 @@ impl Line {
                 return Err(format!("`{name}` is given twice."));
             }
         }
-        Ok(TypedCall { operation, arguments, key })
+        Ok(TypedCall { operation, arguments, key, trace })
     }
+}
+
+/// Returns the last option of a line with its name and value, and what is before it.
+fn last_option(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, option) = text.rsplit_once(" --")?;
+    let (name, value) = option.split_once(' ')?;
+    matches!(name, "key" | "trace").then_some((before, name, value.trim()))
 }
 
 /// A printer that keeps the line being typed intact.
@@ -253,7 +267,8 @@ mod tests {
 
     fn call(operation: &str, arguments: Value, key: Option<&str>) -> Line {
         let Value::Object(arguments) = arguments else { return Line::Help };
-        Line::Call(TypedCall { operation: operation.to_owned(), arguments, key: key.map(str::to_owned) })
+        let key = key.map(str::to_owned);
+        Line::Call(TypedCall { operation: operation.to_owned(), arguments, key, trace: None })
     }
 
     #[test]
