@@ -15,19 +15,19 @@ use crate::cli::with_toolchain;
 const GITHUB: &str = "api.github.com:443";
 
 /// A directory of the test's own with a copy of an example's sources.
-struct Workplace {
+pub(crate) struct Workplace {
     dir: TempDir,
     cli: Cli,
 }
 
 impl Workplace {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let cli = Cli::new(COFFERDAM, dir.path());
         Self { dir, cli }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -40,7 +40,7 @@ impl Workplace {
     }
 
     /// A project with one operation, `feels`, that says `warm`.
-    fn weather(&self) -> PathBuf {
+    pub(crate) fn weather(&self) -> PathBuf {
         let dir = self.path("my weather");
         fs::create_dir_all(dir.join("src")).unwrap();
         fs::create_dir_all(dir.join("wit")).unwrap();
@@ -75,7 +75,7 @@ impl Workplace {
         dir
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.cli.command(args);
         with_toolchain(&mut command).env("XDG_CACHE_HOME", self.path("cache"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -144,7 +144,7 @@ impl Session {
     }
 }
 
-fn replace(path: &Path, from: &str, to: &str) {
+pub(crate) fn replace(path: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.contains(from));
     fs::write(path, text.replace(from, to)).unwrap();

@@ -1,9 +1,12 @@
 //! `cofferdam test`: scenarios through the real host, what their failures show, and recording.
 
+use std::fs;
+
 use cofferdam_test_support::{Upstream, package};
 use serde_json::Value;
 
 use crate::contract::Bench;
+use crate::dev::{Workplace, replace};
 
 const MANIFEST: &str = "[connector]\nname = \"github://cofferdam/probe\"\nversion = \"0.1.0\"\n\
     [connector.effects]\ndefault = \"read_only\"\n\
@@ -128,7 +131,7 @@ fn failures_show_what_differs_and_where() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    let xml = std::fs::read_to_string(bench.path("junit.xml")).unwrap();
+    let xml = fs::read_to_string(bench.path("junit.xml")).unwrap();
     assert!(xml.contains("tests=\"6\" failures=\"5\"") && xml.contains("name=\"another path\""), "{xml}");
     let filtered = bench.test(&["--filter", "passes"]).ok();
     assert!(filtered.contains(": 1 passed"), "{filtered}");
@@ -189,13 +192,13 @@ fn a_recording_is_a_scenario_without_secrets() {
     bench.write("config.toml", format!("[network]\nallow_private = [{:?}]\n", upstream.host_port()));
     let (token, secret) = (bench.path("token"), "tok-0123456789abcdef");
     bench.write("token", format!("{secret}\n"));
-    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let record = |file: &str, path: &str| {
         let call = format!("fetch {{\"url\": \"{}\"}}", upstream.url(path));
         bench.test(&["--record", file, "--call", &call, "--bind", "bearer/tickets=@token"])
     };
     record("recorded.toml", "/text/hello?page=2").ok();
-    let text = std::fs::read_to_string(bench.path("recorded.toml")).unwrap();
+    let text = fs::read_to_string(bench.path("recorded.toml")).unwrap();
     assert!(!text.contains(secret), "{text}");
     for part in [
         "authorization = \"{{any}}\"",
@@ -211,4 +214,52 @@ fn a_recording_is_a_scenario_without_secrets() {
     record("recorded.toml", "/text/hello").fails(67).said("overwrites nothing");
     record("dropped.toml", "/drop").fails(71).said("got no response");
     assert!(!bench.path("dropped.toml").exists());
+}
+
+/// A project without a network, and a scenario of it.
+fn weather(place: &Workplace) -> std::path::PathBuf {
+    let dir = place.weather();
+    fs::create_dir(dir.join("tests")).unwrap();
+    let call =
+        "[[scenario.call]]\noperation = \"feels\"\nargs.celsius = 21.5\nexpect.value = \"warm\"";
+    fs::write(dir.join("tests/feels.toml"), scenario("it is warm", call)).unwrap();
+    dir
+}
+
+#[test]
+fn the_built_package_is_tested_and_compiled_once() {
+    let place = Workplace::new();
+    let dir = weather(&place);
+    let run = |command: &str, more: &[&str]| {
+        let args = [&[command, dir.to_str().unwrap(), "--format", "json"], more].concat();
+        let output = place.command(&args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let tested = run("test", &[]);
+    assert_eq!((&tested["connector"], &tested["passed"]), (&"github://acme/weather@0.1.0".into(), &1.into()));
+    // Nothing was compiled for the user's own home.
+    let cached = fs::read_dir(place.path("cache")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(cached.collect::<Vec<_>>(), ["cofferdam"]);
+    assert!(!place.path("host.key").exists());
+    let homes = fs::read_dir(place.path("cache/cofferdam/test")).unwrap();
+    let [home] = homes.map(|home| home.unwrap().path()).collect::<Vec<_>>().try_into().unwrap();
+    let compiled = fs::read_dir(home.join("cache")).unwrap().map(|entry| entry.unwrap().file_name());
+    let [compiled] = compiled.collect::<Vec<_>>().try_into().unwrap();
+    let package = place.path("weather.wasm");
+    let built = run("build", &["--output", package.to_str().unwrap()]);
+    let digest = built["hash"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    assert!(compiled.to_str().unwrap().starts_with(digest), "{compiled:?} {digest}");
+}
+
+#[test]
+fn compile_errors_leave_standard_output_empty() {
+    let place = Workplace::new();
+    let dir = weather(&place);
+    replace(&dir.join("src/lib.rs"), "\"warm\".into()", "celsius");
+    let output = place.command(&["test", dir.to_str().unwrap(), "--format", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(71), b"".as_slice()), "{said}");
+    assert!(said.contains("mismatched types") && said.contains("src/lib.rs:"), "{said}");
+    assert!(said.contains("\"code\":\"tool\""), "{said}");
 }

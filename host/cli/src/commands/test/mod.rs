@@ -14,7 +14,7 @@ use cofferdam_dev::{
 };
 use serde::Serialize;
 
-use self::project::Project;
+use self::project::TestedProject;
 use super::packaging;
 use crate::exit_codes::{CONTRACT_BROKEN, SCENARIO_FAILED};
 use crate::progress::ProgressCounter;
@@ -95,7 +95,7 @@ struct TestSummary<'r> {
 
 /// Builds, and runs what was asked for.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let project = Project::find(&args.path, &args.tests)?;
+    let project = TestedProject::find(&args.path, &args.tests)?;
     if args.record.file().is_some() {
         return runtime::block_on_threads(record::run(&args.record, &project, session));
     }
@@ -119,7 +119,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
-async fn run_once(args: &Args, project: &Project, session: &Session<'_>) -> Result<(), CommandError> {
+async fn run_once(args: &Args, project: &TestedProject, session: &Session<'_>) -> Result<(), CommandError> {
     if let Some(junit) = &args.junit {
         // Find out before the work is done, and not after.
         packaging::check_output(junit)?;
@@ -173,7 +173,7 @@ async fn run_once(args: &Args, project: &Project, session: &Session<'_>) -> Resu
 /// Reads the scenarios, all of them, and returns those that the filter leaves.
 fn scenarios(
     args: &Args,
-    project: &Project,
+    project: &TestedProject,
     runner: &TestRunner,
 ) -> Result<Vec<Arc<Scenario>>, CommandError> {
     let mut scenarios = Vec::new();

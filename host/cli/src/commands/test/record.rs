@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::page;
-use super::project::Project;
+use super::project::TestedProject;
 use crate::commands::packaging;
 use crate::config_file::ConfigFile;
 use crate::files;
@@ -69,7 +69,7 @@ struct RecordSummary {
 /// Records, writes, and runs what was recorded once.
 pub(super) async fn run(
     args: &RecordArgs,
-    project: &Project,
+    project: &TestedProject,
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
     let Some(path) = &args.record else { return Ok(()) };
