@@ -1,6 +1,9 @@
 //! `cofferdam test`: scenarios through the real host, what their failures show, and recording.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use cofferdam_test_support::{Upstream, package};
 use serde_json::Value;
@@ -220,8 +223,7 @@ fn a_recording_is_a_scenario_without_secrets() {
 fn weather(place: &Workplace) -> std::path::PathBuf {
     let dir = place.weather();
     fs::create_dir(dir.join("tests")).unwrap();
-    let call =
-        "[[scenario.call]]\noperation = \"feels\"\nargs.celsius = 21.5\nexpect.value = \"warm\"";
+    let call = "[[scenario.call]]\noperation = \"feels\"\nargs.celsius = 21.5\nexpect.value = \"warm\"";
     fs::write(dir.join("tests/feels.toml"), scenario("it is warm", call)).unwrap();
     dir
 }
@@ -262,4 +264,29 @@ fn compile_errors_leave_standard_output_empty() {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(71), b"".as_slice()), "{said}");
     assert!(said.contains("mismatched types") && said.contains("src/lib.rs:"), "{said}");
     assert!(said.contains("\"code\":\"tool\""), "{said}");
+}
+
+#[test]
+fn a_changed_scenario_is_run_again_until_a_signal() {
+    let bench = bench(&scenario("it is asked", &(get("") + &fetch(""))));
+    let mut command =
+        bench.cli.command(&["test", "connector.wasm", "--watch", "--format", "json", "--jobs", "1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut passed = || {
+        let summary: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        (summary["scenarios"][0]["name"].clone(), summary["passed"].clone(), summary["failed"].clone())
+    };
+    assert_eq!(passed(), ("it is asked".into(), 1.into(), 0.into()));
+    // A scenario that fails, and one that is not valid, are to be corrected.
+    let (path, failing) = ("tests/probe.toml", scenario("it is not", &fetch("")));
+    bench.write(path, &failing);
+    assert_eq!(passed(), ("it is not".into(), 0.into(), 1.into()));
+    bench.write(path, failing.replace("operation", "operatoin"));
+    std::thread::sleep(Duration::from_secs(1));
+    bench.write(path, scenario("it is asked again", &(get("") + &fetch(""))));
+    assert_eq!(passed(), ("it is asked again".into(), 1.into(), 0.into()));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
