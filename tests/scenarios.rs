@@ -154,6 +154,24 @@ fn invalid_scenarios_are_refused_with_line_and_fix() {
 }
 
 #[test]
+fn yaml_files_are_run_and_refused_with_their_lines() {
+    let bench = bench(&scenario("in TOML", &(get("") + &fetch(""))));
+    let yaml = format!(
+        "scenario:\n  - name: in YAML\n    service:\n      - request: {{ method: GET, url: \"{URL}\" }}\n        \
+         response: {{ body: \"1\" }}\n    call:\n      - operation: fetch\n        args: {{ url: \"{URL}\" }}\n        \
+         expect: {{ value: {{ status: 200, body: \"{{{{string}}}}\" }} }}\n"
+    );
+    bench.write("tests/probe.yaml", &yaml);
+    let page = bench.test(&[]).ok();
+    assert!(page.contains("in YAML") && page.contains(": 2 passed"), "{page}");
+    bench.write("tests/probe.yaml", yaml.replace("operation", "operatoin"));
+    let result = bench.test(&[]).fails(65);
+    for part in ["tests/probe.yaml:7", "scenario[0].call[0].operatoin", "did you mean `operation`?"] {
+        assert!(result.stderr.contains(part), "{part}: {}", result.stderr);
+    }
+}
+
+#[test]
 fn a_guest_that_spins_ends_by_its_limits() {
     let bench = Bench::new();
     let manifest =

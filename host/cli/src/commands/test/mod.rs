@@ -26,7 +26,7 @@ use crate::{files, report, runtime};
 const MAX_JOBS: usize = 256;
 
 const EXAMPLES: &str = "\
-The scenarios are in tests/*.toml (docs/reference/scenarios.md). Nothing reaches the network: each scenario has a \
+The scenarios are in tests/*.toml or *.yaml (docs/reference/scenarios.md). Nothing reaches the network: each scenario has a \
 service of its own on this machine, which answers for the hosts in connector.toml. Waits between attempts are skipped.
 
 Examples:

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_dev::{DevHome, TestRunner};
+use cofferdam_dev::{DevHome, SCENARIO_EXTENSIONS, TestRunner};
 use cofferdam_model::package::Package;
 
 use crate::commands::packaging::{self, DocsSource};
@@ -56,7 +56,10 @@ impl TestedProject {
             }
             let entries = path.read_dir().map_err(|error| files::unreadable("The directory", path, error))?;
             let mut in_it: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-            in_it.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+            in_it.retain(|path| {
+                let extension = path.extension().and_then(|extension| extension.to_str());
+                extension.is_some_and(|extension| SCENARIO_EXTENSIONS.contains(&extension))
+            });
             in_it.sort();
             found.append(&mut in_it);
         }
@@ -65,7 +68,8 @@ impl TestedProject {
             (false, None) => Ok(found),
             (_, missing) => {
                 let place = missing.or(self.tests.first()).map(|path| files::shown(path)).unwrap_or_default();
-                let message = format!("There are no scenarios: {place} has no *.toml, or does not exist.");
+                let message =
+                    format!("There are no scenarios: {place} has no *.toml or *.yaml, or does not exist.");
                 let hint = "Write one (docs/guides/test-a-connector.md), or record one with --record.";
                 Err(HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint))
             }

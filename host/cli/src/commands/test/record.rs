@@ -75,6 +75,13 @@ pub(super) async fn run(
     let Some(path) = &args.record else { return Ok(()) };
     packaging::check_output(path)?;
     refuse_existing(path)?;
+    if path.extension().is_some_and(|extension| extension != "toml") {
+        let message = format!("{} is not the name of a TOML file.", files::shown(path));
+        let error = HostError::new(HostErrorKind::Validation, message);
+        return Err(error
+            .with_hint("A recording is written as TOML: name a file that ends with .toml.")
+            .into());
+    }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let runner = project.runner(session).await?;
     let calls = args.call.iter().map(|text| call(text, &runner)).collect::<Result<_, _>>()?;
