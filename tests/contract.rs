@@ -232,6 +232,80 @@ fn attempts_that_differ_are_found() {
 }
 
 #[test]
+fn a_crash_is_found_with_the_place_of_its_panic() {
+    let text = manifest("[connector.effects]\ndefault = \"read_only\"");
+    let scenario = step("GET", "/x") + &call("trust_answer", &format!("{{ url = \"{URL}\" }}"), "");
+    let contract = probed(89, &text, &scenario);
+    let found = finding(&contract, "crash");
+    let message = found["message"].as_str().unwrap();
+    let source = fs::read_to_string(package::repository().join("examples/probe/src/talk.rs")).unwrap();
+    let line = source.lines().position(|line| line.contains("fetch(url).unwrap()")).unwrap() + 1;
+    assert!(message.contains("`trust_answer` crashed") && message.contains("GET"), "{message}");
+    assert!(message.contains(&format!("src/talk.rs:{line}:")), "{message}");
+    let faults = found["faults"].as_array().unwrap();
+    assert!(faults.contains(&"status 500".into()) && faults.contains(&"not HTTP".into()), "{found}");
+    assert!(found["scenario"].as_str().unwrap().ends_with("tests/one.toml:1"), "{found}");
+    assert!(!rules(&contract).contains(&"wrong_class"), "{contract:#}");
+}
+
+#[test]
+fn one_key_for_two_requests_is_found() {
+    let text = manifest("[connector.idempotency.operations]\nask = \"idempotent\"");
+    // The SDK refuses to. This operation writes its field by hand, with a value that is the call's key here.
+    let args =
+        format!("{{ url = \"{URL}\", methods = [[\"POST\", \"PATCH\"]], field = \"idempotency-key\" }}");
+    let scenario = step("POST", "/x") + &step("PATCH", "/x") + &call("ask", &args, "key = \"POST\"");
+    let contract = probed(89, &text, &scenario);
+    let (found, line) = (finding(&contract, "shared_key"), line_of(&text, "ask = \"idempotent\""));
+    assert_eq!((&found["manifest"], &found["operation"]), (&line.as_str().into(), &"ask".into()));
+    let message = found["message"].as_str().unwrap();
+    for part in [line.as_str(), "POST https://api.tickets.example/x", "PATCH https://api.tickets.example/x"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(found["fix"].as_str().unwrap().contains("label"), "{found}");
+}
+
+#[test]
+fn a_secret_in_a_failure_is_found() {
+    let text = manifest("[connector.effects]\ndefault = \"read_only\"").replace(
+        "[capabilities.runtime]",
+        "[[capabilities.credential]]\nkind = \"bearer\"\nservice = \"tickets\"\n\
+         hosts = [\"api.tickets.example:443\"]\n[capabilities.runtime]",
+    );
+    // The connector knows it only if its caller or a service tells it.
+    let denied = "expect.failure.code = \"secret_reflected\"";
+    let scenario = "bind = { \"bearer/tickets\" = \"tok-0123456789abcdef\" }\n".to_owned()
+        + &step("GET", "/x")
+        + &call("fetch", &format!("{{ url = \"{URL}\" }}"), "")
+        + &call("fail", "{ kind = \"failed\", message = \"not with tok-0123456789abcdef\" }", denied);
+    let contract = probed(89, &text, &scenario);
+    let found = finding(&contract, "secret_in_failure");
+    assert_eq!(found["operation"], "fail");
+    assert!(found["scenario"].as_str().unwrap().ends_with("tests/one.toml:1"), "{found}");
+    assert!(!contract.to_string().contains("tok-0123456789abcdef"), "{contract:#}");
+    assert_eq!(rules(&contract), ["secret_in_failure"], "{contract:#}");
+}
+
+#[test]
+fn a_call_is_cancelled_at_each_point() {
+    let text = manifest("[connector.effects]\ndefault = \"read_only\"");
+    let runs = |code: u8, operation: &str, args: &str| {
+        let contract = probed(code, &text, &(step("GET", "/x") + &call(operation, args, "")));
+        let mut operations = contract["operations"].as_array().unwrap().iter();
+        (operations.find(|it| it["name"] == operation).unwrap()["runs"].clone(), contract)
+    };
+    let (count, contract) = runs(0, "fetch", &format!("{{ url = \"{URL}\" }}"));
+    assert_eq!(rules(&contract), [""; 0], "{contract:#}");
+    // 9 faults that last, 3 that pass, 3 cancellations; without its host; with less fuel and memory, two of each.
+    assert_eq!(count, 20, "{contract:#}");
+    // This one goes on after an error status, so that there is no next attempt to wait for.
+    let (_, contract) = runs(89, "fetch_many", &format!("{{ url = \"{URL}\", times = 1 }}"));
+    let found = finding(&contract, "swallowed");
+    let faults = ["status 429", "status 500", "cancelled before the next attempt"];
+    assert_eq!(found["faults"], serde_json::json!(faults), "{found}");
+}
+
+#[test]
 fn unused_grants_are_found_with_their_lines() {
     let text = manifest("[connector.effects]\ndefault = \"read_only\"").replace(
         "hosts = [\"api.tickets.example:443\"]",

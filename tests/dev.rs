@@ -75,7 +75,7 @@ impl Workplace {
         dir
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.cli.command(args);
         with_toolchain(&mut command).env("XDG_CACHE_HOME", self.path("cache"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -144,7 +144,7 @@ impl Session {
     }
 }
 
-fn replace(path: &Path, from: &str, to: &str) {
+pub(crate) fn replace(path: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.contains(from));
     fs::write(path, text.replace(from, to)).unwrap();

@@ -143,12 +143,37 @@ fn a_guest_cannot_forge_an_upstream_error() {
         check(&failure, upstream("unobserved", false));
         assert_eq!(failure.details()["status"], status);
     }
+    // The service was asked, and answered otherwise.
+    let url = shared_host().upstream.url("/text/hello");
+    for status in [503, 204, 404] {
+        let failure = probe("forge_upstream", json!({"status": status, "url": url}));
+        check(&failure, upstream("unobserved", false));
+    }
     check(&probe("forge_network", json!({})), network("unobserved", false));
     check(
         &shared_host().failure("hello", "fail", json!({"kind": "upstream"})),
         upstream("unobserved", false),
     );
     check(&shared_host().failure("hello", "fail", json!({"kind": "network"})), network("unobserved", false));
+}
+
+#[test]
+fn an_error_in_a_good_answer_is_observed_and_final() {
+    let world = shared_host();
+    for (path, status, code) in
+        [("/text/good", 200, "error_in_answer"), ("/status/304", 304, "unexpected_status")]
+    {
+        let failure = probe("forge_upstream", json!({"status": status, "url": world.upstream.url(path)}));
+        check(&failure, upstream(code, false));
+        let details = failure.details();
+        assert_eq!((&details["status"], &details["upstream_code"]), (&json!(status), &json!("forged")));
+        assert_eq!(details["host"], world.upstream.host_port());
+        assert_eq!(
+            world.upstream.seen(path).len(),
+            1,
+            "a claim about {status} is no reason to send it again"
+        );
+    }
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! `cofferdam test`: scenarios through the real host, what their failures show, and recording.
 
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use cofferdam_test_support::{Upstream, package};
 use serde_json::Value;
 
 use crate::contract::Bench;
+use crate::dev::{Workplace, replace};
 
 const MANIFEST: &str = "[connector]\nname = \"github://cofferdam/probe\"\nversion = \"0.1.0\"\n\
     [connector.effects]\ndefault = \"read_only\"\n\
@@ -128,7 +134,7 @@ fn failures_show_what_differs_and_where() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    let xml = std::fs::read_to_string(bench.path("junit.xml")).unwrap();
+    let xml = fs::read_to_string(bench.path("junit.xml")).unwrap();
     assert!(xml.contains("tests=\"6\" failures=\"5\"") && xml.contains("name=\"another path\""), "{xml}");
     let filtered = bench.test(&["--filter", "passes"]).ok();
     assert!(filtered.contains(": 1 passed"), "{filtered}");
@@ -145,6 +151,24 @@ fn invalid_scenarios_are_refused_with_line_and_fix() {
     bench.test(&["--tests", "nowhere"]).fails(66).said("There are no scenarios");
     bench.cli.run(&["test", "--jobs", "0"]).fails(2).said("1 to 256");
     bench.test(&["--junit", "no/such/dir.xml"]).fails(74).said("its directory does not exist");
+}
+
+#[test]
+fn yaml_files_are_run_and_refused_with_their_lines() {
+    let bench = bench(&scenario("in TOML", &(get("") + &fetch(""))));
+    let yaml = format!(
+        "scenario:\n  - name: in YAML\n    service:\n      - request: {{ method: GET, url: \"{URL}\" }}\n        \
+         response: {{ body: \"1\" }}\n    call:\n      - operation: fetch\n        args: {{ url: \"{URL}\" }}\n        \
+         expect: {{ value: {{ status: 200, body: \"{{{{string}}}}\" }} }}\n"
+    );
+    bench.write("tests/probe.yaml", &yaml);
+    let page = bench.test(&[]).ok();
+    assert!(page.contains("in YAML") && page.contains(": 2 passed"), "{page}");
+    bench.write("tests/probe.yaml", yaml.replace("operation", "operatoin"));
+    let result = bench.test(&[]).fails(65);
+    for part in ["tests/probe.yaml:7", "scenario[0].call[0].operatoin", "did you mean `operation`?"] {
+        assert!(result.stderr.contains(part), "{part}: {}", result.stderr);
+    }
 }
 
 #[test]
@@ -189,13 +213,13 @@ fn a_recording_is_a_scenario_without_secrets() {
     bench.write("config.toml", format!("[network]\nallow_private = [{:?}]\n", upstream.host_port()));
     let (token, secret) = (bench.path("token"), "tok-0123456789abcdef");
     bench.write("token", format!("{secret}\n"));
-    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let record = |file: &str, path: &str| {
         let call = format!("fetch {{\"url\": \"{}\"}}", upstream.url(path));
         bench.test(&["--record", file, "--call", &call, "--bind", "bearer/tickets=@token"])
     };
     record("recorded.toml", "/text/hello?page=2").ok();
-    let text = std::fs::read_to_string(bench.path("recorded.toml")).unwrap();
+    let text = fs::read_to_string(bench.path("recorded.toml")).unwrap();
     assert!(!text.contains(secret), "{text}");
     for part in [
         "authorization = \"{{any}}\"",
@@ -211,4 +235,76 @@ fn a_recording_is_a_scenario_without_secrets() {
     record("recorded.toml", "/text/hello").fails(67).said("overwrites nothing");
     record("dropped.toml", "/drop").fails(71).said("got no response");
     assert!(!bench.path("dropped.toml").exists());
+}
+
+/// A project without a network, and a scenario of it.
+fn weather(place: &Workplace) -> std::path::PathBuf {
+    let dir = place.weather();
+    fs::create_dir(dir.join("tests")).unwrap();
+    let call = "[[scenario.call]]\noperation = \"feels\"\nargs.celsius = 21.5\nexpect.value = \"warm\"";
+    fs::write(dir.join("tests/feels.toml"), scenario("it is warm", call)).unwrap();
+    dir
+}
+
+#[test]
+fn the_built_package_is_tested_and_compiled_once() {
+    let place = Workplace::new();
+    let dir = weather(&place);
+    let run = |command: &str, more: &[&str]| {
+        let args = [&[command, dir.to_str().unwrap(), "--format", "json"], more].concat();
+        let output = place.command(&args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let tested = run("test", &[]);
+    assert_eq!((&tested["connector"], &tested["passed"]), (&"github://acme/weather@0.1.0".into(), &1.into()));
+    // Nothing was compiled for the user's own home.
+    let cached = fs::read_dir(place.path("cache")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(cached.collect::<Vec<_>>(), ["cofferdam"]);
+    assert!(!place.path("host.key").exists());
+    let homes = fs::read_dir(place.path("cache/cofferdam/test")).unwrap();
+    let [home] = homes.map(|home| home.unwrap().path()).collect::<Vec<_>>().try_into().unwrap();
+    let compiled = fs::read_dir(home.join("cache")).unwrap().map(|entry| entry.unwrap().file_name());
+    let [compiled] = compiled.collect::<Vec<_>>().try_into().unwrap();
+    let package = place.path("weather.wasm");
+    let built = run("build", &["--output", package.to_str().unwrap()]);
+    let digest = built["hash"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    assert!(compiled.to_str().unwrap().starts_with(digest), "{compiled:?} {digest}");
+}
+
+#[test]
+fn compile_errors_leave_standard_output_empty() {
+    let place = Workplace::new();
+    let dir = weather(&place);
+    replace(&dir.join("src/lib.rs"), "\"warm\".into()", "celsius");
+    let output = place.command(&["test", dir.to_str().unwrap(), "--format", "json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(71), b"".as_slice()), "{said}");
+    assert!(said.contains("mismatched types") && said.contains("src/lib.rs:"), "{said}");
+    assert!(said.contains("\"code\":\"tool\""), "{said}");
+}
+
+#[test]
+fn a_changed_scenario_is_run_again_until_a_signal() {
+    let bench = bench(&scenario("it is asked", &(get("") + &fetch(""))));
+    let mut command =
+        bench.cli.command(&["test", "connector.wasm", "--watch", "--format", "json", "--jobs", "1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut passed = || {
+        let summary: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        (summary["scenarios"][0]["name"].clone(), summary["passed"].clone(), summary["failed"].clone())
+    };
+    assert_eq!(passed(), ("it is asked".into(), 1.into(), 0.into()));
+    // A scenario that fails, and one that is not valid, are to be corrected.
+    let (path, failing) = ("tests/probe.toml", scenario("it is not", &fetch("")));
+    bench.write(path, &failing);
+    assert_eq!(passed(), ("it is not".into(), 0.into(), 1.into()));
+    bench.write(path, failing.replace("operation", "operatoin"));
+    std::thread::sleep(Duration::from_secs(1));
+    bench.write(path, scenario("it is asked again", &(get("") + &fetch(""))));
+    assert_eq!(passed(), ("it is asked again".into(), 1.into(), 0.into()));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

@@ -94,7 +94,7 @@ fn a_slack_error_with_status_200_keeps_its_name() {
         let failure = stage.failure("slack", "post_message", post(channel));
         let details = failure.details();
         assert_eq!((&details["status"], &details["upstream_code"]), (&json!(200), &json!(name)));
-        assert!(!failure.retriable());
+        envelope::check(&failure, envelope::upstream("error_in_answer", false));
         assert!(failure.message().contains(name), "{}", failure.message());
     }
 }

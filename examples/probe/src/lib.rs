@@ -55,6 +55,10 @@ impl Guest for Probe {
         talk::quote_answer(url)
     }
 
+    fn trust_answer(url: String) -> Result<String, Failure> {
+        Ok(talk::trust_answer(url))
+    }
+
     fn lose_track(first: String, second: String) -> Result<(), Failure> {
         talk::lose_track(&first, &second)
     }
@@ -133,8 +137,8 @@ impl Guest for Probe {
         Ok(())
     }
 
-    fn forge_upstream(status: u16) -> Result<(), Failure> {
-        Err(Failure::upstream(status, "forged"))
+    fn forge_upstream(status: u16, url: Option<String>) -> Result<(), Failure> {
+        talk::forge_upstream(status, url)
     }
 
     fn forge_network() -> Result<(), Failure> {

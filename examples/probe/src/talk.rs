@@ -30,6 +30,20 @@ pub(crate) fn quote_answer(url: String) -> Result<(), Failure> {
     Err(Failure::failed("bad_answer", format!("The service said: {answer}")))
 }
 
+/// Reads an answer as if nothing could be wrong with it.
+#[allow(clippy::unwrap_used, reason = "what this operation is for")]
+pub(crate) fn trust_answer(url: String) -> String {
+    fetch(url).unwrap().body
+}
+
+/// Claims a status, whatever the service answered.
+pub(crate) fn forge_upstream(status: u16, url: Option<String>) -> Result<(), Failure> {
+    if let Some(url) = url {
+        drop(http::get(url).send()?);
+    }
+    Err(Failure::upstream(status, "forged"))
+}
+
 pub(crate) fn order(
     url: &str,
     body: &str,

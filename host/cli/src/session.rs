@@ -279,7 +279,7 @@ pub(super) fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
 }
 
 /// The path of this very program, which compiles as a child process.
-pub(super) fn program() -> Result<PathBuf, HostError> {
+fn program() -> Result<PathBuf, HostError> {
     std::env::current_exe().map_err(|error| {
         HostError::new(HostErrorKind::Configuration, "The path of this program cannot be found out.")
             .with_hint("Start cofferdam by its path.")

@@ -31,6 +31,8 @@ pub use home::DevHome;
 pub use network::{LocalNetwork, RefuseConnection};
 pub use record::{RealNetwork, RecordedFile, RecordedScenario, Recording};
 pub use runner::{CallSummary, Problem, ProblemKind, ScenarioReport, TestRunner, junit_xml};
-pub use scenario::{Difference, Place, Scenario, ScenarioCall, TestedConnector, parse_scenarios};
+pub use scenario::{
+    Difference, Place, SCENARIO_EXTENSIONS, Scenario, ScenarioCall, TestedConnector, parse_scenarios,
+};
 pub use upstream::{LocalTarget, UpstreamError, UpstreamMapping};
 pub use watch::Watcher;

@@ -156,7 +156,7 @@ fn upstream_failure(
     record: FailureFields<'_>,
     ledger: &AttemptLog,
 ) -> Failure {
-    let seen = ledger.status(status);
+    let seen = ledger.request_log.answer(status);
     let fault = UpstreamFault {
         status,
         upstream_code: record.text("code"),

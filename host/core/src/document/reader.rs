@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml_parser::lexer::TokenKind;
 
 use super::error::{Diagnostic, DocumentError, InvalidValue, quoted};
-use super::value;
+use super::{value, yaml};
 use crate::failure::sanitize_line;
 
 /// Longest document, in bytes.
@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 pub(super) const MAX_PROBLEMS: usize = 50;
 
 /// Deepest nesting of brackets, and most parts of a dotted key: documents here need 4.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// Reads the document `text`, called `label` in problems. `build` reads the root table and returns `None`
 /// only if it has reported a problem.
@@ -46,15 +46,10 @@ pub fn read_part<T>(
     text: &str,
     build: impl FnOnce(&DocumentTable<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {
-    let label = sanitize_line(label, 200);
-    let sink = DiagnosticSink { file: label, text: whole, problems: RefCell::default() };
-    let refused = || {
-        let shown = if whole.len() > MAX_BYTES { "" } else { whole };
-        DocumentError::new(shown, sink.problems.take())
-    };
-    if let Some((span, problem)) = not_a_document(text) {
+    let sink = DiagnosticSink::new(label, whole);
+    if let Some((span, problem)) = not_a_document(text).or_else(|| too_deep_problem(text)) {
         sink.report(span, "", problem);
-        return Err(refused());
+        return Err(sink.refused());
     }
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -68,10 +63,40 @@ pub fn read_part<T>(
                 sink.report(span, &key, problem);
             }
         }
-        return Err(refused());
+        return Err(sink.refused());
     }
-    let table =
-        DocumentTable { sink: &sink, path: String::new(), span: 0..0, entries: root.get_ref(), hidden: None };
+    build_from(&sink, root.get_ref(), build)
+}
+
+/// Reads the YAML document `text` as [`read`] reads the TOML with the same values.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_yaml<T>(
+    label: &str,
+    text: &str,
+    build: impl FnOnce(&DocumentTable<'_>) -> Option<T>,
+) -> Result<T, DocumentError> {
+    let sink = DiagnosticSink::new(label, text);
+    let parsed = match not_a_document(text) {
+        Some(problem) => Err(problem),
+        None => yaml::parse(text),
+    };
+    match parsed {
+        Ok(root) => build_from(&sink, &root, build),
+        Err((span, problem)) => {
+            sink.report(span, "", problem);
+            Err(sink.refused())
+        }
+    }
+}
+
+fn build_from<'a, T>(
+    sink: &'a DiagnosticSink<'a>,
+    entries: &'a DeTable<'a>,
+    build: impl FnOnce(&DocumentTable<'a>) -> Option<T>,
+) -> Result<T, DocumentError> {
+    let table = DocumentTable { sink, path: String::new(), span: 0..0, entries, hidden: None };
     match build(&table) {
         Some(value) if sink.problems.borrow().is_empty() => Ok(value),
         _ => {
@@ -82,7 +107,7 @@ pub fn read_part<T>(
                     InvalidValue::new("the document is not complete", "add what is missing"),
                 );
             }
-            Err(refused())
+            Err(sink.refused())
         }
     }
 }
@@ -100,7 +125,7 @@ pub fn line_of(text: &str, path: &[&str]) -> Option<usize> {
     Some(text.get(..key.span().start)?.matches('\n').count() + 1)
 }
 
-/// Finds texts that are rejected before TOML parsing.
+/// Finds texts that are rejected before they are parsed.
 fn not_a_document(text: &str) -> Option<(Range<usize>, InvalidValue)> {
     if text.len() > MAX_BYTES {
         let message = format!("the document has {} bytes, more than 1 MiB", text.len());
@@ -115,6 +140,10 @@ fn not_a_document(text: &str) -> Option<(Range<usize>, InvalidValue)> {
     if let Some(at) = text.find('\0') {
         return Some((at..at + 1, InvalidValue::new("the document holds a NUL byte", "remove it")));
     }
+    None
+}
+
+fn too_deep_problem(text: &str) -> Option<(Range<usize>, InvalidValue)> {
     too_deep(text).map(|at| {
         let message = format!("values are nested more than {MAX_DEPTH} deep");
         (at..at, InvalidValue::new(message, "flatten them"))
@@ -169,7 +198,17 @@ pub(super) struct DiagnosticSink<'t> {
     problems: RefCell<Vec<Diagnostic>>,
 }
 
-impl DiagnosticSink<'_> {
+impl<'t> DiagnosticSink<'t> {
+    fn new(label: &str, text: &'t str) -> Self {
+        Self { file: sanitize_line(label, 200), text, problems: RefCell::default() }
+    }
+
+    /// Returns the error with all reported problems.
+    fn refused(&self) -> DocumentError {
+        let shown = if self.text.len() > MAX_BYTES { "" } else { self.text };
+        DocumentError::new(shown, self.problems.take())
+    }
+
     fn report(&self, span: Range<usize>, key: &str, refused: InvalidValue) {
         let mut problems = self.problems.borrow_mut();
         if problems.len() < MAX_PROBLEMS {

@@ -30,11 +30,15 @@ pub(crate) enum InjectedFault {
     Unavailable,
     Unreadable,
     Cancelled,
+    /// After all of the response was sent.
+    CancelledAfter,
+    /// In the wait before the next attempt, after status 500.
+    CancelledInWait,
 }
 
 impl InjectedFault {
-    /// Every fault.
-    pub(crate) const ALL: [Self; 10] = [
+    /// The faults of every request.
+    pub(crate) const ALL: [Self; 11] = [
         Self::Refused,
         Self::Reset,
         Self::ResetInBody,
@@ -45,6 +49,7 @@ impl InjectedFault {
         Self::Unavailable,
         Self::Unreadable,
         Self::Cancelled,
+        Self::CancelledAfter,
     ];
 
     /// The faults after which an operation that may be repeated has to reach its value: nothing was done, it may have
@@ -63,7 +68,9 @@ impl InjectedFault {
             Self::RateLimited => "status 429",
             Self::Unavailable => "status 500",
             Self::Unreadable => "another body",
-            Self::Cancelled => "cancelled",
+            Self::Cancelled => "cancelled at the request",
+            Self::CancelledAfter => "cancelled after the response",
+            Self::CancelledInWait => "cancelled before the next attempt",
         }
     }
 
@@ -78,7 +85,9 @@ impl InjectedFault {
             },
         };
         match self {
-            Self::Refused | Self::Cancelled => Reaction::HangUp,
+            Self::Refused => Reaction::HangUp,
+            Self::Cancelled => Reaction::Cancel(None),
+            Self::CancelledAfter => Reaction::Cancel(Some(own)),
             Self::Reset => Reaction::Fault(Fault::Reset(None)),
             Self::ResetInBody => {
                 let half = own.body.len() / 2;
@@ -92,7 +101,9 @@ impl InjectedFault {
                 response.headers.push((RETRY_AFTER, HeaderValue::from_static("1")));
                 Reaction::Respond(response)
             }
-            Self::Unavailable => Reaction::Respond(canary(StatusCode::INTERNAL_SERVER_ERROR)),
+            Self::Unavailable | Self::CancelledInWait => {
+                Reaction::Respond(canary(StatusCode::INTERNAL_SERVER_ERROR))
+            }
             Self::Unreadable => Reaction::Respond(canary(StatusCode::OK)),
         }
     }
@@ -104,20 +115,28 @@ impl InjectedFault {
                 "network_error"
             }
             Self::Timeout => "network_error, or resource_limit_exceeded (wall_time)",
-            Self::RateLimited | Self::Unavailable => "external_api_error",
+            // A call that failed was not waiting.
+            Self::RateLimited | Self::Unavailable | Self::CancelledInWait => "external_api_error",
             Self::Unreadable => "a value, or a failure that the connector reports itself",
             Self::Cancelled => "cancelled",
+            Self::CancelledAfter => "cancelled, or a value",
         }
+    }
+
+    /// Returns whether the caller cancels the call.
+    pub(crate) const fn is_cancellation(self) -> bool {
+        matches!(self, Self::Cancelled | Self::CancelledAfter | Self::CancelledInWait)
     }
 
     /// Judges the outcome of a call in which every such request met the fault.
     pub(crate) fn judge(self, outcome: &Result<Value, Error>) -> FaultVerdict {
         let failure = match outcome {
-            Ok(_) if self == Self::Unreadable => return FaultVerdict::Kept,
+            // The call may have been done before it was cancelled.
+            Ok(_) if matches!(self, Self::Unreadable | Self::CancelledAfter) => return FaultVerdict::Kept,
             Ok(_) => return FaultVerdict::Swallowed,
             Err(Error::Host(error)) => {
-                let cancelled = self == Self::Cancelled && error.kind() == HostErrorKind::Cancelled;
-                return if cancelled { FaultVerdict::Kept } else { FaultVerdict::WrongClass };
+                let is_kept = self.is_cancellation() && error.kind() == HostErrorKind::Cancelled;
+                return if is_kept { FaultVerdict::Kept } else { FaultVerdict::WrongClass };
             }
             Err(Error::Failure(failure)) => failure,
         };
@@ -130,9 +149,11 @@ impl InjectedFault {
                     || (failure.class() == FailureClass::ResourceLimitExceeded
                         && failure.code() == "wall_time")
             }
-            Self::RateLimited | Self::Unavailable => failure.class() == FailureClass::ExternalApiError,
+            Self::RateLimited | Self::Unavailable | Self::CancelledInWait => {
+                failure.class() == FailureClass::ExternalApiError
+            }
             Self::Unreadable => !is_crash(failure.class(), failure.code()),
-            Self::Cancelled => false,
+            Self::Cancelled | Self::CancelledAfter => false,
         };
         match is_kept {
             true => FaultVerdict::Kept,

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cofferdam_core::error::{Error, HostErrorKind};
-use cofferdam_core::failure::{Failure, FailureClass, RepeatRule};
-use cofferdam_egress::vault::scanner_for;
+use cofferdam_core::error::Error;
+use cofferdam_core::failure::{FailureClass, RepeatRule};
 use cofferdam_model::manifest::{DeclaredIdempotency, Manifest, OperationEffect};
 use serde_json::Value;
 
@@ -166,7 +165,9 @@ impl<'l> Findings<'l> {
             let before = first.entry((seen.attempt, key)).or_insert(seen);
             if !is_same(before, seen) {
                 let (one, other) = (words(before), words(seen));
-                let message = format!("`{operation}` sends {one} and {other} under one key");
+                let message = format!(
+                    "`{operation}` is declared idempotent at {shown_line}, and it sends {one} and {other} under one key"
+                );
                 let fix = "give each request of a call a label of its own: the service takes the second for the first";
                 let (rule, fix) = (ContractRule::SharedKey, fix.to_owned());
                 self.add(Broken { rule, operation, message, manifest: line.clone(), fix }, scenario, None);
@@ -208,9 +209,14 @@ impl<'l> Findings<'l> {
             let message = format!("a failure of `{operation}`, {shown}, repeats what the service answered");
             broken(ContractRule::PayloadInFailure, message, fix);
         }
-        if scanner_for(&scenario.bindings).finds(text.as_bytes()) {
-            let message = format!("a failure of `{operation}`, {shown}, has a secret in it");
-            broken(ContractRule::SecretInFailure, message, "report it: the host should have stopped it");
+        // The host prevents it, so that the evidence is a denial.
+        if failure.code() == "secret_reflected"
+            && failure.details().get("requested").and_then(Value::as_str) == Some("failure")
+        {
+            let message =
+                format!("a failure of `{operation}` had a secret in it, and the host did not let it pass");
+            let fix = "keep arguments and what a service answers out of messages";
+            broken(ContractRule::SecretInFailure, message, fix);
         }
     }
 
@@ -241,16 +247,17 @@ impl<'l> Findings<'l> {
             Change::Fault { fault, request, passes: false, .. } => {
                 self.judge_fault(trial, execution, finished, *fault, request);
             }
-            Change::DeniedHost(host) => {
-                let what = format!("without the host {host}");
-                self.judge_class(trial, finished, &what, FailureClass::CapabilityDenied);
+            change @ Change::DeniedHost(_) => {
+                self.judge_class(trial, finished, &change.words(), FailureClass::CapabilityDenied);
             }
-            Change::MissingCredential(label) => {
-                let what = format!("without the credential {label}");
-                self.judge_class(trial, finished, &what, FailureClass::BindingRequired);
+            change @ Change::MissingCredential(_) => {
+                self.judge_class(trial, finished, &change.words(), FailureClass::BindingRequired);
             }
-            Change::Fuel { slightly, .. } => self.judge_limit(trial, finished, "fuel", *slightly),
-            Change::Memory { slightly, .. } => self.judge_limit(trial, finished, "memory", *slightly),
+            // Less may do: what the host holds for a guest depends on the pieces in which a response comes.
+            Change::Fuel(_) | Change::Memory(_) if finished.outcome.is_ok() => {}
+            change @ (Change::Fuel(_) | Change::Memory(_)) => {
+                self.judge_class(trial, finished, &change.words(), FailureClass::ResourceLimitExceeded);
+            }
         }
     }
 
@@ -387,11 +394,14 @@ impl<'l> Findings<'l> {
                      result's `errors`",
                 )
             }
-            FaultVerdict::Crashed => (
-                ContractRule::Crash,
-                format!("`{operation}` crashed after a fault at {request}"),
-                "return a failure instead of a panic: no `unwrap` on what a service answers",
-            ),
+            FaultVerdict::Crashed => {
+                let place = panic_place(&finished.outcome).map(|place| format!(", at {place}"));
+                (
+                    ContractRule::Crash,
+                    format!("`{operation}` crashed after a fault at {request}{}", place.unwrap_or_default()),
+                    "return a failure instead of a panic: no `unwrap` on what a service answers",
+                )
+            }
             FaultVerdict::WrongClass => {
                 let ended = finished.outcome.as_ref().err().map(shown_error).unwrap_or_default();
                 let expected = fault.expected();
@@ -419,22 +429,6 @@ impl<'l> Findings<'l> {
             format!("{what} the call of `{operation}` ends with {ended} instead of {}", expected.name());
         let fix = "pass the error on with `?`, so that the host can tell what it was".to_owned();
         let rule = ContractRule::WrongClass;
-        self.add(Broken { rule, operation, message, manifest: None, fix }, &trial.scenario, None);
-    }
-
-    fn judge_limit(&mut self, trial: &Trial, finished: &FinishedCall, limit: &str, slightly: bool) {
-        let operation = trial.operation();
-        let ended = match &finished.outcome {
-            // Less may do: what the host holds for a guest depends on the pieces in which a response comes.
-            Ok(_) => return,
-            Err(Error::Failure(failure)) if is_limit(failure, limit) => return,
-            Err(Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => return,
-            Err(error) => shown_error(error),
-        };
-        let amount = if slightly { "slightly less" } else { "half of the" };
-        let message = format!("with {amount} {limit} the call of `{operation}` ends with {ended}");
-        let fix = "do not turn an exhausted limit into another failure: let it end the call".to_owned();
-        let rule = ContractRule::LimitHidden;
         self.add(Broken { rule, operation, message, manifest: None, fix }, &trial.scenario, None);
     }
 
@@ -527,10 +521,11 @@ fn effects<'r>(
     named.len() + unnamed
 }
 
-fn is_limit(failure: &Failure, limit: &str) -> bool {
-    failure.class() == FailureClass::ResourceLimitExceeded && failure.code() == limit
-        // A result that does not fit is a matter of memory, too.
-        || failure.class() == FailureClass::ResourceLimitExceeded && limit == "memory"
+/// Returns the place of the panic that a connector ended with, as its output names it.
+fn panic_place(outcome: &Result<Value, Error>) -> Option<&str> {
+    let Err(Error::Failure(failure)) = outcome else { return None };
+    let (_, place) = failure.operator_notes().iter().find_map(|note| note.split_once("panicked at "))?;
+    place.split_whitespace().next().map(|place| place.trim_end_matches(':'))
 }
 
 fn shown_error(error: &Error) -> String {

@@ -14,9 +14,6 @@ mod trial;
 
 use std::sync::Arc;
 
-use cofferdam_core::failure::RepeatRule;
-use cofferdam_model::manifest::Manifest;
-
 use crate::runner::{Execution, ScenarioReport, TestRunner, in_order};
 use crate::scenario::Scenario;
 
@@ -160,9 +157,4 @@ fn unproven(operations: &[OperationReport]) -> Vec<String> {
     let only_failing = "no passing scenario with a value in one attempt, so that no faults were tried";
     let undisturbed = names(only_failing, &|it| it.scenarios > 0 && it.runs == 0);
     untested.into_iter().chain(undisturbed).collect()
-}
-
-/// Returns whether the host may repeat `operation` after a request that may have taken effect.
-fn is_repeated(manifest: &Manifest, operation: &str) -> bool {
-    manifest.repeat_rule(operation) != RepeatRule::Never
 }

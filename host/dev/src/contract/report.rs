@@ -176,18 +176,16 @@ rules! {
     ReadOnlyWrites = "read_only_writes";
     /// A value hides no failed request, unless the connector says so (`log::suppressed`) or the value is partial.
     Swallowed = "swallowed";
-    /// A fault reaches the caller as the class that it has.
+    /// A fault, a denial and a limit reach the caller as the class that they have.
     WrongClass = "wrong_class";
     /// A connector reports failures and does not crash.
     Crash = "crash";
     /// No failure repeats what a service answered.
     PayloadInFailure = "payload_in_failure";
-    /// No failure has a secret in it.
+    /// No failure has a secret in it, which the host would not let pass.
     SecretInFailure = "secret_in_failure";
     /// Every failure has a message.
     EmptyMessage = "empty_message";
-    /// A limit that is hit reaches the caller as that limit.
-    LimitHidden = "limit_hidden";
     /// Each grant of the manifest is needed by some scenario.
     UnusedGrant = "unused_grant";
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use cofferdam_core::failure::RepeatRule;
 use cofferdam_core::limits::{LimitRequest, Usage};
 use cofferdam_model::manifest::HostGrant;
 
+use super::InjectedFault;
 use super::evidence::used_credentials;
-use super::{InjectedFault, is_repeated};
 use crate::runner::{Execution, FinishedCall, Variation};
 use crate::scenario::{Scenario, TestedConnector};
 use crate::service::{Injection, SeenRequest, url_of};
@@ -41,10 +42,10 @@ pub(super) enum Change {
     DeniedHost(HostGrant),
     /// A credential is not bound.
     MissingCredential(String),
-    /// Less fuel than the call used; `slightly` less, or half.
-    Fuel { limit: u64, slightly: bool },
+    /// Less fuel than the call used.
+    Fuel(u64),
     /// Less memory than the call used, in KiB.
-    Memory { kibibytes: u64, slightly: bool },
+    Memory(u64),
 }
 
 impl Trial {
@@ -63,21 +64,27 @@ impl Trial {
             }
             Change::DeniedHost(host) => Variation { without_host: Some(host.clone()), ..own },
             Change::MissingCredential(label) => Variation { without_credential: Some(label.clone()), ..own },
-            Change::Fuel { limit, .. } => Variation { limits: limits(Some(*limit), None), ..own },
-            Change::Memory { kibibytes, .. } => Variation { limits: limits(None, Some(*kibibytes)), ..own },
+            Change::Fuel(limit) => Variation { limits: limits(Some(*limit), None), ..own },
+            Change::Memory(kibibytes) => Variation { limits: limits(None, Some(*kibibytes)), ..own },
         }
     }
 
     /// Returns what is changed, in a few words.
     pub(super) fn words(&self) -> String {
-        let what = match &self.change {
-            Change::Fault { fault, request, .. } => format!("{} at {request}", fault.words()),
-            Change::DeniedHost(host) => format!("without the host {host}"),
-            Change::MissingCredential(label) => format!("without the credential {label}"),
-            Change::Fuel { limit, .. } => format!("with {limit} fuel"),
-            Change::Memory { kibibytes, .. } => format!("with {kibibytes} KiB of memory"),
-        };
-        format!("`{}`, {what}", self.operation())
+        format!("`{}`, {}", self.operation(), self.change.words())
+    }
+}
+
+impl Change {
+    /// Returns the change in a few words.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Fault { fault, request, .. } => format!("{} at {request}", fault.words()),
+            Self::DeniedHost(host) => format!("without the host {host}"),
+            Self::MissingCredential(label) => format!("without the credential {label}"),
+            Self::Fuel(limit) => format!("with {limit} fuel"),
+            Self::Memory(kibibytes) => format!("with {kibibytes} KiB of memory"),
+        }
     }
 }
 
@@ -99,8 +106,8 @@ pub(super) fn trials_of(
         let Some(operation) = scenario.calls.get(call).map(|call| &call.operation) else { continue };
         let requests = execution.end.requests.iter().filter(|request| request.call == call);
         let requests: Arc<[SeenRequest]> = requests.cloned().collect();
-        let repeats = is_repeated(tested.manifest(), operation);
-        let changes = changes(scenario, &requests, &usage, tested, repeats);
+        let rule = tested.manifest().repeat_rule(operation);
+        let changes = changes(scenario, &requests, &usage, tested, rule);
         trials.extend(changes.into_iter().map(|change| Trial {
             scenario: Arc::clone(scenario),
             call,
@@ -124,13 +131,16 @@ fn changes(
     requests: &[SeenRequest],
     usage: &Usage,
     tested: &TestedConnector,
-    repeats: bool,
+    rule: RepeatRule,
 ) -> Vec<Change> {
+    let (may_repeat, always_repeats) = (rule != RepeatRule::Never, rule == RepeatRule::Always);
     let mut changes = Vec::new();
     for seen in requests {
         let Some(step) = seen.step else { continue };
-        let passing = InjectedFault::PASSING.into_iter().filter(|_| repeats).map(|fault| (fault, true));
-        for (fault, passes) in InjectedFault::ALL.map(|fault| (fault, false)).into_iter().chain(passing) {
+        let in_wait = always_repeats.then_some(InjectedFault::CancelledInWait);
+        let lasting = InjectedFault::ALL.into_iter().chain(in_wait).map(|fault| (fault, false));
+        let passing = InjectedFault::PASSING.into_iter().filter(|_| may_repeat).map(|fault| (fault, true));
+        for (fault, passes) in lasting.chain(passing) {
             // A connection is refused before its request can be told from others.
             if fault == InjectedFault::Refused && scenario.unordered && scenario.service.len() > 1 {
                 continue;
@@ -146,17 +156,11 @@ fn changes(
     let used = used_credentials(grants, &scenario.bindings, requests);
     let required = grants.iter().filter(|grant| !grant.optional() && used.contains(&grant.label()));
     changes.extend(required.map(|grant| Change::MissingCredential(grant.label())));
-    for (limit, slightly) in [(usage.fuel / 2, false), (usage.fuel.saturating_sub(1), true)] {
-        if limit >= LEAST_FUEL {
-            changes.push(Change::Fuel { limit, slightly });
-        }
-    }
-    let kibibytes = usage.memory >> 10;
-    for (kibibytes, slightly) in [(kibibytes / 2, false), (kibibytes.saturating_sub(1), true)] {
-        if kibibytes > 0 {
-            changes.push(Change::Memory { kibibytes, slightly });
-        }
-    }
+    // Half of it, and slightly less than all of it.
+    let less = |used: u64| [used / 2, used.saturating_sub(1)];
+    changes.extend(less(usage.fuel).into_iter().filter(|fuel| *fuel >= LEAST_FUEL).map(Change::Fuel));
+    changes
+        .extend(less(usage.memory >> 10).into_iter().filter(|kibibytes| *kibibytes > 0).map(Change::Memory));
     changes
 }
 

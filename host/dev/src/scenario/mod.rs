@@ -21,7 +21,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-pub use parse::parse_scenarios;
+pub use parse::{SCENARIO_EXTENSIONS, parse_scenarios};
 pub use pattern::Difference;
 pub(crate) use pattern::{TextPattern, ValuePattern};
 

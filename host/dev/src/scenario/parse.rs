@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cofferdam_core::document::{
-    DocumentError, DocumentTable, InvalidValue, SpannedItem, SpannedValue, quoted, read,
+    DocumentError, DocumentTable, InvalidValue, SpannedItem, SpannedValue, quoted, read, read_yaml,
 };
 use cofferdam_core::failure::{FailureBoundary, FailureClass};
 use cofferdam_core::suggest;
@@ -32,7 +32,11 @@ const MAX_TIMES: u64 = 10_000;
 /// The longest name of a scenario, in characters.
 const NAME_CHARS: usize = 200;
 
-/// Parses the scenario file `text`, which problems call `label`; `dir` is the directory of the files that it names.
+/// The endings of scenario files.
+pub const SCENARIO_EXTENSIONS: [&str; 3] = ["toml", "yaml", "yml"];
+
+/// Parses the scenario file `text`, which problems call `label`: YAML if that ends so, otherwise TOML. `dir` is the
+/// directory of the files that it names.
 ///
 /// # Errors
 /// Every problem of the file at once, each with its line and a fix.
@@ -43,7 +47,10 @@ pub fn parse_scenarios(
     connector: &TestedConnector,
 ) -> Result<Vec<Scenario>, DocumentError> {
     let parser = Parser { file: label.into(), dir, connector };
-    read(label, text, |root| parser.file(root))
+    match Path::new(label).extension().and_then(|extension| extension.to_str()) {
+        Some("yaml" | "yml") => read_yaml(label, text, |root| parser.file(root)),
+        _ => read(label, text, |root| parser.file(root)),
+    }
 }
 
 struct Parser<'p> {

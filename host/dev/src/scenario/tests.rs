@@ -185,3 +185,27 @@ fn a_thousand_scenarios_are_read() {
     let text: String = (0..1000).map(|n| format!("[[scenario]]\nname = \"{n}\"\n{CALL}")).collect();
     assert_eq!(parse(&text).unwrap().len(), 1000);
 }
+
+#[test]
+fn yaml_is_read_as_the_same_toml_is() {
+    let (_, rest) = include_str!("reference.md").split_once("```yaml\n").unwrap();
+    let (yaml, _) = rest.split_once("```").unwrap();
+    let parse = |label: &str, text: &str| parse_scenarios(label, text, Path::new("."), &connector());
+    let scenarios = parse("t.yaml", yaml).unwrap();
+    let [scenario] = scenarios.as_slice() else { panic!("{scenarios:?}") };
+    assert_eq!(scenario.place.to_string(), "t.yaml:2");
+    assert_eq!(scenario.calls[0].place.to_string(), "t.yaml:7");
+    assert_eq!(Value::from(scenario.calls[0].args.clone()), serde_json::json!({"number": 8}));
+    let guide = include_str!("../../../../docs/guides/test-a-connector.md");
+    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (toml, _) = rest.split_once("```").unwrap();
+    let [same] = parse("t.toml", toml).unwrap().try_into().unwrap();
+    let shown = |scenario: &Scenario| {
+        let (service, call) = (&scenario.service[0], &scenario.calls[0]);
+        format!("{:?} {:?} {:?} {:?}", service.request.path, service.answer, call.operation, call.expect)
+    };
+    assert_eq!(shown(scenario), shown(&same));
+    let error = parse("t.yml", &yaml.replace("status: 404", "staus: 404")).unwrap_err().to_string();
+    assert!(error.starts_with("t.yml:5:21: scenario[0].service[0].response.staus: "), "{error}");
+    assert!(error.contains("did you mean `status`?"), "{error}");
+}

@@ -157,9 +157,18 @@ async fn serve_request(mut stream: impl Connection, parts: &ServiceParts, over_t
     let method = request.method.clone();
     match parts.script.receive(host, request) {
         Reaction::Respond(response) => write_response(&mut stream, &method, &response).await,
-        // The caller must learn from its cancellation, and not from the end of the connection.
+        Reaction::Cancel(Some(response)) => {
+            let written = write_response(&mut stream, &method, &response).await;
+            parts.script.cancel_call();
+            written
+        }
+        Reaction::Cancel(None) => {
+            parts.script.cancel_call();
+            await_cancellation(&mut stream).await;
+            Ok(())
+        }
         Reaction::HangUp => {
-            drop(tokio::time::timeout(LONGEST_CANCELLATION, stream.read(&mut [0; 64])).await);
+            await_cancellation(&mut stream).await;
             Ok(())
         }
         Reaction::Truncate(response) => {
@@ -187,6 +196,12 @@ async fn serve_request(mut stream: impl Connection, parts: &ServiceParts, over_t
         // They come before a request.
         Reaction::Fault(Fault::Refuse | Fault::Tls(_)) => Ok(()),
     }
+}
+
+/// Keeps the connection until the caller gives it up, which must learn from its cancellation and not from the end of the
+/// connection.
+async fn await_cancellation(stream: &mut impl Connection) {
+    drop(tokio::time::timeout(LONGEST_CANCELLATION, stream.read(&mut [0; 64])).await);
 }
 
 /// Returns the service that a request is for, from its field `Host`.

@@ -69,7 +69,9 @@ pub(crate) enum Reaction {
     Fault(Fault),
     /// The half of the response, and the end of the connection.
     Truncate(ScriptedResponse),
-    /// There is no response: the call was cancelled, or the scenario has failed.
+    /// The call is cancelled: after the response, if there is one.
+    Cancel(Option<ScriptedResponse>),
+    /// There is no response: the scenario has failed.
     HangUp,
 }
 
@@ -235,6 +237,11 @@ impl Script {
         Some(fault)
     }
 
+    /// Cancels the call.
+    pub(crate) fn cancel_call(&self) {
+        cancel(&self.state());
+    }
+
     /// Decides about a request that came to `host`.
     pub(crate) fn receive(&self, host: HostGrant, request: WireRequest) -> Reaction {
         let mut state = self.state();
@@ -278,19 +285,11 @@ impl Script {
             seen.request = Some(request);
             state.requests.push(seen);
             // Further attempts would only add further requests that are not expected.
-            if let Some(cancellation) = &state.cancellation {
-                cancellation.cancel();
-            }
+            cancel(&state);
             return Reaction::HangUp;
         };
         let injected = self.injection_at(&state, at).map(|injection| injection.fault);
         let reaction = match injected {
-            Some(InjectedFault::Cancelled) => {
-                if let Some(cancellation) = &state.cancellation {
-                    cancellation.cancel();
-                }
-                Reaction::HangUp
-            }
             Some(fault) => fault.reaction(&step.answer),
             None => match &step.answer {
                 Answer::Response(response) => Reaction::Respond(response.clone()),
@@ -300,7 +299,7 @@ impl Script {
         state.injected += u32::from(injected.is_some());
         // An error says that nothing was done. Without an answer, it may have been done.
         seen.is_executed = match &reaction {
-            Reaction::Respond(response) => response.status.as_u16() < 400,
+            Reaction::Respond(response) | Reaction::Cancel(Some(response)) => response.status.as_u16() < 400,
             _ => true,
         };
         seen.request = Some(request);
@@ -415,12 +414,23 @@ impl Listener for Script {
                     state.served = state.served_before.clone();
                 }
             }
+            EventKind::RetryScheduled { .. }
+                if self.injection.as_ref().is_some_and(|it| it.fault == InjectedFault::CancelledInWait) =>
+            {
+                cancel(&state);
+            }
             EventKind::Suppressed { by: EventSource::Connector, .. } => {
                 let call = state.call;
                 state.suppressing.push(call);
             }
             _ => {}
         }
+    }
+}
+
+fn cancel(state: &ScriptState) {
+    if let Some(cancellation) = &state.cancellation {
+        cancellation.cancel();
     }
 }
 

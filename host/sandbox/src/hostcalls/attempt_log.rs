@@ -87,16 +87,6 @@ pub(crate) struct SeenFault {
     pub(crate) request_sent: bool,
 }
 
-/// An answer with an error status, as the gate saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenStatus {
-    pub(crate) host: String,
-    /// The bindings whose credentials the request carried.
-    pub(crate) bindings: Vec<String>,
-    pub(crate) status: u16,
-    pub(crate) retry_after_ms: Option<u64>,
-}
-
 /// One attempt's ledger.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
@@ -104,7 +94,6 @@ pub(crate) struct AttemptLog {
     termination: Mutex<Option<Termination>>,
     ended: Notify,
     faults: Mutex<Vec<SeenFault>>,
-    statuses: Mutex<Vec<SeenStatus>>,
     /// The observations of each request.
     pub(crate) request_log: RequestLog,
     maybe_sent: AtomicU64,
@@ -124,7 +113,6 @@ impl AttemptLog {
             termination: Mutex::default(),
             ended: Notify::new(),
             faults: Mutex::default(),
-            statuses: Mutex::default(),
             request_log: RequestLog::default(),
             maybe_sent: AtomicU64::new(0),
             closed: Mutex::new(false),
@@ -211,11 +199,6 @@ impl AttemptLog {
         self.maybe_sent.load(Ordering::Relaxed) > 0
     }
 
-    /// Records an answer with an error status.
-    pub(crate) fn saw_status(&self, status: SeenStatus) {
-        lock(&self.statuses).push(status);
-    }
-
     /// The last request that failed, of the phase the guest names if it names one.
     pub(crate) fn fault(&self, phase: Option<RequestPhase>) -> Option<SeenFault> {
         let faults = lock(&self.faults);
@@ -229,16 +212,7 @@ impl AttemptLog {
             let SeenFault { host, phase, code, .. } = fault;
             format!("the request to {host} failed in the {} phase ({code})", phase.name())
         });
-        let statuses = lock(&self.statuses);
-        let statuses = statuses.iter().filter(|seen| matches!(seen.status, 429 | 500..=599));
-        faults
-            .chain(statuses.map(|seen| format!("{} answered with status {}", seen.host, seen.status)))
-            .collect()
-    }
-
-    /// The last answer with this status.
-    pub(crate) fn status(&self, status: u16) -> Option<SeenStatus> {
-        lock(&self.statuses).iter().rfind(|seen| seen.status == status).cloned()
+        faults.chain(self.request_log.transient_answers()).collect()
     }
 }
 

@@ -347,7 +347,7 @@ impl GuardedRequest {
             observer.end_attempt(Termination::secret_in_response(&observer.host, found, &bindings));
             return Err(Error::HttpRequestDenied);
         }
-        observer.saw_answer(&head, &bindings, renews);
+        observer.saw_answer(&head, renews);
         // The response is kept until the guest asks for it.
         charge.add(fields_cost(&head.headers)).map_err(denied)?;
         if let Some(wait) = &wait {

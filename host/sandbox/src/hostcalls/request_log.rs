@@ -41,6 +41,8 @@ pub(super) struct ObservedRequest {
     bytes_sent: u64,
     bytes_received: u64,
     status: Option<u16>,
+    /// The wait that its answer asked for.
+    retry_after_ms: Option<u64>,
     phase: Option<RequestPhase>,
     /// The code of its failure, or of its refusal.
     code: Option<&'static str>,
@@ -69,6 +71,7 @@ impl ObservedRequest {
             bytes_sent: 0,
             bytes_received: 0,
             status: None,
+            retry_after_ms: None,
             phase: None,
             code: None,
             at: clock.timestamp(),
@@ -140,8 +143,8 @@ impl ObservedRequest {
     }
 
     /// Records the head of its response.
-    pub(super) fn answered(&mut self, head: &response::Parts, now: Instant) {
-        self.status = Some(head.status.as_u16());
+    pub(super) fn answered(&mut self, head: &response::Parts, retry_after_ms: Option<u64>, now: Instant) {
+        (self.status, self.retry_after_ms) = (Some(head.status.as_u16()), retry_after_ms);
         if let Some(content) = &mut self.content {
             content.answered(&head.headers);
         }
@@ -192,6 +195,15 @@ impl ObservedRequest {
     }
 }
 
+/// An answer, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenAnswer {
+    pub(crate) host: String,
+    /// The bindings whose credentials the request carried.
+    pub(crate) bindings: Vec<String>,
+    pub(crate) retry_after_ms: Option<u64>,
+}
+
 /// Names one request of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestNumber(usize);
@@ -239,6 +251,29 @@ impl RequestLog {
                 AbortedRequest::new(host, method, request.sent, unsafe_sent)
             })
             .collect()
+    }
+
+    /// Returns the answer with this status to the last request that got one.
+    pub(crate) fn answer(&self, status: u16) -> Option<SeenAnswer> {
+        let requests = self.lock();
+        let request = requests.iter().rfind(|request| request.status == Some(status))?;
+        Some(SeenAnswer {
+            host: request.host.clone(),
+            bindings: request.bindings.iter().map(ToString::to_string).collect(),
+            retry_after_ms: request.retry_after_ms,
+        })
+    }
+
+    /// Returns the answers whose failure may be temporary, each in a few words.
+    pub(super) fn transient_answers(&self) -> Vec<String> {
+        let requests = self.lock();
+        let answers = requests.iter().filter_map(|request| match request.status {
+            Some(status @ (429 | 500..=599)) => {
+                Some(format!("{} answered with status {status}", request.host))
+            }
+            _ => None,
+        });
+        answers.collect()
     }
 
     /// Returns all requests, for the audit log.

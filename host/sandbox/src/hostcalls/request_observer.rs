@@ -14,7 +14,7 @@ use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, response};
 use wasmtime_wasi_http::{Error, RequestOptions};
 
-use super::attempt_log::{AttemptLog, SeenFault, SeenStatus, Termination};
+use super::attempt_log::{AttemptLog, SeenFault, Termination};
 use super::guards::AttemptGuards;
 use super::request_log::{ObservedRequest, RequestNumber};
 use super::traced_content::ContentBuffer;
@@ -119,18 +119,14 @@ impl RequestObserver {
         self.ledger.request_log.update(self.number, change);
     }
 
-    /// Records an answer to a request that carried `bindings`. `mends` is true if the host itself repairs the
-    /// rejection, by a new token for the next attempt.
-    pub(super) fn saw_answer(&self, answer: &response::Parts, bindings: &[String], mends: bool) {
-        let status = answer.status;
+    /// Records an answer, also a good one: its body may say that the request failed. `mends` is true if the host itself
+    /// repairs the rejection, by a new token for the next attempt.
+    pub(super) fn saw_answer(&self, answer: &response::Parts, mends: bool) {
+        let status = answer.status.as_u16();
         let now = self.guards.clock.now();
-        self.update(|request| request.answered(answer, now));
         let retry_after_ms = retry_after_ms(&answer.headers, self.guards.clock.timestamp().into());
-        self.guards.saw_answer(&self.host, status.as_u16(), retry_after_ms, mends);
-        if status.is_client_error() || status.is_server_error() {
-            let (host, bindings, status) = (self.host.clone(), bindings.to_vec(), status.as_u16());
-            self.ledger.saw_status(SeenStatus { host, bindings, status, retry_after_ms });
-        }
+        self.update(|request| request.answered(answer, retry_after_ms, now));
+        self.guards.saw_answer(&self.host, status, retry_after_ms, mends);
     }
 
     /// Records that the request has no answer, or one whose body broke off, and returns the guest's error.

@@ -14,7 +14,7 @@ use cofferdam_dev::{
 };
 use serde::Serialize;
 
-use self::project::Project;
+use self::project::TestedProject;
 use super::packaging;
 use crate::exit_codes::{CONTRACT_BROKEN, SCENARIO_FAILED};
 use crate::progress::ProgressCounter;
@@ -26,7 +26,7 @@ use crate::{files, report, runtime};
 const MAX_JOBS: usize = 256;
 
 const EXAMPLES: &str = "\
-The scenarios are in tests/*.toml (docs/reference/scenarios.md). Nothing reaches the network: each scenario has a \
+The scenarios are in tests/*.toml or *.yaml (docs/reference/scenarios.md). Nothing reaches the network: each scenario has a \
 service of its own on this machine, which answers for the hosts in connector.toml. Waits between attempts are skipped.
 
 Examples:
@@ -95,7 +95,7 @@ struct TestSummary<'r> {
 
 /// Builds, and runs what was asked for.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let project = Project::find(&args.path, &args.tests)?;
+    let project = TestedProject::find(&args.path, &args.tests)?;
     if args.record.file().is_some() {
         return runtime::block_on_threads(record::run(&args.record, &project, session));
     }
@@ -119,7 +119,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
-async fn run_once(args: &Args, project: &Project, session: &Session<'_>) -> Result<(), CommandError> {
+async fn run_once(args: &Args, project: &TestedProject, session: &Session<'_>) -> Result<(), CommandError> {
     if let Some(junit) = &args.junit {
         // Find out before the work is done, and not after.
         packaging::check_output(junit)?;
@@ -173,7 +173,7 @@ async fn run_once(args: &Args, project: &Project, session: &Session<'_>) -> Resu
 /// Reads the scenarios, all of them, and returns those that the filter leaves.
 fn scenarios(
     args: &Args,
-    project: &Project,
+    project: &TestedProject,
     runner: &TestRunner,
 ) -> Result<Vec<Arc<Scenario>>, CommandError> {
     let mut scenarios = Vec::new();

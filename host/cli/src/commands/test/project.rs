@@ -1,25 +1,24 @@
 //! The connector that is tested: its directory, its scenario files, its package, and a home to run it in.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_dev::{DevHome, TestRunner};
+use cofferdam_dev::{DevHome, SCENARIO_EXTENSIONS, TestRunner};
+use cofferdam_model::package::Package;
 
+use crate::commands::packaging::{self, DocsSource};
+use crate::project::{BuildPurpose, Project};
 use crate::report::CommandError;
-use crate::session::{Session, program};
-use crate::{dev_options, files, passphrase, progress};
+use crate::session::Session;
+use crate::{dev_options, files, progress};
 
 /// The time that another `cofferdam test` of the project has to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The file of the package that is built, in the home.
-const PACKAGE: &str = "test.wasm";
-
 /// A connector that is tested.
-pub(super) struct Project {
+pub(super) struct TestedProject {
     /// The directory of the connector.
     dir: PathBuf,
     /// The package, if it is not built.
@@ -27,7 +26,7 @@ pub(super) struct Project {
     tests: Vec<PathBuf>,
 }
 
-impl Project {
+impl TestedProject {
     /// Finds the connector at `path`: a directory, or a package.
     pub(super) fn find(path: &Path, tests: &[PathBuf]) -> Result<Self, HostError> {
         let metadata = path.metadata().map_err(|error| files::unreadable("The connector", path, error))?;
@@ -57,7 +56,10 @@ impl Project {
             }
             let entries = path.read_dir().map_err(|error| files::unreadable("The directory", path, error))?;
             let mut in_it: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-            in_it.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+            in_it.retain(|path| {
+                let extension = path.extension().and_then(|extension| extension.to_str());
+                extension.is_some_and(|extension| SCENARIO_EXTENSIONS.contains(&extension))
+            });
             in_it.sort();
             found.append(&mut in_it);
         }
@@ -66,7 +68,8 @@ impl Project {
             (false, None) => Ok(found),
             (_, missing) => {
                 let place = missing.or(self.tests.first()).map(|path| files::shown(path)).unwrap_or_default();
-                let message = format!("There are no scenarios: {place} has no *.toml, or does not exist.");
+                let message =
+                    format!("There are no scenarios: {place} has no *.toml or *.yaml, or does not exist.");
                 let hint = "Write one (docs/guides/test-a-connector.md), or record one with --record.";
                 Err(HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint))
             }
@@ -76,16 +79,10 @@ impl Project {
     /// Builds the connector, and installs it in a home of its own.
     pub(super) async fn runner(&self, session: &Session<'_>) -> Result<Arc<TestRunner>, CommandError> {
         let home = self.home(session).await?;
-        let path = match &self.package {
-            Some(package) => package.clone(),
-            None => {
-                let path = home.path().join(PACKAGE);
-                self.build(&path, session).await?;
-                path
-            }
+        let package = match &self.package {
+            Some(package) => session.parser()?.open(files::read_package(package)?).await?,
+            None => self.build(&home, session).await?,
         };
-        let bytes = files::read_package(&path)?;
-        let package = session.parser()?.open(bytes).await?;
         let compiler = session.compiler()?;
         let runner = TestRunner::new(home, &package, move |builder| builder.compiler(compiler.clone()));
         let runner = progress::during(session.ui, "compiling the connector", runner).await?;
@@ -104,32 +101,16 @@ impl Project {
         })?
     }
 
-    /// Builds the package as `cofferdam build` does: by that command, so that what is tested is what ships.
-    async fn build(&self, output: &Path, session: &Session<'_>) -> Result<(), CommandError> {
-        session.ui.note(&format!("building {}", files::shown(&self.dir)));
-        let mut command = tokio::process::Command::new(program()?);
-        command.args(["build", "--quiet"]);
-        if session.ui.json() {
-            command.args(["--format", "json"]);
-        }
-        if !session.is_confined() {
-            command.arg("--no-confine");
-        }
-        command.arg(&self.dir).arg("--output").arg(output);
-        command
-            .env_remove(passphrase::VARIABLE)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true);
-        let status = command.status().await.map_err(|error| {
-            HostError::new(HostErrorKind::Tool, "The build could not be started.").with_source(error)
-        })?;
-        match status.success() {
-            true => Ok(()),
-            // It has said why.
-            false => {
-                Err(CommandError::Shown(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-            }
-        }
+    /// Builds the package that `cofferdam build` would make. Its compiled code stays in `home`.
+    async fn build(&self, home: &DevHome, session: &Session<'_>) -> Result<Package, CommandError> {
+        let project = Project::open(&self.dir)?;
+        let component = project.build(session.ui, BuildPurpose::Package(&[])).await?;
+        let component = files::read_package(&component)?;
+        let host = session.dev_host(home, |builder| builder)?;
+        let docs = DocsSource::Wit(project.wit().to_vec());
+        let assembling = packaging::assemble(session, &host, &component, project.manifest(), docs);
+        let package = progress::during(session.ui, "checking the package (compiling it)", assembling).await?;
+        host.flush().await;
+        Ok(package)
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::page;
-use super::project::Project;
+use super::project::TestedProject;
 use crate::commands::packaging;
 use crate::config_file::ConfigFile;
 use crate::files;
@@ -69,12 +69,19 @@ struct RecordSummary {
 /// Records, writes, and runs what was recorded once.
 pub(super) async fn run(
     args: &RecordArgs,
-    project: &Project,
+    project: &TestedProject,
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
     let Some(path) = &args.record else { return Ok(()) };
     packaging::check_output(path)?;
     refuse_existing(path)?;
+    if path.extension().is_some_and(|extension| extension != "toml") {
+        let message = format!("{} is not the name of a TOML file.", files::shown(path));
+        let error = HostError::new(HostErrorKind::Validation, message);
+        return Err(error
+            .with_hint("A recording is written as TOML: name a file that ends with .toml.")
+            .into());
+    }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let runner = project.runner(session).await?;
     let calls = args.call.iter().map(|text| call(text, &runner)).collect::<Result<_, _>>()?;
