@@ -106,7 +106,8 @@ impl TestedProject {
         let project = Project::open(&self.dir)?;
         let component = project.build(session.ui, BuildPurpose::Package(&[])).await?;
         let component = files::read_package(&component)?;
-        let host = session.dev_host(home, |builder| builder)?;
+        let compiler = session.compiler()?;
+        let host = session.dev_host(home, |builder| builder.compiler(compiler))?;
         let docs = DocsSource::Wit(project.wit().to_vec());
         let assembling = packaging::assemble(session, &host, &component, project.manifest(), docs);
         let package = progress::during(session.ui, "checking the package (compiling it)", assembling).await?;
