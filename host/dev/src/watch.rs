@@ -19,6 +19,22 @@ const QUIET: Duration = Duration::from_millis(60);
 /// The directories that are not looked into: what is built, what belongs to tools.
 const IGNORED_DIRS: [&str; 6] = ["target", "node_modules", "__pycache__", "venv", ".venv", ".git"];
 
+/// The endings of files in the directory of a project itself that a build or a test reads. The output of this very
+/// command is often written there, and must not begin another build.
+const ROOT_FILES: [&str; 11] = [
+    ".toml",
+    ".rs",
+    ".wit",
+    ".py",
+    ".js",
+    ".mjs",
+    ".ts",
+    ".yaml",
+    ".yml",
+    "package.json",
+    "requirements.txt",
+];
+
 /// The deepest directory that is looked into, so that a link in a circle ends.
 const MAX_DEPTH: usize = 16;
 
@@ -52,7 +68,8 @@ pub struct Watcher {
 impl Watcher {
     /// Watches `paths`: files, and directories with everything in them. A path need not exist.
     ///
-    /// Build output (`target`, `node_modules`), hidden files and temporary files of editors are ignored.
+    /// Build output (`target`, `node_modules`), hidden files, logs and temporary files of editors are ignored, and in the
+    /// directories of `paths` themselves all files that are no source.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let paths: Vec<_> = paths.into_iter().collect();
         let known = look(&paths);
@@ -123,9 +140,17 @@ fn visit(path: &Path, depth: usize, files: &mut Files) {
         return;
     }
     let Ok(entries) = path.read_dir() else { return };
-    for entry in entries.flatten().filter(|entry| !is_ignored(&entry.file_name())) {
-        visit(&entry.path(), depth + 1, files);
+    for entry in entries.flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        if !is_ignored(&name) && (depth > 0 || is_root_file(&name) || path.is_dir()) {
+            visit(&path, depth + 1, files);
+        }
     }
+}
+
+fn is_root_file(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ROOT_FILES.iter().any(|end| name.ends_with(end))
 }
 
 /// Returns whether the name is one of a build's output or of an editor's temporary file.
@@ -137,7 +162,9 @@ fn is_ignored(name: &OsStr) -> bool {
         || name.starts_with('#')
         || name.ends_with('~')
         || name == "4913"
-        || [".swp", ".swx", ".swo", ".tmp", ".bak", ".orig", ".pyc"].iter().any(|end| name.ends_with(end));
+        || [".swp", ".swx", ".swo", ".tmp", ".bak", ".orig", ".pyc", ".log"]
+            .iter()
+            .any(|end| name.ends_with(end));
     is_temporary || IGNORED_DIRS.contains(&name.as_ref())
 }
 
@@ -166,7 +193,16 @@ mod tests {
         fs::rename(project.join("src/lib.rs.tmp"), project.join("src/lib.rs")).unwrap();
         fs::write(project.join("connector.toml"), "new").unwrap();
         assert_eq!(changed(&mut watcher).await, ["connector.toml", "lib.rs"]);
-        for noise in ["target/x", ".git/index", "src/.lib.rs.swp", "src/lib.rs~", "src/4913"] {
+        for noise in [
+            "target/x",
+            ".git/index",
+            "src/.lib.rs.swp",
+            "src/lib.rs~",
+            "src/4913",
+            "src/a.log",
+            "out",
+            "calls.json",
+        ] {
             fs::create_dir_all(project.join(noise).parent().unwrap()).unwrap();
             fs::write(project.join(noise), "noise").unwrap();
         }
