@@ -150,17 +150,19 @@ impl<'a> Development<'a> {
         mut display: Display,
         mut served: UnboundedReceiver<AuditId>,
     ) -> Result<(), CommandError> {
+        display.note("building");
         let mut building = Some((Instant::now(), self.build(&display)));
         let mut current: Option<ConnectorRef> = None;
         // Lines that came before the first build had an end.
         let mut waiting: Vec<Line> = Vec::new();
         let mut calls: JoinSet<(CallResult, String)> = JoinSet::new();
-        let cancellation = Cancellation::new();
-        // The exit code of the last call that failed.
-        let (mut failed, mut input_ended) = (None, false);
+        let mut cancellation = Cancellation::new();
+        // The exit codes of the last call that failed, and of the last build that failed without one that can be called.
+        let (mut failed, mut not_built) = (None, None);
+        let mut input_ended = false;
         loop {
             if input_ended && calls.is_empty() && building.is_none() {
-                return failed.map_or(Ok(()), |code| Err(CommandError::Shown(code)));
+                return failed.or(not_built).map_or(Ok(()), |code| Err(CommandError::Shown(code)));
             }
             tokio::select! {
                 changed = watcher.changed() => {
@@ -184,16 +186,29 @@ impl<'a> Development<'a> {
                             display.ready(&package, built.0.elapsed())?;
                             prompt.complete_with(package.operations());
                             current = Some(connector);
+                            not_built = None;
                         }
                         Err(error) if current.is_none() && input_ended => return Err(error),
-                        Err(error) => display.not_built(error, current.is_some())?,
+                        Err(error) => {
+                            let error = error.into_error()?;
+                            not_built = current.is_none().then(|| exit_code(&error));
+                            display.not_built(&error, current.is_some())?;
+                        }
                     }
                     for line in std::mem::take(&mut waiting) {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
                     }
                 }
                 line = prompt.next(), if !input_ended => match line {
+                    // At a terminal nothing is left to wait for: dropping the build and the calls ends them.
+                    None if prompt.printer().is_some() => return Ok(()),
                     None => input_ended = true,
+                    Some(Line::Interrupt) if calls.is_empty() => return Ok(()),
+                    Some(Line::Interrupt) => {
+                        display.note("cancelling");
+                        std::mem::take(&mut cancellation).cancel();
+                        prompt.resume();
+                    }
                     Some(line) if building.is_some() && current.is_none() => waiting.push(line),
                     Some(line) => {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
@@ -252,6 +267,8 @@ impl<'a> Development<'a> {
                 display.help();
                 return None;
             }
+            // Handled as it comes.
+            Line::Interrupt => return None,
         };
         let Some(connector) = current.cloned() else {
             display.error("The connector is not built yet.");

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::io::{BufRead as _, IsTerminal as _};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cofferdam_core::strict_json;
 use cofferdam_model::package::OperationSignature;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -29,6 +31,8 @@ const HISTORY: usize = 500;
 pub(super) enum Line {
     Call(TypedCall),
     Help,
+    /// Ctrl-C at a terminal. The input goes on after [`Prompt::resume`].
+    Interrupt,
     /// A line that is no call, with the reason.
     Unreadable(String),
 }
@@ -93,9 +97,26 @@ pub(super) type SharedPrinter = Arc<Mutex<dyn ExternalPrinter + Send>>;
 pub(super) struct Prompt {
     lines: UnboundedReceiver<Line>,
     operations: Arc<RwLock<Vec<KnownOperation>>>,
-    printer: Option<SharedPrinter>,
+    editor: Option<RunningEditor>,
     /// Keeps an input without lines from ending.
     _open: Option<UnboundedSender<Line>>,
+}
+
+/// The line editor on the terminal, which runs on a thread of its own.
+struct RunningEditor {
+    printer: SharedPrinter,
+    resume: std::sync::mpsc::Sender<()>,
+    /// The terminal's mode before the editor: its thread does not end with the command, and cannot restore it.
+    mode: Option<Termios>,
+}
+
+impl Drop for RunningEditor {
+    fn drop(&mut self) {
+        if let Some(mode) = &self.mode {
+            // Fails only if the terminal is gone.
+            tcsetattr(std::io::stdin(), OptionalActions::Drain, mode).ok();
+        }
+    }
 }
 
 /// An operation with the names of its parameters, for completion.
@@ -112,28 +133,38 @@ impl Prompt {
         let operations = Arc::new(RwLock::new(Vec::new()));
         let is_interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !ui.json();
         let editor = is_interactive.then(|| editor(Arc::clone(&operations))).and_then(Result::ok);
-        let printer = match editor {
+        let editor = match editor {
             Some((editor, printer)) => {
-                std::thread::spawn(move || edit_lines(editor, &sender));
-                Some(printer)
+                let mode = tcgetattr(std::io::stdin()).ok();
+                let (resume, resumed) = std::sync::mpsc::channel();
+                std::thread::spawn(move || edit_lines(editor, &sender, &resumed));
+                Some(RunningEditor { printer, resume, mode })
             }
             None => {
                 std::thread::spawn(move || read_lines(&sender));
                 None
             }
         };
-        Self { lines, operations, printer, _open: None }
+        Self { lines, operations, editor, _open: None }
     }
 
     /// Reads nothing: standard input is used otherwise. The input never ends.
     pub(super) fn without_input() -> Self {
         let (sender, lines) = unbounded_channel();
-        Self { lines, operations: Arc::default(), printer: None, _open: Some(sender) }
+        Self { lines, operations: Arc::default(), editor: None, _open: Some(sender) }
     }
 
     /// Returns the printer for output while a line is being typed; none without a terminal.
     pub(super) fn printer(&self) -> Option<SharedPrinter> {
-        self.printer.clone()
+        self.editor.as_ref().map(|editor| Arc::clone(&editor.printer))
+    }
+
+    /// Reads on after [`Line::Interrupt`].
+    pub(super) fn resume(&self) {
+        if let Some(editor) = &self.editor {
+            // Fails only if the terminal is gone.
+            editor.resume.send(()).ok();
+        }
     }
 
     /// Completes with these operations from now on.
@@ -145,7 +176,7 @@ impl Prompt {
         *self.operations.write().unwrap_or_else(PoisonError::into_inner) = known.collect();
     }
 
-    /// Returns the next line; none at the end of the input, and after Ctrl-C and Ctrl-D.
+    /// Returns the next line; none at the end of the input, after Ctrl-D and after `quit`.
     pub(super) async fn next(&mut self) -> Option<Line> {
         self.lines.recv().await
     }
@@ -162,7 +193,7 @@ fn editor(operations: Arc<RwLock<Vec<KnownOperation>>>) -> rustyline::Result<(Li
     Ok((editor, printer))
 }
 
-fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>) {
+fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>, resumed: &Receiver<()>) {
     loop {
         match editor.readline(PROMPT) {
             Ok(text) if matches!(text.trim(), "quit" | "exit" | ":quit") => return,
@@ -171,8 +202,12 @@ fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>) {
                     return;
                 }
             }
-            Err(ReadlineError::Interrupted | ReadlineError::Eof) => return,
-            // The terminal is gone.
+            Err(ReadlineError::Interrupted) => {
+                if lines.send(Line::Interrupt).is_err() || resumed.recv().is_err() {
+                    return;
+                }
+            }
+            // The end of the input, or of the terminal.
             Err(_) => return,
         }
     }

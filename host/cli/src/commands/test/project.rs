@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_dev::{DevHome, TestRunner};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
 
 use crate::report::CommandError;
 use crate::session::{Session, program};
@@ -116,20 +118,30 @@ impl Project {
             command.arg("--no-confine");
         }
         command.arg(&self.dir).arg("--output").arg(output);
-        command
-            .env_remove(passphrase::VARIABLE)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true);
-        let status = command.status().await.map_err(|error| {
-            HostError::new(HostErrorKind::Tool, "The build could not be started.").with_source(error)
-        })?;
+        command.env_remove(passphrase::VARIABLE).stdin(Stdio::null()).stdout(Stdio::null());
+        let lost =
+            |error| HostError::new(HostErrorKind::Tool, "The build could not be started.").with_source(error);
+        let status = BuildProcess(command.spawn().map_err(lost)?).0.wait().await.map_err(lost)?;
         match status.success() {
             true => Ok(()),
             // It has said why.
             false => {
                 Err(CommandError::Shown(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
             }
+        }
+    }
+}
+
+/// `cofferdam build`, which ends its compiler when it gets the signal.
+struct BuildProcess(Child);
+
+impl Drop for BuildProcess {
+    fn drop(&mut self) {
+        // Without a number it has ended.
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(id) = id {
+            // Fails only if it has ended.
+            kill_process(id, Signal::TERM).ok();
         }
     }
 }
