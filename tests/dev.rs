@@ -250,7 +250,8 @@ fn credentials_of_several_parts_are_bound_from_a_document() {
     let local = format!("=http://{}", service.host_port());
     let s3 = place.path("s3.wasm");
     fs::write(&s3, package::guest_package("s3", &[])).unwrap();
-    let get = ["call", s3.to_str().unwrap(), "get_object", "{\"bucket\": {\"name\": \"photos\"}, \"key\": \"k\"}"];
+    let get =
+        ["call", s3.to_str().unwrap(), "get_object", "{\"bucket\": {\"name\": \"photos\"}, \"key\": \"k\"}"];
     let upstream = format!("s3.us-east-1.amazonaws.com:443{local}");
     let bound = |text: &str| {
         let bind = format!("aws_sigv4/s3=@{}", place.secret("aws.json", text));

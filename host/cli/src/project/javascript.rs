@@ -16,6 +16,9 @@ use crate::ui::Ui;
 const PACKAGE: &str = include_str!("javascript/package.json");
 const LOCK: &str = include_str!("javascript/package-lock.json");
 
+/// The program that runs the tool's script.
+const RUN: &str = include_str!("javascript/run.mjs");
+
 /// The directory of the tools.
 const DIRECTORY: &str = "js";
 
@@ -47,7 +50,8 @@ pub(super) async fn build(
     tools.record("component", None)?;
     let wit = wit_dir::write(tools, outline)?;
     let mut command = node.command("node");
-    command.arg(tools.path(DIRECTORY).join(SCRIPT)).arg("app.js").arg("--wit").arg(&wit);
+    command.args(["--input-type=module", "--eval", RUN, "--"]).arg(tools.path(DIRECTORY).join(SCRIPT));
+    command.arg("app.js").arg("--wit").arg(&wit);
     // Connectors have no handler of incoming requests.
     command.args(["--world-name", &world, "--disable", "fetch-event", "--out"]).arg(&component);
     command.current_dir(tools.project());

@@ -25,6 +25,9 @@ const DEVELOPMENT: [&str; 7] = [
     "profile.release.overflow-checks=true",
 ];
 
+const CORRECT: &str = "Correct what cargo says above, and build again.";
+const DOWNLOADS: &str = "Crates that are not on this machine yet need the network once.";
+
 /// Runs `cargo build`, whose messages go to standard error or to the purpose's own output as they come. Returns the
 /// component.
 pub(super) async fn build(
@@ -67,9 +70,11 @@ pub(super) async fn build(
     let mut cargo =
         ToolProcess::spawn(&mut command).map_err(|error| toolchain::cannot_start("cargo", error))?;
     let (artifacts, messages) = cargo.take_pipes();
-    let mut wasm = None;
-    let artifacts =
-        each_line(artifacts, |line| wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take()));
+    let (mut wasm, mut compiled) = (None, false);
+    let artifacts = each_line(artifacts, |line| {
+        compiled = true;
+        wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take());
+    });
     let messages = each_line(messages, |line| {
         if let Some(message) = message {
             message(line);
@@ -79,7 +84,7 @@ pub(super) async fn build(
     let status = cargo.wait().await.map_err(lost)?;
     if !status.success() {
         return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
-            .with_hint("Correct what cargo says above, and build again. Crates that are new here need the network once."));
+            .with_hint(if compiled { CORRECT.to_owned() } else { format!("{CORRECT} {DOWNLOADS}") }));
     }
     wasm.ok_or_else(|| {
         HostError::new(HostErrorKind::Tool, "cargo built no component.")
