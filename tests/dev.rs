@@ -277,6 +277,10 @@ fn credentials_of_several_parts_are_bound_from_a_document() {
         assert!(said.contains(part) && !said.contains("canary"), "{text}: {said}");
     }
 
+    let bind = format!("bearer/other=@{}", place.token());
+    let (code, _, said) = place.piped(&[&get[..], &["--dev", "--bind", &bind]].concat(), "");
+    assert!(code == Some(65) && said.contains("asks for no credential bearer/other"), "{said}");
+
     let issues = place.path("issues.wasm");
     let manifest = package::guest_manifest("github-issues").replace("\"bearer\"", "\"oauth2\"");
     fs::write(&issues, package::pack(&package::guest("github-issues"), &manifest)).unwrap();

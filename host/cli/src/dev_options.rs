@@ -87,7 +87,11 @@ impl DevOptions {
                 host.revoke_binding(name)?;
             }
             let material = binding::material_from_file(name, username.clone(), file, session)?;
-            let (hosts, connectors) = binding::declared_grants(host, name)?;
+            let (hosts, connectors) = binding::declared_grants(host, name).map_err(|error| {
+                let fix = "Correct the name after --bind, or declare the credential in connector.toml: `kind` and `service` \
+                           under [[capabilities.credential]].";
+                error.map_message(|_| format!("The connector asks for no credential {name}.")).with_hint(fix)
+            })?;
             host.bind(NewBinding { name: name.clone(), material, hosts, connectors })?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::AuditId;
 use cofferdam_dev::{DevHome, Watcher};
-use cofferdam_model::package::Package;
+use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, ConnectorRef};
 use cofferdam_runtime::host::Host;
 use serde_json::Value;
@@ -132,6 +132,12 @@ impl Listener for EndedCalls {
     }
 }
 
+/// The build that calls go to.
+struct CurrentBuild {
+    connector: ConnectorRef,
+    operations: Vec<OperationSignature>,
+}
+
 /// The parts of a development session, which live as long as it does.
 struct Development<'a> {
     session: &'a Session<'a>,
@@ -152,7 +158,7 @@ impl<'a> Development<'a> {
     ) -> Result<(), CommandError> {
         display.note("building");
         let mut building = Some((Instant::now(), self.build(&display)));
-        let mut current: Option<ConnectorRef> = None;
+        let mut current: Option<CurrentBuild> = None;
         // Lines that came before the first build had an end.
         let mut waiting: Vec<Line> = Vec::new();
         let mut calls: JoinSet<(CallResult, String)> = JoinSet::new();
@@ -185,7 +191,7 @@ impl<'a> Development<'a> {
                         Ok((package, connector)) => {
                             display.ready(&package, built.0.elapsed())?;
                             prompt.complete_with(package.operations());
-                            current = Some(connector);
+                            current = Some(CurrentBuild { connector, operations: package.operations().to_vec() });
                             not_built = None;
                         }
                         Err(error) if current.is_none() && input_ended => return Err(error),
@@ -252,7 +258,7 @@ impl<'a> Development<'a> {
     fn start(
         &self,
         line: Line,
-        current: Option<&ConnectorRef>,
+        current: Option<&CurrentBuild>,
         cancellation: &Cancellation,
         calls: &mut JoinSet<(CallResult, String)>,
         display: &Display,
@@ -270,13 +276,15 @@ impl<'a> Development<'a> {
             // Handled as it comes.
             Line::Interrupt => return None,
         };
-        let Some(connector) = current.cloned() else {
+        let Some(CurrentBuild { connector, operations }) = current else {
             display.error("The connector is not built yet.");
             return Some(kind_exit_code(HostErrorKind::Tool));
         };
-        let operation = asked.operation;
-        let mut call = Call::new(connector, operation.clone(), Value::Object(asked.arguments));
-        if let Some(key) = asked.key {
+        let (operation, key) = (asked.operation.clone(), asked.key.clone());
+        let signature = operations.iter().find(|known| known.name().json() == operation);
+        let arguments = Value::Object(asked.arguments_for(signature));
+        let mut call = Call::new(connector.clone(), operation.clone(), arguments);
+        if let Some(key) = key {
             call = call.idempotency_key(key);
         }
         let call = call.actor(ACTOR).cancelled_by(cancellation);

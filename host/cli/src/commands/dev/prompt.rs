@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cofferdam_core::strict_json;
-use cofferdam_model::package::OperationSignature;
+use cofferdam_model::package::{OperationSignature, ValueShape};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
@@ -41,8 +41,31 @@ pub(super) enum Line {
 #[derive(Debug, PartialEq)]
 pub(super) struct TypedCall {
     pub(super) operation: String,
-    pub(super) arguments: Map<String, Value>,
+    arguments: Map<String, Value>,
+    /// The words that were read as numbers or truth values.
+    words: Map<String, Value>,
     pub(super) key: Option<String>,
+}
+
+impl TypedCall {
+    /// Returns the arguments for the operation, if it is known: a word for a text is text, also if it is a number.
+    pub(super) fn arguments_for(self, operation: Option<&OperationSignature>) -> Map<String, Value> {
+        let Self { mut arguments, mut words, .. } = self;
+        for parameter in operation.map(OperationSignature::params).unwrap_or_default() {
+            if let Some(word) = words.remove(parameter.name.json()).filter(|_| is_text(&parameter.shape)) {
+                arguments.insert(parameter.name.json().to_owned(), word);
+            }
+        }
+        arguments
+    }
+}
+
+fn is_text(shape: &ValueShape) -> bool {
+    match shape {
+        ValueShape::String => true,
+        ValueShape::Option(shape) => is_text(shape),
+        _ => false,
+    }
 }
 
 impl Line {
@@ -73,20 +96,25 @@ impl Line {
         let rest = rest.trim();
         if rest.starts_with('{') {
             return match strict_json::parse(rest.as_bytes()) {
-                Ok(Value::Object(arguments)) => Ok(TypedCall { operation, arguments, key }),
+                Ok(Value::Object(arguments)) => {
+                    Ok(TypedCall { operation, arguments, words: Map::new(), key })
+                }
                 Ok(_) => Err("The arguments are not a JSON object.".to_owned()),
                 Err(error) => Err(format!("The arguments are not JSON: {error}.")),
             };
         }
-        let mut arguments = Map::new();
+        let (mut arguments, mut words) = (Map::new(), Map::new());
         for pair in rest.split_whitespace() {
             let (name, value) = key_and_value(pair)
                 .map_err(|why| format!("`{pair}`: {why}, or give the arguments as one JSON object."))?;
+            if let (Value::Number(_) | Value::Bool(_), Some((_, word))) = (&value, pair.split_once('=')) {
+                words.insert(name.clone(), Value::from(word));
+            }
             if arguments.insert(name.clone(), value).is_some() {
                 return Err(format!("`{name}` is given twice."));
             }
         }
-        Ok(TypedCall { operation, arguments, key })
+        Ok(TypedCall { operation, arguments, words, key })
     }
 }
 
@@ -288,7 +316,23 @@ mod tests {
 
     fn call(operation: &str, arguments: Value, key: Option<&str>) -> Line {
         let Value::Object(arguments) = arguments else { return Line::Help };
-        Line::Call(TypedCall { operation: operation.to_owned(), arguments, key: key.map(str::to_owned) })
+        let words = Map::new();
+        Line::Call(TypedCall {
+            operation: operation.to_owned(),
+            arguments,
+            words,
+            key: key.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn words_for_texts_stay_texts() {
+        let Some(Line::Call(call)) = Line::parse("get id=7 page=7 note=true") else { unreachable!() };
+        assert_eq!(Value::Object(call.words.clone()), json!({"id": "7", "page": "7", "note": "true"}));
+        assert_eq!(Value::Object(call.arguments.clone()), json!({"id": 7, "page": 7, "note": true}));
+        assert_eq!(call.arguments_for(None).len(), 3, "an unknown operation gets them as JSON");
+        let optional = ValueShape::Option(Arc::new(ValueShape::String));
+        assert!(is_text(&optional) && !is_text(&ValueShape::Unsigned(32)));
     }
 
     #[test]
@@ -300,7 +344,11 @@ mod tests {
             ("ping", call("ping", json!({}), None)),
             ("?", Line::Help),
         ] {
-            assert_eq!(Line::parse(text), Some(expected), "{text}");
+            let parsed = Line::parse(text).map(|line| match line {
+                Line::Call(call) => Line::Call(TypedCall { words: Map::new(), ..call }),
+                line => line,
+            });
+            assert_eq!(parsed, Some(expected), "{text}");
         }
         assert_eq!((Line::parse("  "), Line::parse("# a comment")), (None, None));
         for (text, why) in [
