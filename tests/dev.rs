@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cofferdam_test_support::{Cli, Upstream, package};
 use serde_json::{Value, json};
@@ -32,9 +33,14 @@ impl Workplace {
     }
 
     pub(crate) fn token(&self) -> String {
+        self.secret("token.txt", "ghp-development-token\n")
+    }
+
+    /// A file that its owner alone can read.
+    fn secret(&self, name: &str, text: &str) -> String {
         use std::os::unix::fs::PermissionsExt as _;
-        let path = self.path("token.txt");
-        fs::write(&path, "ghp-development-token\n").unwrap();
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         path.display().to_string()
     }
@@ -239,6 +245,109 @@ fn one_package_is_called_without_an_install() {
     let (code, _, stderr) = with(&["--upstream", &mapping]);
     assert!(code == Some(65) && stderr.contains("--dev"), "{stderr}");
     assert!(!place.path("packages").exists(), "nothing is installed in the user's home");
+}
+
+#[test]
+fn credentials_of_several_parts_are_bound_from_a_document() {
+    let (place, service) = (Workplace::new(), Upstream::start());
+    let local = format!("=http://{}", service.host_port());
+    let s3 = place.path("s3.wasm");
+    fs::write(&s3, package::guest_package("s3", &[])).unwrap();
+    let get =
+        ["call", s3.to_str().unwrap(), "get_object", "{\"bucket\": {\"name\": \"photos\"}, \"key\": \"k\"}"];
+    let upstream = format!("s3.us-east-1.amazonaws.com:443{local}");
+    let bound = |text: &str| {
+        let bind = format!("aws_sigv4/s3=@{}", place.secret("aws.json", text));
+        place.piped(&[&get[..], &["--dev", "--upstream", &upstream, "--bind", &bind]].concat(), "").2
+    };
+    let keys =
+        r#"{"access_key_id": "AKIDEXAMPLE", "secret_access_key": "canary-of-forty-characters-0123456789ab"}"#;
+    let said = bound(keys);
+    let seen = service.seen("/photos/k");
+    let signed =
+        seen.first().and_then(|seen| seen.header("authorization")).unwrap_or_else(|| panic!("{said}"));
+    assert!(signed.contains("Credential=AKIDEXAMPLE/") && signed.contains("/us-east-1/s3/"), "{signed}");
+    for (text, part) in [
+        (r#"{"secret_access_key": "canary-0123456789"}"#, "aws.json: The access_key_id is missing"),
+        (r#"{"access_key_id": "A"}"#, "aws.json: The secret access key is missing"),
+        (
+            r#"{"access_key_id": "A", "secret_acess_key": "canary-0123456789"}"#,
+            "`secret_access_key`, `session_token`",
+        ),
+        (r#"{"client_id": "A"}"#, "`client_id`, which this kind has not"),
+    ] {
+        let said = bound(text);
+        assert!(said.contains(part) && !said.contains("canary"), "{text}: {said}");
+    }
+
+    let bind = format!("bearer/other=@{}", place.token());
+    let (code, _, said) = place.piped(&[&get[..], &["--dev", "--bind", &bind]].concat(), "");
+    assert!(code == Some(65) && said.contains("asks for no credential bearer/other"), "{said}");
+
+    let issues = place.path("issues.wasm");
+    let manifest = package::guest_manifest("github-issues").replace("\"bearer\"", "\"oauth2\"");
+    fs::write(&issues, package::pack(&package::guest("github-issues"), &manifest)).unwrap();
+    let parts = r#"{"token_url": "https://id.example/token", "client_id": "me", "client_secret": "canary-0123456789",
+        "grant": "client_credentials", "scopes": ["read", "write"]}"#;
+    let bind = format!("oauth2/github=@{}", place.secret("oauth.json", parts));
+    let [github, issuer] = [GITHUB, "id.example:443"].map(|host| format!("{host}{local}"));
+    let list = "{\"repository\": {\"owner\": \"acme\", \"name\": \"issues-2\"}}";
+    let call = ["call", issues.to_str().unwrap(), "list_issues", list, "--dev", "--bind", &bind];
+    let (_, _, said) =
+        place.piped(&[&call[..], &["--upstream", &github, "--upstream", &issuer]].concat(), "");
+    let asked = service.seen("/token");
+    let form = String::from_utf8_lossy(&asked.first().unwrap_or_else(|| panic!("{said}")).body).into_owned();
+    assert!(form.contains("grant_type=client_credentials") && form.contains("scope=read+write"), "{form}");
+}
+
+/// The number of processes with an argument that begins with `text`.
+fn processes_with(text: &str) -> usize {
+    let has_it = |entry: &fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument.starts_with(text.as_bytes()))
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(has_it).count()
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_build_that_is_ended_leaves_no_process() {
+    let place = Workplace::new();
+    let dir = place.weather();
+    // No other process has this number of seconds.
+    let seconds = format!("{}", 100_000_000 + u64::from(std::process::id()));
+    let script = "fn main() { std::process::Command::new(\"sleep\").arg(\"SECONDS\").status().unwrap(); }";
+    fs::write(dir.join("build.rs"), script.replace("SECONDS", &seconds)).unwrap();
+    let args = ["dev", dir.to_str().unwrap(), "--format", "json"];
+    let session = Session::start(place.command(&args));
+    wait_until("the build script runs", || processes_with(&seconds) == 1);
+    // A save begins another build in the place of this one.
+    replace(&dir.join("build.rs"), &seconds, &format!("{seconds}.0"));
+    wait_until("the next build script runs", || processes_with(&format!("{seconds}.0")) == 1);
+    wait_until("the build before is ended", || processes_with(&seconds) == 1);
+    let id = rustix::process::Pid::from_child(&session.child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    assert_eq!(session.end(), Some(130));
+    wait_until("nothing is left", || processes_with(&seconds) == 0);
+}
+
+#[test]
+fn a_build_that_fails_decides_the_exit_code() {
+    let place = Workplace::new();
+    let dir = place.weather();
+    replace(&dir.join("src/lib.rs"), "Ok(", "Oh(");
+    for input in ["", "feels celsius=1\n"] {
+        let (code, _, stderr) = place.piped(&["dev", dir.to_str().unwrap()], input);
+        assert!(code == Some(71) && stderr.contains("src/lib.rs"), "{input}: {stderr}");
+    }
 }
 
 #[test]

@@ -158,7 +158,8 @@ fn component(language: &Language) -> Option<Vec<u8>> {
         return Some(component);
     }
     let tools = tools_for(language)?;
-    let build = tempfile::tempdir().unwrap();
+    // The tools have to take such a path, too.
+    let build = tempfile::Builder::new().prefix("a path with spaces ").tempdir().unwrap();
     for file in language.files() {
         fs::copy(&file, build.path().join(file.file_name().unwrap())).unwrap();
     }

@@ -327,6 +327,64 @@ fn a_missing_lib_section_is_explained() {
 }
 
 #[test]
+fn a_mistake_in_the_wit_is_shown_with_its_place() {
+    let author = Author::new();
+    author.new_project(&["weather"]);
+    let wit = author.work("weather/wit/weather.wit");
+    let text = fs::read_to_string(&wit).unwrap();
+    fs::write(&wit, text.replace("name: string", "name: strng")).unwrap();
+    let build = || author.command(&author.work("weather"), &["build"]).output().unwrap();
+    let said = refused(&build(), 65);
+    assert!(said.contains("name `strng` does not exist, at ./wit/weather.wit:"), "{said}");
+    assert!(said.contains("\n") && said.contains("^----"), "{said}");
+    fs::write(&wit, text.replace("types@0.1.0", "types@0.2.0")).unwrap();
+    let said = refused(&build(), 65);
+    assert!(said.contains("this host speaks") && said.contains("types@0.1.0.{failure}"), "{said}");
+}
+
+#[test]
+fn a_missing_method_is_named_by_the_compiler() {
+    let author = Author::new();
+    author.new_project(&["methods"]);
+    let wit = author.work("methods/wit/methods.wit");
+    let text = fs::read_to_string(&wit).unwrap();
+    let (interface, _) = text.rsplit_once('}').unwrap();
+    fs::write(&wit, format!("{interface}    part: func() -> result<string, failure>;\n}}\n")).unwrap();
+    for command in ["build", "dev"] {
+        let said = refused(&author.command(&author.work("methods"), &[command]).output().unwrap(), 71);
+        assert!(said.contains("missing: `part`") && said.contains("fix: Correct what cargo says"), "{said}");
+        assert!(!said.contains("network"), "{said}");
+    }
+}
+
+#[test]
+fn crates_that_cannot_be_fetched_need_the_network() {
+    let author = Author::new();
+    author.new_project(&["offline"]);
+    let mut build = author.command(&author.work("offline"), &["build"]);
+    build.env("CARGO_HOME", author.work("no-crates"));
+    let said = refused(&build.output().unwrap(), 71);
+    assert!(said.contains("need the network once"), "{said}");
+}
+
+#[test]
+fn a_read_only_project_is_named() {
+    if rustix::process::geteuid().is_root() {
+        crate::skipped("no read-only project is tried: root may write everywhere");
+        return;
+    }
+    let author = Author::new();
+    for (name, lang, part) in [("weather", "rust", "target"), ("snake", "python", ".cofferdam")] {
+        author.new_project(&[name, "--lang", lang]);
+        let dir = author.work(name);
+        fs::set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
+        let said = refused(&author.command(&dir, &["dev"]).output().unwrap(), 74);
+        fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        assert!(said.contains(part) && said.contains("copy of the project"), "{said}");
+    }
+}
+
+#[test]
 fn doctor_says_what_is_missing_and_changes_nothing() {
     let author = Author::new();
     author.new_project(&["snake", "--lang", "python"]);

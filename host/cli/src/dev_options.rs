@@ -25,7 +25,8 @@ pub(super) struct DevOptions {
     #[arg(long, value_name = "HOST:PORT=URL")]
     upstream: Vec<UpstreamMapping>,
 
-    /// Binds a secret for this process only: the file has it. `basic/jira=ada:@FILE` has the user name, too. May be given
+    /// Binds a secret for this process only: the file has it. `basic/jira=ada:@FILE` has the user name, too. For oauth2 and
+    /// aws_sigv4 the file is a JSON object with all parts, as `cofferdam binding set --help` lists them. May be given
     /// several times.
     #[arg(long, value_name = "KIND/SERVICE=@FILE", value_parser = parse_secret)]
     bind: Vec<DevSecret>,
@@ -49,15 +50,7 @@ fn parse_secret(text: &str) -> Result<DevSecret, String> {
             Some(user) if !user.is_empty() => (Some(user.to_owned()), file),
             _ => return Err("write a password as basic/SERVICE=USER:@FILE".to_owned()),
         },
-        (
-            CredentialKind::ApiKey | CredentialKind::Bearer | CredentialKind::SessionToken,
-            Some(("", file)),
-        ) => (None, file),
-        (CredentialKind::Oauth2 | CredentialKind::AwsSigv4, _) => {
-            return Err(format!(
-                "{name} has several parts; bind it in a home with `cofferdam binding set`, and call the installed connector"
-            ));
-        }
+        (_, Some(("", file))) => (None, file),
         _ => return Err(form.to_owned()),
     };
     match file.is_empty() {
@@ -94,7 +87,11 @@ impl DevOptions {
                 host.revoke_binding(name)?;
             }
             let material = binding::material_from_file(name, username.clone(), file, session)?;
-            let (hosts, connectors) = binding::declared_grants(host, name)?;
+            let (hosts, connectors) = binding::declared_grants(host, name).map_err(|error| {
+                let fix = "Correct the name after --bind, or declare the credential in connector.toml: `kind` and `service` \
+                           under [[capabilities.credential]].";
+                error.map_message(|_| format!("The connector asks for no credential {name}.")).with_hint(fix)
+            })?;
             host.bind(NewBinding { name: name.clone(), material, hosts, connectors })?;
         }
         Ok(())
@@ -174,7 +171,7 @@ mod tests {
             ("bearer/tickets=@", "write it as"),
             ("bearer/tickets=x@file", "write it as"),
             ("basic/jira=@file", "USER:@FILE"),
-            ("oauth2/x=@file", "several parts"),
+            ("oauth2/x=id:@file", "write it as"),
             ("unknown/x=@file", "write it as"),
         ] {
             let error = parse_secret(text).unwrap_err();

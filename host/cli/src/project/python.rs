@@ -22,8 +22,16 @@ const ENVIRONMENT: &str = "python";
 /// The author's file with the packages that the connector uses.
 const REQUIREMENTS: &str = "requirements.txt";
 
-/// The content of componentize-py's own script, which has the path of an interpreter inside and so cannot be moved.
-const RUN: &str = "import sys; from componentize_py import script; sys.exit(script())";
+/// Runs componentize-py: its own script has the path of an interpreter inside, and so cannot be moved. An error is
+/// reported once, and without the frames of the tool.
+const RUN: &str = "\
+import sys
+from componentize_py import script
+try:
+    sys.exit(script())
+except AssertionError as error:
+    sys.exit(str(error).split('\\n\\nCaused by:')[0].replace('\"/0/', '\"'))
+";
 
 const NO_PYTHON: &str = "Install Python 3.10 or later with venv and pip (on Debian and Ubuntu: the packages python3 and \
                          python3-venv), and see that python3 is on the PATH.";

@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
 use super::BuildPurpose;
 use super::shared_build::SharedBuild;
+use super::tool_process::ToolProcess;
 use crate::toolchain::{self, ConnectorCrate};
 use crate::ui::Ui;
 use crate::{files, passphrase};
@@ -24,6 +25,9 @@ const DEVELOPMENT: [&str; 7] = [
     "profile.release.overflow-checks=true",
 ];
 
+const CORRECT: &str = "Correct what cargo says above, and build again.";
+const DOWNLOADS: &str = "Crates that are not on this machine yet need the network once.";
+
 /// Runs `cargo build`, whose messages go to standard error or to the purpose's own output as they come. Returns the
 /// component.
 pub(super) async fn build(
@@ -38,7 +42,7 @@ pub(super) async fn build(
     command.env_remove(passphrase::VARIABLE);
     command.args(["build", "--release", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
-    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped());
     let (resolving, message) = match purpose {
         BuildPurpose::Package(args) => {
             ui.note(&format!("building {}", files::shown(files::parent(manifest))));
@@ -57,15 +61,20 @@ pub(super) async fn build(
             (&[][..], Some(message))
         }
     };
+    // Cargo would report a temporary file in it.
+    super::make_writable(&found.target_directory)?;
     let shared = SharedBuild::enter(ui, found, resolving).await;
     if let Some(shared) = &shared {
         command.env(SharedBuild::VARIABLE, shared.dir());
     }
-    let mut cargo = command.spawn().map_err(|error| toolchain::cannot_start("cargo", error))?;
-    let (artifacts, messages) = (cargo.stdout.take(), cargo.stderr.take());
-    let mut wasm = None;
-    let artifacts =
-        each_line(artifacts, |line| wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take()));
+    let mut cargo =
+        ToolProcess::spawn(&mut command).map_err(|error| toolchain::cannot_start("cargo", error))?;
+    let (artifacts, messages) = cargo.take_pipes();
+    let (mut wasm, mut compiled) = (None, false);
+    let artifacts = each_line(artifacts, |line| {
+        compiled = true;
+        wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take());
+    });
     let messages = each_line(messages, |line| {
         if let Some(message) = message {
             message(line);
@@ -75,7 +84,7 @@ pub(super) async fn build(
     let status = cargo.wait().await.map_err(lost)?;
     if !status.success() {
         return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
-            .with_hint("Correct what cargo says above, and build again."));
+            .with_hint(if compiled { CORRECT.to_owned() } else { format!("{CORRECT} {DOWNLOADS}") }));
     }
     wasm.ok_or_else(|| {
         HostError::new(HostErrorKind::Tool, "cargo built no component.")

@@ -9,6 +9,7 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::process::Command;
 
+use super::tool_process::ToolProcess;
 use crate::layout::printable_line;
 use crate::ui::Ui;
 use crate::{files, passphrase, progress};
@@ -51,7 +52,7 @@ impl ToolDirectory {
         let opened = progress::during(ui, "waiting for another build of this project", opening).await;
         opened
             .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(|error| files::unwritable(&shown, error))
+            .map_err(|error| super::unwritable(&shown, error))
     }
 
     /// Returns the project's directory.
@@ -159,8 +160,9 @@ impl ToolRun<'_> {
         command.env_remove(passphrase::VARIABLE);
         // An author has no use for the frames of a tool that reports an error in the source.
         command.env("RUST_BACKTRACE", "0");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let output = progress::during(ui, self.doing, command.output()).await;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = async { ToolProcess::spawn(&mut command)?.output().await };
+        let output = progress::during(ui, self.doing, running).await;
         let output = output.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 HostError::new(HostErrorKind::Tool, format!("{} was not found.", self.tool))

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::failure::sanitize_line;
+use cofferdam_core::failure::{sanitize_line, sanitize_lines};
 use serde::{Deserialize, Serialize};
 use wit_parser::{Function, SourceMap, UnresolvedPackage, WorldItem, WorldKey};
 
@@ -181,7 +181,7 @@ impl ConnectorDocs {
             map.push_str(label, text.as_str());
         }
         let group = map.parse().map_err(|(map, error)| PackageError::WitSource {
-            detail: sanitize_line(&error.render(&map), 400),
+            detail: sanitize_lines(&error.render(&map), 400),
         })?;
         let mut docs = Self::default();
         for package in std::iter::once(&group.main).chain(&group.nested) {

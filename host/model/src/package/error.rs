@@ -92,7 +92,7 @@ pub enum PackageError {
     #[error("{0}")]
     Manifest(#[source] Box<DocumentError>),
     /// The WIT source, read for its documentation comments, does not parse.
-    #[error("the WIT source cannot be read: {detail}")]
+    #[error("the WIT source cannot be read: {}", wit_reason(detail))]
     WitSource {
         /// The parser's words.
         detail: String,
@@ -236,7 +236,10 @@ impl PackageError {
                 "Pack the component as it was before, or say that the sections are to be replaced.".into()
             }
             Self::Manifest(_) => "Correct connector.toml and pack the component again.".into(),
-            Self::WitSource { .. } => "Correct the WIT file.".into(),
+            Self::WitSource { detail } => match detail.split_once('\n') {
+                Some((_, excerpt)) => format!("Correct the WIT file:\n{excerpt}"),
+                None => "Correct the WIT file.".into(),
+            },
             Self::ContractVersion { found, supported } if is_newer(found, supported) => format!(
                 "It was built with a newer SDK: update cofferdam, or build it against cofferdam:connector@{supported}."
             ),
@@ -317,4 +320,14 @@ fn sentence(text: &str) -> String {
     let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     let stop = if text.ends_with(['.', '?']) { "" } else { "." };
     format!("{first}{}{stop}", chars.as_str())
+}
+
+/// Returns the parser's reason with its place, without the excerpt of the source.
+fn wit_reason(detail: &str) -> String {
+    let mut lines = detail.lines();
+    let reason = lines.next().unwrap_or_default();
+    match lines.find_map(|line| line.trim().strip_prefix("--> ")) {
+        Some(place) => format!("{reason}, at {place}"),
+        None => reason.to_owned(),
+    }
 }

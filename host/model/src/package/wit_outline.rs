@@ -1,6 +1,6 @@
 //! The names in an author's WIT files, for toolchains that need a world and have to be told which.
 
-use cofferdam_core::failure::sanitize_line;
+use cofferdam_core::failure::{sanitize_line, sanitize_lines};
 use wit_parser::{AstItem, SourceMap};
 
 use super::error::PackageError;
@@ -28,7 +28,7 @@ impl WitOutline {
             map.push_str(label, text.as_str());
         }
         let group =
-            map.parse().map_err(|(map, error)| unreadable(sanitize_line(&error.render(&map), 400)))?;
+            map.parse().map_err(|(map, error)| unreadable(sanitize_lines(&error.render(&map), 400)))?;
         let package = &group.main;
         for used in package.foreign_deps.keys().filter(|it| (&*it.namespace, &*it.name) == CONTRACT) {
             let version = used.version.as_ref().map(ToString::to_string).unwrap_or_default();

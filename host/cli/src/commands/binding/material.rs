@@ -54,8 +54,9 @@ pub(super) struct PublicPartArgs {
 }
 
 /// The grant by which an OAuth 2.0 client obtains tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize)]
 #[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 enum OauthGrantArg {
     /// With a refresh token.
     RefreshToken,
@@ -102,13 +103,8 @@ pub(super) fn read(
     from: &SecretSourceArgs,
     session: &Session<'_>,
 ) -> Result<SecretMaterial, CommandError> {
-    let required = |option: &str, given: Option<String>, before: Option<&String>| {
-        given.or_else(|| before.cloned()).ok_or_else(|| {
-            let message = format!("{option} is missing: a {} credential has it.", name.kind().name());
-            HostError::new(HostErrorKind::Validation, message).with_hint(format!(
-                "Add {option} to the command; `cofferdam binding set --help` has examples."
-            ))
-        })
+    let required = |part: &str, given: Option<String>, before: Option<&String>| {
+        given.or_else(|| before.cloned()).ok_or_else(|| missing_part(part, name))
     };
     let single = |what: &str, form: SecretForm| -> Result<Arc<Secret>, CommandError> {
         let text = match from.read_secret()? {
@@ -137,7 +133,7 @@ pub(super) fn read(
                 Some(SecretMaterial::Basic { username, .. }) => Some(username),
                 _ => None,
             };
-            let username = required("--username", parts.username, before)?;
+            let username = required("username", parts.username, before)?;
             if username.contains(':') {
                 let message =
                     "A user name has no `:`; the password is given apart from it, never as an argument.";
@@ -146,51 +142,76 @@ pub(super) fn read(
             SecretMaterial::Basic { username, password: single("Password", SecretForm::Encoded)? }
         }
         CredentialKind::Oauth2 => oauth2(name, parts, before, from, session, &required)?,
-        CredentialKind::AwsSigv4 => {
-            let before = match before {
-                Some(SecretMaterial::AwsSigv4 { access_key_id, region, .. }) => Some((access_key_id, region)),
-                _ => None,
-            };
-            let access_key_id = required("--access-key-id", parts.access_key_id, before.map(|it| it.0))?;
-            let region = parts.region.or_else(|| before.and_then(|it| it.1.clone()));
-            let (key, token) = match from.read_secret()? {
-                SecretInput::Text(text) if text.trim_start().starts_with('{') => {
-                    let fields: SecretDocument = fields(&text)?;
-                    fields.only(&["secret_access_key", "session_token"])?;
-                    (
-                        fields.secret_access_key.ok_or_else(|| missing("secret_access_key"))?,
-                        fields.session_token,
-                    )
-                }
-                SecretInput::Text(text) => (SecretField(text), None),
-                SecretInput::Ask => {
-                    let key = ask(&format!("Secret access key of {access_key_id} for {name}: "), name)?;
-                    let token = match parts.temporary {
-                        true => Some(SecretField(ask("Session token: ", name)?)),
-                        false => None,
-                    };
-                    (SecretField(key), token)
-                }
-            };
-            if parts.temporary && token.is_none() {
-                return Err(missing("session_token").into());
+        CredentialKind::AwsSigv4 => aws_sigv4(name, parts, before, from, session)?,
+    })
+}
+
+/// Parses `text`, if it is a document and not a single secret. Its public parts go to those `parts` that no option gives.
+fn document(
+    text: &str,
+    known: &[&str],
+    parts: &mut PublicPartArgs,
+) -> Result<Option<MaterialDocument>, HostError> {
+    if !text.trim_start().starts_with('{') {
+        return Ok(None);
+    }
+    let mut document = MaterialDocument::parse(text)?;
+    document.only(known)?;
+    document.complete(parts);
+    Ok(Some(document))
+}
+
+fn aws_sigv4(
+    name: &BindingName,
+    mut parts: PublicPartArgs,
+    before: Option<&SecretMaterial>,
+    from: &SecretSourceArgs,
+    session: &Session<'_>,
+) -> Result<SecretMaterial, CommandError> {
+    let before = match before {
+        Some(SecretMaterial::AwsSigv4 { access_key_id, region, .. }) => Some((access_key_id, region)),
+        _ => None,
+    };
+    let given = match from.read_secret()? {
+        SecretInput::Text(text) => match document(&text, &AWS_SIGV4_FIELDS, &mut parts)? {
+            Some(fields) => {
+                let key = fields.secret_access_key.ok_or_else(|| missing("secret_access_key"))?;
+                Some((key, fields.session_token))
             }
-            let token = token
-                .map(|token| checked("session token", token.0, SecretForm::Visible, session))
-                .transpose()?;
-            SecretMaterial::AwsSigv4 {
-                access_key_id,
-                secret_access_key: checked("secret access key", key.0, SecretForm::Visible, session)?,
-                session_token: token,
-                region,
-            }
+            None => Some((SecretField(text), None)),
+        },
+        SecretInput::Ask => None,
+    };
+    let access_key_id = parts.access_key_id.or_else(|| before.map(|it| it.0.clone()));
+    let access_key_id = access_key_id.ok_or_else(|| missing_part("access_key_id", name))?;
+    let region = parts.region.or_else(|| before.and_then(|it| it.1.clone()));
+    let (key, token) = match given {
+        Some(given) => given,
+        None => {
+            let key = ask(&format!("Secret access key of {access_key_id} for {name}: "), name)?;
+            let token = match parts.temporary {
+                true => Some(SecretField(ask("Session token: ", name)?)),
+                false => None,
+            };
+            (SecretField(key), token)
         }
+    };
+    if parts.temporary && token.is_none() {
+        return Err(missing("session_token").into());
+    }
+    let token =
+        token.map(|token| checked("session token", token.0, SecretForm::Visible, session)).transpose()?;
+    Ok(SecretMaterial::AwsSigv4 {
+        access_key_id,
+        secret_access_key: checked("secret access key", key.0, SecretForm::Visible, session)?,
+        session_token: token,
+        region,
     })
 }
 
 fn oauth2(
     name: &BindingName,
-    parts: PublicPartArgs,
+    mut parts: PublicPartArgs,
     before: Option<&SecretMaterial>,
     from: &SecretSourceArgs,
     session: &Session<'_>,
@@ -202,8 +223,13 @@ fn oauth2(
         }
         _ => None,
     };
-    let token_url = required("--token-url", parts.token_url, before.map(|it| it.0))?;
-    let client_id = required("--client-id", parts.client_id, before.map(|it| it.1))?;
+    let input = from.read_secret()?;
+    let fields = match &input {
+        SecretInput::Text(text) => document(text, &OAUTH2_FIELDS, &mut parts)?,
+        SecretInput::Ask => None,
+    };
+    let token_url = required("token_url", parts.token_url, before.map(|it| it.0))?;
+    let client_id = required("client_id", parts.client_id, before.map(|it| it.1))?;
     let scopes = match before {
         Some((_, _, scopes, _)) if parts.scope.is_empty() => scopes.clone(),
         _ => parts.scope,
@@ -213,15 +239,11 @@ fn oauth2(
         (None, Some((_, _, _, OauthGrant::ClientCredentials))) => false,
         (None, _) => true,
     };
-    let (client_secret, refresh_token) = match from.read_secret()? {
-        SecretInput::Text(text) if text.trim_start().starts_with('{') => {
-            let fields: SecretDocument = fields(&text)?;
-            fields.only(&["client_secret", "refresh_token"])?;
-            (fields.client_secret, fields.refresh_token)
-        }
-        SecretInput::Text(text) if refreshes => (None, Some(SecretField(text))),
-        SecretInput::Text(text) => (Some(SecretField(text)), None),
-        SecretInput::Ask => {
+    let (client_secret, refresh_token) = match (fields, input) {
+        (Some(fields), _) => (fields.client_secret, fields.refresh_token),
+        (None, SecretInput::Text(text)) if refreshes => (None, Some(SecretField(text))),
+        (None, SecretInput::Text(text)) => (Some(SecretField(text)), None),
+        (None, SecretInput::Ask) => {
             let optional = if refreshes { " (empty if it has none)" } else { "" };
             let secret = ask(&format!("Client secret of {client_id}{optional}: "), name)?;
             let secret = Some(secret).filter(|secret| !(refreshes && secret.is_empty()));
@@ -271,31 +293,82 @@ fn checked(
     Ok(secret)
 }
 
-/// The secrets of one binding, as a document has them.
+/// The fields of a document for a kind that has several parts.
+const OAUTH2_FIELDS: [&str; 6] =
+    ["token_url", "client_id", "scopes", "grant", "client_secret", "refresh_token"];
+const AWS_SIGV4_FIELDS: [&str; 4] = ["access_key_id", "region", "secret_access_key", "session_token"];
+
+/// The parts of one binding in a JSON object: the secrets, and the public parts that no option gives.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct SecretDocument {
+struct MaterialDocument {
+    token_url: Option<String>,
+    client_id: Option<String>,
+    scopes: Option<Vec<String>>,
+    grant: Option<OauthGrantArg>,
+    access_key_id: Option<String>,
+    region: Option<String>,
     client_secret: Option<SecretField>,
     refresh_token: Option<SecretField>,
     secret_access_key: Option<SecretField>,
     session_token: Option<SecretField>,
 }
 
-impl SecretDocument {
+impl MaterialDocument {
+    /// Parses the document. The parser's message could quote the secret: the error has only the position and the fields.
+    fn parse(text: &str) -> Result<Self, HostError> {
+        serde_json::from_str(text).map_err(|error| {
+            let message = format!(
+                "The document with the secrets is not as it must be, at line {} column {}.",
+                error.line(),
+                error.column()
+            );
+            let fields = |fields: &[&str]| format!("`{}`", fields.join("`, `"));
+            HostError::new(HostErrorKind::Validation, message).with_hint(format!(
+                "It is one JSON object with these fields. oauth2: {} (`scopes` is an array, `grant` is `refresh_token` or \
+                 `client_credentials`). aws_sigv4: {}.",
+                fields(&OAUTH2_FIELDS),
+                fields(&AWS_SIGV4_FIELDS)
+            ))
+        })
+    }
+
+    /// Refuses the fields of another kind.
     fn only(&self, known: &[&str]) -> Result<(), HostError> {
         let all = [
-            ("client_secret", &self.client_secret),
-            ("refresh_token", &self.refresh_token),
-            ("secret_access_key", &self.secret_access_key),
-            ("session_token", &self.session_token),
+            ("token_url", self.token_url.is_some()),
+            ("client_id", self.client_id.is_some()),
+            ("scopes", self.scopes.is_some()),
+            ("grant", self.grant.is_some()),
+            ("access_key_id", self.access_key_id.is_some()),
+            ("region", self.region.is_some()),
+            ("client_secret", self.client_secret.is_some()),
+            ("refresh_token", self.refresh_token.is_some()),
+            ("secret_access_key", self.secret_access_key.is_some()),
+            ("session_token", self.session_token.is_some()),
         ];
-        match all.iter().find(|(name, part)| part.is_some() && !known.contains(name)) {
+        match all.iter().find(|(name, is_given)| *is_given && !known.contains(name)) {
             Some((name, _)) => {
                 let message = format!("The document has the field `{name}`, which this kind has not.");
                 Err(HostError::new(HostErrorKind::Validation, message)
-                    .with_hint(format!("The fields are {}.", known.join(" and "))))
+                    .with_hint(format!("The fields are `{}`.", known.join("`, `"))))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Moves the public parts to those of `parts` that are missing.
+    fn complete(&mut self, parts: &mut PublicPartArgs) {
+        let complete = |part: &mut Option<String>, field: &mut Option<String>| {
+            *part = part.take().or_else(|| field.take());
+        };
+        complete(&mut parts.token_url, &mut self.token_url);
+        complete(&mut parts.client_id, &mut self.client_id);
+        complete(&mut parts.access_key_id, &mut self.access_key_id);
+        complete(&mut parts.region, &mut self.region);
+        parts.grant = parts.grant.or(self.grant);
+        if parts.scope.is_empty() {
+            parts.scope = self.scopes.take().unwrap_or_default();
         }
     }
 }
@@ -309,18 +382,22 @@ impl<'de> Deserialize<'de> for SecretField {
     }
 }
 
-/// The parser's message could quote the secret: the error has only the position and the expected form.
-fn fields(text: &str) -> Result<SecretDocument, HostError> {
-    serde_json::from_str(text).map_err(|error| {
-        let message = format!("The document with the secrets is not as it must be, at line {} column {}.", error.line(), error.column());
-        let hint = "It is one JSON object: {\"client_secret\": \"..\", \"refresh_token\": \"..\"} for oauth2, {\"secret_access_key\": \"..\", \"session_token\": \"..\"} for aws_sigv4.";
-        HostError::new(HostErrorKind::Validation, message).with_hint(hint)
-    })
+fn missing_part(part: &str, name: &BindingName) -> HostError {
+    let message = format!("The {part} is missing: a {} credential has it.", name.kind().name());
+    let option = part.replace('_', "-");
+    let hint = match name.kind() {
+        CredentialKind::Oauth2 | CredentialKind::AwsSigv4 => format!(
+            "Give it with `cofferdam binding set --{option}`, or as the field `{part}` of the JSON object with the secrets."
+        ),
+        _ => format!("Add --{option} to the command; `cofferdam binding set --help` has examples."),
+    };
+    HostError::new(HostErrorKind::Validation, message).with_hint(hint)
 }
 
 fn missing(field: &str) -> HostError {
     let message = format!("The {} is missing; nothing was bound.", field.replace('_', " "));
-    let hint =
-        format!("Give a JSON object with the field `{field}` on --stdin, or let the command ask for it.");
+    let hint = format!(
+        "Give a JSON object with the field `{field}` on --stdin or in a file, or let `cofferdam binding set` ask for it."
+    );
     HostError::new(HostErrorKind::Validation, message).with_hint(hint)
 }

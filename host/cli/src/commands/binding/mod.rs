@@ -12,12 +12,13 @@ use std::path::Path;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
-use cofferdam_core::error::HostError;
+use cofferdam_core::error::{Error, HostError};
 use cofferdam_egress::vault::{BindingName, SecretMaterial};
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use cofferdam_runtime::host::{BindingView, Host};
 use serde::Serialize;
 
+use crate::files;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::secrets::SecretSourceArgs;
@@ -52,7 +53,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
     }
 }
 
-/// Reads the secret of a binding from a file that its owner alone can read.
+/// Reads the secret of a binding from a file that its owner alone can read; for a kind with several parts, all of them.
 pub(crate) fn material_from_file(
     name: &BindingName,
     username: Option<String>,
@@ -60,7 +61,14 @@ pub(crate) fn material_from_file(
     session: &Session<'_>,
 ) -> Result<SecretMaterial, CommandError> {
     let parts = material::PublicPartArgs::with_username(username);
-    material::read(name, parts, None, &SecretSourceArgs::from_file(path), session)
+    let material = material::read(name, parts, None, &SecretSourceArgs::from_file(path), session);
+    let file = files::shown(path);
+    material.map_err(|error| match error {
+        CommandError::Error(Error::Host(error)) if !error.message().contains(&file) => {
+            error.map_message(|message| format!("{file}: {message}")).into()
+        }
+        other => other,
+    })
 }
 
 /// Returns the hosts and the connectors of a new binding, as the installed connector declares them.

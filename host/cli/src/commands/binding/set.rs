@@ -18,9 +18,10 @@ Where the binding may go and who may use it are taken from the installed connect
 it, and shown; where none or several ask, --connector and --host say it. A manifest can only \
 narrow it.
 
-oauth2 and aws_sigv4 have several secrets. On --stdin, --file and --from-env they are one JSON \
-object with the fields `client_secret` and `refresh_token`, or `secret_access_key` and \
-`session_token`; one alone may be given without JSON.
+oauth2 and aws_sigv4 have several parts. On --stdin, --file and --from-env they are one JSON \
+object: `client_secret` and `refresh_token`, or `secret_access_key` and `session_token`. It may \
+also have `token_url`, `client_id`, `scopes` and `grant`, or `access_key_id` and `region`, where \
+no option gives them. One secret alone may be given without JSON.
 
 Examples:
   cofferdam binding set bearer/slack                              asks for the token

@@ -148,7 +148,7 @@ impl Display {
             "OPERATION name=Ada times=3      the same, in pairs",
             "OPERATION ... --key K           under an idempotency key",
             "OPERATION ... --trace FILE      writes a trace, for `cofferdam trace show FILE`",
-            "quit                            ends, as Ctrl-D does",
+            "quit                            ends, as Ctrl-D does; Ctrl-C cancels the calls that run, or ends",
         ] {
             self.line(Style::new(), line);
         }
@@ -186,15 +186,14 @@ impl Display {
     }
 
     /// Shows a build that failed.
-    pub(super) fn not_built(&self, error: CommandError, has_earlier: bool) -> Result<(), CommandError> {
-        let error = error.into_error()?;
+    pub(super) fn not_built(&self, error: &Error, has_earlier: bool) -> Result<(), CommandError> {
         if self.is_json() {
             return self.ui.line_of_json(&Map::from_iter([
                 ("event".to_owned(), Value::from("not_built")),
-                ("error".to_owned(), report::without_audit_id(&error)),
+                ("error".to_owned(), report::without_audit_id(error)),
             ]));
         }
-        self.failure(&error);
+        self.failure(error);
         if has_earlier {
             self.note("calls go to the build before");
         }

@@ -15,7 +15,7 @@ use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::trace::TraceCollector;
 use cofferdam_dev::{DevHome, Watcher};
-use cofferdam_model::package::Package;
+use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, ConnectorRef};
 use cofferdam_runtime::host::Host;
 use serde_json::Value;
@@ -148,6 +148,12 @@ impl EndedCall {
     }
 }
 
+/// The build that calls go to.
+struct CurrentBuild {
+    connector: ConnectorRef,
+    operations: Vec<OperationSignature>,
+}
+
 /// The parts of a development session, which live as long as it does.
 struct Development<'a> {
     session: &'a Session<'a>,
@@ -166,17 +172,19 @@ impl<'a> Development<'a> {
         mut display: Display,
         mut served: UnboundedReceiver<AuditId>,
     ) -> Result<(), CommandError> {
+        display.note("building");
         let mut building = Some((Instant::now(), self.build(&display)));
-        let mut current: Option<ConnectorRef> = None;
+        let mut current: Option<CurrentBuild> = None;
         // Lines that came before the first build had an end.
         let mut waiting: Vec<Line> = Vec::new();
         let mut calls: JoinSet<EndedCall> = JoinSet::new();
-        let cancellation = Cancellation::new();
-        // The exit code of the last call that failed.
-        let (mut failed, mut input_ended) = (None, false);
+        let mut cancellation = Cancellation::new();
+        // The exit codes of the last call that failed, and of the last build that failed without one that can be called.
+        let (mut failed, mut not_built) = (None, None);
+        let mut input_ended = false;
         loop {
             if input_ended && calls.is_empty() && building.is_none() {
-                return failed.map_or(Ok(()), |code| Err(CommandError::Shown(code)));
+                return failed.or(not_built).map_or(Ok(()), |code| Err(CommandError::Shown(code)));
             }
             tokio::select! {
                 changed = watcher.changed() => {
@@ -199,17 +207,30 @@ impl<'a> Development<'a> {
                         Ok((package, connector)) => {
                             display.ready(&package, built.0.elapsed())?;
                             prompt.complete_with(package.operations());
-                            current = Some(connector);
+                            current = Some(CurrentBuild { connector, operations: package.operations().to_vec() });
+                            not_built = None;
                         }
                         Err(error) if current.is_none() && input_ended => return Err(error),
-                        Err(error) => display.not_built(error, current.is_some())?,
+                        Err(error) => {
+                            let error = error.into_error()?;
+                            not_built = current.is_none().then(|| exit_code(&error));
+                            display.not_built(&error, current.is_some())?;
+                        }
                     }
                     for line in std::mem::take(&mut waiting) {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
                     }
                 }
                 line = prompt.next(), if !input_ended => match line {
+                    // At a terminal nothing is left to wait for: dropping the build and the calls ends them.
+                    None if prompt.printer().is_some() => return Ok(()),
                     None => input_ended = true,
+                    Some(Line::Interrupt) if calls.is_empty() => return Ok(()),
+                    Some(Line::Interrupt) => {
+                        display.note("cancelling");
+                        std::mem::take(&mut cancellation).cancel();
+                        prompt.resume();
+                    }
                     Some(line) if building.is_some() && current.is_none() => waiting.push(line),
                     Some(line) => {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
@@ -258,7 +279,7 @@ impl<'a> Development<'a> {
     fn start(
         &self,
         line: Line,
-        current: Option<&ConnectorRef>,
+        current: Option<&CurrentBuild>,
         cancellation: &Cancellation,
         calls: &mut JoinSet<EndedCall>,
         display: &Display,
@@ -273,20 +294,24 @@ impl<'a> Development<'a> {
                 display.help();
                 return None;
             }
+            // Handled as it comes.
+            Line::Interrupt => return None,
         };
-        let Some(connector) = current.cloned() else {
+        let Some(CurrentBuild { connector, operations }) = current else {
             display.error("The connector is not built yet.");
             return Some(kind_exit_code(HostErrorKind::Tool));
         };
-        let operation = asked.operation;
-        let mut call = Call::new(connector, operation.clone(), Value::Object(asked.arguments));
-        if let Some(key) = asked.key {
+        let (operation, key, trace_file) = (asked.operation.clone(), asked.key.clone(), asked.trace.clone());
+        let signature = operations.iter().find(|known| known.name().json() == operation);
+        let arguments = Value::Object(asked.arguments_for(signature));
+        let mut call = Call::new(connector.clone(), operation.clone(), arguments);
+        if let Some(key) = key {
             call = call.idempotency_key(key);
         }
         let call = call.actor(ACTOR).cancelled_by(cancellation);
         let host = self.host.clone();
         calls.spawn(async move {
-            let Some(path) = asked.trace else { return EndedCall::of(operation, host.run(call).await) };
+            let Some(path) = trace_file else { return EndedCall::of(operation, host.run(call).await) };
             let (traces, connector) = (TraceCollector::default(), call.connector().to_string());
             let result = host.run(call.traced_by(&traces)).await;
             let written = trace::write(&path, (&connector, &operation), &result.report.audit_id, &traces);

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cofferdam_core::strict_json;
-use cofferdam_model::package::OperationSignature;
+use cofferdam_model::package::{OperationSignature, ValueShape};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -30,6 +32,8 @@ const HISTORY: usize = 500;
 pub(super) enum Line {
     Call(TypedCall),
     Help,
+    /// Ctrl-C at a terminal. The input goes on after [`Prompt::resume`].
+    Interrupt,
     /// A line that is no call, with the reason.
     Unreadable(String),
 }
@@ -38,10 +42,33 @@ pub(super) enum Line {
 #[derive(Debug, PartialEq)]
 pub(super) struct TypedCall {
     pub(super) operation: String,
-    pub(super) arguments: Map<String, Value>,
+    arguments: Map<String, Value>,
+    /// The words that were read as numbers or truth values.
+    words: Map<String, Value>,
     pub(super) key: Option<String>,
     /// The file for a trace.
     pub(super) trace: Option<PathBuf>,
+}
+
+impl TypedCall {
+    /// Returns the arguments for the operation, if it is known: a word for a text is text, also if it is a number.
+    pub(super) fn arguments_for(self, operation: Option<&OperationSignature>) -> Map<String, Value> {
+        let Self { mut arguments, mut words, .. } = self;
+        for parameter in operation.map(OperationSignature::params).unwrap_or_default() {
+            if let Some(word) = words.remove(parameter.name.json()).filter(|_| is_text(&parameter.shape)) {
+                arguments.insert(parameter.name.json().to_owned(), word);
+            }
+        }
+        arguments
+    }
+}
+
+fn is_text(shape: &ValueShape) -> bool {
+    match shape {
+        ValueShape::String => true,
+        ValueShape::Option(shape) => is_text(shape),
+        _ => false,
+    }
 }
 
 impl Line {
@@ -76,20 +103,25 @@ impl Line {
         let rest = rest.trim();
         if rest.starts_with('{') {
             return match strict_json::parse(rest.as_bytes()) {
-                Ok(Value::Object(arguments)) => Ok(TypedCall { operation, arguments, key, trace }),
+                Ok(Value::Object(arguments)) => {
+                    Ok(TypedCall { operation, arguments, words: Map::new(), key, trace })
+                }
                 Ok(_) => Err("The arguments are not a JSON object.".to_owned()),
                 Err(error) => Err(format!("The arguments are not JSON: {error}.")),
             };
         }
-        let mut arguments = Map::new();
+        let (mut arguments, mut words) = (Map::new(), Map::new());
         for pair in rest.split_whitespace() {
             let (name, value) = key_and_value(pair)
                 .map_err(|why| format!("`{pair}`: {why}, or give the arguments as one JSON object."))?;
+            if let (Value::Number(_) | Value::Bool(_), Some((_, word))) = (&value, pair.split_once('=')) {
+                words.insert(name.clone(), Value::from(word));
+            }
             if arguments.insert(name.clone(), value).is_some() {
                 return Err(format!("`{name}` is given twice."));
             }
         }
-        Ok(TypedCall { operation, arguments, key, trace })
+        Ok(TypedCall { operation, arguments, words, key, trace })
     }
 }
 
@@ -107,9 +139,26 @@ pub(super) type SharedPrinter = Arc<Mutex<dyn ExternalPrinter + Send>>;
 pub(super) struct Prompt {
     lines: UnboundedReceiver<Line>,
     operations: Arc<RwLock<Vec<KnownOperation>>>,
-    printer: Option<SharedPrinter>,
+    editor: Option<RunningEditor>,
     /// Keeps an input without lines from ending.
     _open: Option<UnboundedSender<Line>>,
+}
+
+/// The line editor on the terminal, which runs on a thread of its own.
+struct RunningEditor {
+    printer: SharedPrinter,
+    resume: std::sync::mpsc::Sender<()>,
+    /// The terminal's mode before the editor: its thread does not end with the command, and cannot restore it.
+    mode: Option<Termios>,
+}
+
+impl Drop for RunningEditor {
+    fn drop(&mut self) {
+        if let Some(mode) = &self.mode {
+            // Fails only if the terminal is gone.
+            tcsetattr(std::io::stdin(), OptionalActions::Drain, mode).ok();
+        }
+    }
 }
 
 /// An operation with the names of its parameters, for completion.
@@ -126,28 +175,38 @@ impl Prompt {
         let operations = Arc::new(RwLock::new(Vec::new()));
         let is_interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !ui.json();
         let editor = is_interactive.then(|| editor(Arc::clone(&operations))).and_then(Result::ok);
-        let printer = match editor {
+        let editor = match editor {
             Some((editor, printer)) => {
-                std::thread::spawn(move || edit_lines(editor, &sender));
-                Some(printer)
+                let mode = tcgetattr(std::io::stdin()).ok();
+                let (resume, resumed) = std::sync::mpsc::channel();
+                std::thread::spawn(move || edit_lines(editor, &sender, &resumed));
+                Some(RunningEditor { printer, resume, mode })
             }
             None => {
                 std::thread::spawn(move || read_lines(&sender));
                 None
             }
         };
-        Self { lines, operations, printer, _open: None }
+        Self { lines, operations, editor, _open: None }
     }
 
     /// Reads nothing: standard input is used otherwise. The input never ends.
     pub(super) fn without_input() -> Self {
         let (sender, lines) = unbounded_channel();
-        Self { lines, operations: Arc::default(), printer: None, _open: Some(sender) }
+        Self { lines, operations: Arc::default(), editor: None, _open: Some(sender) }
     }
 
     /// Returns the printer for output while a line is being typed; none without a terminal.
     pub(super) fn printer(&self) -> Option<SharedPrinter> {
-        self.printer.clone()
+        self.editor.as_ref().map(|editor| Arc::clone(&editor.printer))
+    }
+
+    /// Reads on after [`Line::Interrupt`].
+    pub(super) fn resume(&self) {
+        if let Some(editor) = &self.editor {
+            // Fails only if the terminal is gone.
+            editor.resume.send(()).ok();
+        }
     }
 
     /// Completes with these operations from now on.
@@ -159,7 +218,7 @@ impl Prompt {
         *self.operations.write().unwrap_or_else(PoisonError::into_inner) = known.collect();
     }
 
-    /// Returns the next line; none at the end of the input, and after Ctrl-C and Ctrl-D.
+    /// Returns the next line; none at the end of the input, after Ctrl-D and after `quit`.
     pub(super) async fn next(&mut self) -> Option<Line> {
         self.lines.recv().await
     }
@@ -176,7 +235,7 @@ fn editor(operations: Arc<RwLock<Vec<KnownOperation>>>) -> rustyline::Result<(Li
     Ok((editor, printer))
 }
 
-fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>) {
+fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>, resumed: &Receiver<()>) {
     loop {
         match editor.readline(PROMPT) {
             Ok(text) if matches!(text.trim(), "quit" | "exit" | ":quit") => return,
@@ -185,8 +244,12 @@ fn edit_lines(mut editor: LineEditor, lines: &UnboundedSender<Line>) {
                     return;
                 }
             }
-            Err(ReadlineError::Interrupted | ReadlineError::Eof) => return,
-            // The terminal is gone.
+            Err(ReadlineError::Interrupted) => {
+                if lines.send(Line::Interrupt).is_err() || resumed.recv().is_err() {
+                    return;
+                }
+            }
+            // The end of the input, or of the terminal.
             Err(_) => return,
         }
     }
@@ -267,8 +330,18 @@ mod tests {
 
     fn call(operation: &str, arguments: Value, key: Option<&str>) -> Line {
         let Value::Object(arguments) = arguments else { return Line::Help };
-        let key = key.map(str::to_owned);
-        Line::Call(TypedCall { operation: operation.to_owned(), arguments, key, trace: None })
+        let (operation, words, key) = (operation.to_owned(), Map::new(), key.map(str::to_owned));
+        Line::Call(TypedCall { operation, arguments, words, key, trace: None })
+    }
+
+    #[test]
+    fn words_for_texts_stay_texts() {
+        let Some(Line::Call(call)) = Line::parse("get id=7 page=7 note=true") else { unreachable!() };
+        assert_eq!(Value::Object(call.words.clone()), json!({"id": "7", "page": "7", "note": "true"}));
+        assert_eq!(Value::Object(call.arguments.clone()), json!({"id": 7, "page": 7, "note": true}));
+        assert_eq!(call.arguments_for(None).len(), 3, "an unknown operation gets them as JSON");
+        let optional = ValueShape::Option(Arc::new(ValueShape::String));
+        assert!(is_text(&optional) && !is_text(&ValueShape::Unsigned(32)));
     }
 
     #[test]
@@ -280,7 +353,11 @@ mod tests {
             ("ping", call("ping", json!({}), None)),
             ("?", Line::Help),
         ] {
-            assert_eq!(Line::parse(text), Some(expected), "{text}");
+            let parsed = Line::parse(text).map(|line| match line {
+                Line::Call(call) => Line::Call(TypedCall { words: Map::new(), ..call }),
+                line => line,
+            });
+            assert_eq!(parsed, Some(expected), "{text}");
         }
         assert_eq!((Line::parse("  "), Line::parse("# a comment")), (None, None));
         for (text, why) in [
