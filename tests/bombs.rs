@@ -131,7 +131,8 @@ fn alone_every_bomb_is_refused_within_its_budget() {
 fn request(bytes: &[u8]) -> Vec<u8> {
     let task = 2u64.to_le_bytes(); // compile it as it is
     let confined = 1u64.to_le_bytes();
-    [b"coffcmp4", &(1u64 << 30).to_le_bytes()[..], &20u64.to_le_bytes(), &task, &confined, bytes].concat()
+    let (memory, cpu_seconds, debugging) = ((1u64 << 30).to_le_bytes(), 20u64.to_le_bytes(), [0; 8]);
+    [b"coffcmp5", &memory[..], &cpu_seconds, &task, &confined, &debugging, bytes].concat()
 }
 
 /// The compile worker's result for them.
