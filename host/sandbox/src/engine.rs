@@ -55,7 +55,7 @@ pub(super) fn config(debugging: GuestDebugging) -> Config {
 /// The most functions of a guest that are named after a trap.
 const MAX_FRAMES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(49);
 
-/// Whether traps name the functions and the source lines of the guest. Compiled code is for one or the other.
+/// The choice whether traps name the functions and the source lines of the guest. Compiled code is for one or the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum GuestDebugging {
     #[default]

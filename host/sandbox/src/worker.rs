@@ -34,7 +34,7 @@ pub(super) struct WorkerProgram {
     pub(super) args: Vec<String>,
     /// True if it confines itself before it reads the component.
     pub(super) confined: bool,
-    /// Whether its code is for debugging guests.
+    /// The kind of code that it makes.
     pub(super) debugging: GuestDebugging,
 }
 
