@@ -105,6 +105,7 @@ struct Weather;
 impl Guest for Weather {
     fn feels(celsius: f64) -> Result<String, Failure> {
         assert!(celsius > -273.15, \"colder than possible\");
+        println!(\"thermometer read\");
         Ok(\"warm\".into())
     }
 }
@@ -167,7 +168,8 @@ fn a_save_is_built_and_swapped_in() {
         (&json!("github://acme/weather@0.1.0"), &json!(["feels"]))
     );
     session.say("feels celsius=21");
-    assert_eq!(session.hear("call")["value"], "warm");
+    let call = session.hear("call");
+    assert_eq!((&call["value"], &call["stdout"]), (&json!("warm"), &json!("thermometer read")), "{call}");
 
     replace(&dir.join("src/lib.rs"), "\"warm\"", "\"hot\"");
     assert_ne!(session.hear("built")["hash"], first["hash"]);

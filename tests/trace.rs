@@ -20,6 +20,8 @@ fn a_trace_has_host_calls_requests_and_logs_without_secrets() {
     let (place, service) = (Workplace::new(), Upstream::start());
     let (package, file) = (place.path("issues.wasm"), place.path("trace.json"));
     fs::write(&package, package::guest_package("github-issues", &[])).unwrap();
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let mapping = format!("{GITHUB}=http://{}", service.host_port());
     let (code, _, stderr) = place.piped(
         &[
@@ -40,7 +42,11 @@ fn a_trace_has_host_calls_requests_and_logs_without_secrets() {
         "",
     );
     assert_eq!(code, Some(0), "{stderr}");
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        file.metadata().unwrap().permissions().mode() & 0o777,
+        0o600,
+        "also in the place of a readable file"
+    );
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains("ghp-development-token"), "{text}");
     let trace: Value = serde_json::from_str(&text).unwrap();
@@ -95,8 +101,11 @@ fn another_file_is_no_trace() {
         let shown = place.cli.run(&["trace", "show", file.to_str().unwrap()]).fails(65);
         assert!(shown.stderr.contains("is not a trace"), "{shown:?}");
     }
-    let missing = place.path("missing/trace.json");
-    let args = ["call", "github://acme/none", "x", "--trace", missing.to_str().unwrap()];
-    let refused = place.cli.run(&args);
-    assert!(refused.stderr.contains("cannot be written"), "found out before the call: {refused:?}");
+    let fifo = place.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    for file in [place.path("missing/trace.json"), place.path(""), fifo] {
+        let args = ["call", "github://acme/none", "x", "--trace", file.to_str().unwrap()];
+        let refused = place.cli.run(&args);
+        assert!(refused.stderr.contains("cannot be written"), "found out before the call: {refused:?}");
+    }
 }

@@ -259,7 +259,7 @@ const LINE_CHARS: usize = 2_000;
 
 /// A line of the simple facts, one of the circuit, and one for each candidate of a chain, which are indented, and safe
 /// to print; without what is said elsewhere.
-fn detail_lines(details: &Map<String, Value>) -> Vec<String> {
+pub(super) fn detail_lines(details: &Map<String, Value>) -> Vec<String> {
     let simple: Vec<_> = details.iter().filter_map(|(key, value)| detail_fact(key, value)).collect();
     let simple = (!simple.is_empty()).then(|| simple.join("   "));
     let circuit = details.get("circuit").and_then(Value::as_object).map(circuit_line);

@@ -43,7 +43,7 @@ pub struct AttemptTrace {
     pub instantiated_after: Duration,
     /// The used resources, and their limits; none if the attempt was given up before its end.
     pub usage: Option<Usage>,
-    /// The calls of the guest into the host, in order: at most [`HOST_CALLS`].
+    /// The calls of the guest into the host, in order, but for drops of resources: at most [`HOST_CALLS`].
     pub host_calls: Vec<TracedHostCall>,
     /// The number of further ones.
     pub omitted_host_calls: u64,
@@ -51,6 +51,10 @@ pub struct AttemptTrace {
     pub requests: Vec<TracedRequest>,
     /// The guest's log lines, as they are in the audit log.
     pub log: Vec<TracedLogLine>,
+    /// The end of what the guest wrote on standard output: up to 2,000 characters of whole lines.
+    pub stdout: Option<String>,
+    /// The end of what it wrote on standard error.
+    pub stderr: Option<String>,
     /// The class and the code of its failure, like `connector_runtime_error.trap`; or the code of the host's own error.
     pub failure: Option<String>,
     /// The functions that the guest was in when it was ended by a trap, the innermost first, if the host was built for
@@ -71,6 +75,8 @@ impl AttemptTrace {
             omitted_host_calls: 0,
             requests: Vec::new(),
             log: Vec::new(),
+            stdout: None,
+            stderr: None,
             failure: None,
             frames: Vec::new(),
         }

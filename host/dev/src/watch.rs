@@ -35,6 +35,9 @@ const ROOT_FILES: [&str; 11] = [
     "requirements.txt",
 ];
 
+/// Standard output and standard error, as files.
+const OWN_OUTPUT: [&str; 2] = ["/proc/self/fd/1", "/proc/self/fd/2"];
+
 /// The deepest directory that is looked into, so that a link in a circle ends.
 const MAX_DEPTH: usize = 16;
 
@@ -63,6 +66,8 @@ type Files = BTreeMap<PathBuf, FileState>;
 pub struct Watcher {
     paths: Vec<PathBuf>,
     known: Files,
+    /// The files that this process writes its output to, by device and inode.
+    own_output: Vec<(u64, u64)>,
 }
 
 impl Watcher {
@@ -72,8 +77,13 @@ impl Watcher {
     /// directories of `paths` themselves all files that are no source.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let paths: Vec<_> = paths.into_iter().collect();
-        let known = look(&paths);
-        Self { paths, known }
+        let own_output: Vec<_> = OWN_OUTPUT
+            .iter()
+            .filter_map(|stream| Path::new(stream).metadata().ok())
+            .map(|file| (file.dev(), file.ino()))
+            .collect();
+        let known = look(&paths, &own_output);
+        Self { paths, known, own_output }
     }
 
     /// Waits for a change, and until nothing more changes; returns the changed paths. A change since the last one that
@@ -103,8 +113,8 @@ impl Watcher {
     }
 
     async fn look(&self) -> Files {
-        let paths = self.paths.clone();
-        let looked = tokio::task::spawn_blocking(move || look(&paths));
+        let (paths, own_output) = (self.paths.clone(), self.own_output.clone());
+        let looked = tokio::task::spawn_blocking(move || look(&paths, &own_output));
         // Lost only while the runtime shuts down.
         looked.await.unwrap_or_else(|_| self.known.clone())
     }
@@ -118,18 +128,21 @@ fn differences(before: &Files, now: &Files) -> Vec<PathBuf> {
     paths
 }
 
-fn look(paths: &[PathBuf]) -> Files {
+fn look(paths: &[PathBuf], own_output: &[(u64, u64)]) -> Files {
     let mut files = Files::new();
     for path in paths {
-        visit(path, 0, &mut files);
+        visit(path, 0, own_output, &mut files);
     }
     files
 }
 
-fn visit(path: &Path, depth: usize, files: &mut Files) {
+fn visit(path: &Path, depth: usize, own_output: &[(u64, u64)], files: &mut Files) {
     // Follows links: a project may have some of its files elsewhere.
     let Ok(metadata) = path.metadata() else { return };
     if files.len() >= MAX_FILES {
+        return;
+    }
+    if own_output.contains(&(metadata.dev(), metadata.ino())) {
         return;
     }
     if !metadata.is_dir() {
@@ -143,7 +156,7 @@ fn visit(path: &Path, depth: usize, files: &mut Files) {
     for entry in entries.flatten() {
         let (name, path) = (entry.file_name(), entry.path());
         if !is_ignored(&name) && (depth > 0 || is_root_file(&name) || path.is_dir()) {
-            visit(&path, depth + 1, files);
+            visit(&path, depth + 1, own_output, files);
         }
     }
 }

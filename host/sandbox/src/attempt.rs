@@ -32,6 +32,7 @@ use super::hostcalls::guards::AttemptGuards;
 use super::hostcalls::http::HttpGate;
 use super::hostcalls::log::{RecordedLog, SuppressedError};
 use super::load::{ExportedOperation, LoadedConnector};
+use super::stdio::StdioCapture;
 use super::store_data;
 use super::store_data::StoreData;
 use super::values::{DecodeError, DecodedResult, EncodedArguments, ResultFormat};
@@ -179,6 +180,9 @@ pub async fn run<A: ResultFormat>(
     let aborted_on_return = if returned { ledger.request_log.pending() } else { Vec::new() };
     if let Some(tracer) = &mut tracer {
         tracer.used(usage, instantiated_after);
+        let (data, scanner) = (store.data(), store.data().scanner());
+        let tail = |output: &StdioCapture| output.tail(STDERR_CHARS, scanner.as_deref());
+        tracer.wrote(tail(&data.stdout), tail(&data.stderr));
         if let AttemptStop::Done(Err(error)) = &stop {
             tracer.frames(guest_frames::frames(error));
         }

@@ -22,9 +22,6 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 use super::hostcalls::attempt_log::AttemptLog;
 use super::hostcalls::log::RecordedLog;
 
-/// The name of a host call that nothing has named: the drop of a resource.
-const UNNAMED: &str = "a resource is dropped";
-
 /// The host calls of one attempt.
 pub(super) struct HostCallRecorder {
     clock: Arc<dyn Clock>,
@@ -64,15 +61,13 @@ impl HostCallRecorder {
     pub(super) fn exit(&self) {
         let now = self.now();
         let mut calls = self.lock();
-        let Some(mut call) = calls.running.take() else { return };
+        // Nothing names the drop of a resource, nor a guest that yields after a share of its fuel.
+        let Some(mut call) = calls.running.take().filter(|call| !call.function.is_empty()) else { return };
         if calls.ended.len() == HOST_CALLS {
             calls.omitted = calls.omitted.saturating_add(1);
             return;
         }
         call.took = now.saturating_sub(call.at);
-        if call.function.is_empty() {
-            UNNAMED.clone_into(&mut call.function);
-        }
         calls.ended.push(call);
     }
 
@@ -126,6 +121,11 @@ impl AttemptTracer {
     /// Adds the functions that the guest was in when it was ended.
     pub(super) fn frames(&mut self, frames: Vec<String>) {
         self.trace.frames = frames;
+    }
+
+    /// Adds what the guest wrote on standard output and standard error.
+    pub(super) fn wrote(&mut self, stdout: Option<String>, stderr: Option<String>) {
+        (self.trace.stdout, self.trace.stderr) = (stdout, stderr);
     }
 
     /// Adds what is known at the end of the attempt.

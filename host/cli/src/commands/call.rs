@@ -255,7 +255,7 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     let running = progress::during(session.ui, &what, host.run(call));
     let (CallResult { outcome, report }, stop) = runtime::block_on_call(&host, &cancellation, running)?;
     if let Some(path) = &args.trace {
-        match trace::write(path, (&connector, &operation), &report.audit_id, &traces) {
+        match trace::write(path, (&connector, &operation), &report.audit_id, &traces.take()) {
             Ok(note) => session.ui.note(&note),
             Err(warning) => session.ui.warn(&warning),
         }

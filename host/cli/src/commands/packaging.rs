@@ -82,7 +82,16 @@ pub(crate) enum DocsSource {
 }
 
 /// Refuses an output that cannot be written, before the work is done and not after.
-pub(super) fn check_output(output: &Path) -> Result<(), HostError> {
+pub(crate) fn check_output(output: &Path) -> Result<(), HostError> {
+    match output.metadata() {
+        Ok(there) if there.is_dir() => {
+            return Err(files::unwritable(output, io::ErrorKind::IsADirectory.into()));
+        }
+        Ok(there) if !there.is_file() => {
+            return Err(files::unwritable(output, io::Error::other("it is not a regular file")));
+        }
+        _ => {}
+    }
     match files::parent(output).metadata() {
         Ok(parent) if parent.is_dir() => Ok(()),
         Ok(_) => Err(files::unwritable(output, io::ErrorKind::NotADirectory.into())),

@@ -50,12 +50,12 @@ impl FilePolicy {
 
     /// Returns the policy of a file that a user names as an output: readable as the process's umask says.
     pub const fn output() -> Self {
-        Self { new_mode: 0o666, ..Self::private_output() }
+        Self { new_mode: 0o666, refused_bits: 0, ..Self::private_output() }
     }
 
-    /// Returns the policy of a file that a user names as an output, created for this user only.
+    /// Returns the policy of a file that a user names as an output, for this user only, also if it exists.
     pub const fn private_output() -> Self {
-        Self { refused_bits: 0, location: FileLocation::Output, ..Self::trusted(u64::MAX) }
+        Self { refused_bits: 0o077, location: FileLocation::Output, ..Self::trusted(u64::MAX) }
     }
 
     /// Returns the same rules for a file that the operator names. Orchestrators provide files through links

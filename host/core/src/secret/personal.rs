@@ -33,11 +33,25 @@ pub fn is_personal_field(name: &str) -> bool {
         && (WHOLE.contains(&name.as_str()) || FIELDS.iter().any(|part| name.contains(part)))
 }
 
-/// Returns whether the value of a query parameter or a form field is personal, whatever it is.
+/// Returns whether the value of a query parameter, a form field or a JSON member is personal, whatever it is.
 pub fn is_personal_parameter(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('_', "-");
-    let parts = ["token", "secret", "password", "api-key", "apikey", "signature", "credential", "session"];
-    name == "key" || parts.iter().any(|part| name.contains(part)) && !name.contains("page")
+    let parts = [
+        "token",
+        "secret",
+        "passw",
+        "api-key",
+        "apikey",
+        "signature",
+        "credential",
+        "session",
+        "authorization",
+        "private-key",
+        "assertion",
+        "verifier",
+    ];
+    let whole = ["key", "pass", "pwd", "otp", "pin", "jwt", "sig", "auth"];
+    whole.contains(&name.as_str()) || parts.iter().any(|part| name.contains(part)) && !name.contains("page")
 }
 
 #[cfg(test)]
@@ -55,6 +69,7 @@ mod tests {
             assert!(!is_personal_field(name), "{name}");
         }
         assert!(is_personal_parameter("access_token") && is_personal_parameter("X-Amz-Signature"));
+        assert!(is_personal_parameter("passwd") && is_personal_parameter("sig"));
         assert!(!is_personal_parameter("state") && !is_personal_parameter("next_page_token"));
     }
 }

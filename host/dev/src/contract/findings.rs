@@ -447,10 +447,11 @@ impl<'l> Findings<'l> {
             }
         }
         for import in manifest.imports() {
-            let is_linked = !tested.unused_imports().contains(import);
-            let is_idle = import.starts_with(OUTGOING) && !evidence.sends_requests;
-            if !is_linked || is_idle {
+            if tested.unused_imports().contains(import) {
                 unused.push((format!("the import \"{import}\""), self.lines.import(import)));
+            } else if import.starts_with(OUTGOING) && !evidence.sends_requests {
+                // Without it the component does not load: Python and JavaScript always import it.
+                self.note(format!("no scenario sends a request, and the component imports \"{import}\""));
             }
         }
         for (what, place) in unused {

@@ -192,9 +192,10 @@ rules! {
 
 /// Returns the badge of a contract, in Markdown: how many of its operations were proven.
 pub(super) fn badge(kept: bool, proven: usize, operations: usize) -> String {
-    let (text, colour) = match kept {
-        true => (format!("{proven}%2F{operations}_operations"), "brightgreen"),
-        false => ("broken".to_owned(), "red"),
+    let (text, colour) = match (kept, proven) {
+        (true, 0) => ("unproven".to_owned(), "lightgrey"),
+        (true, _) => (format!("{proven}%2F{operations}_operations"), "brightgreen"),
+        (false, _) => ("broken".to_owned(), "red"),
     };
     format!("![cofferdam contract](https://img.shields.io/badge/cofferdam_contract-{text}-{colour})")
 }
@@ -215,6 +216,7 @@ mod tests {
         let of = |kept| badge(kept, 3, 4);
         assert!(of(true).ends_with("/cofferdam_contract-3%2F4_operations-brightgreen)"), "{}", of(true));
         assert!(of(false).ends_with("/cofferdam_contract-broken-red)"), "{}", of(false));
+        assert!(badge(true, 0, 4).ends_with("/cofferdam_contract-unproven-lightgrey)"));
     }
 
     #[test]

@@ -1,11 +1,8 @@
 //! The contents of a request and its response, for traces: kept as they pass, and cleared of secrets at the end.
 
-use std::borrow::Cow;
-
-use cofferdam_core::secret::{REDACTED, Scanner, is_personal_field, is_personal_parameter};
+use cofferdam_core::secret::{Scanner, is_personal_field, is_personal_parameter};
 use cofferdam_core::trace::TracedContent;
 use http::{HeaderMap, Uri};
-use serde_json::Value;
 
 use super::log::clean_prefix;
 
@@ -57,7 +54,7 @@ impl ContentBuffer {
     /// Returns the contents without secrets.
     pub(super) fn clean(&self, scanner: &Scanner) -> TracedContent {
         TracedContent {
-            query: clean_prefix(&form(&self.query), FIELD_CHARS, Some(scanner)),
+            query: clean_prefix(&without_personal_values(&self.query), FIELD_CHARS, Some(scanner)),
             request_headers: fields(&self.request_headers, scanner),
             request_body: self.request_body.clean(scanner),
             response_headers: fields(&self.response_headers, scanner),
@@ -85,14 +82,7 @@ impl BodyStart {
                 .unwrap_or_default(),
             Err(_) => return format!("({} bytes that are not text)", self.length),
         };
-        let text = match serde_json::from_str::<Value>(text) {
-            Ok(mut json) if json.is_object() || json.is_array() => {
-                redact_members(&mut json);
-                Cow::Owned(json.to_string())
-            }
-            _ if is_form(text) => Cow::Owned(form(text)),
-            _ => Cow::Borrowed(text),
-        };
+        let text = without_personal_values(text);
         let mut text = clean_prefix(&text, BODY_BYTES, Some(scanner));
         if is_cut {
             text.push_str(&format!(" (the first {} of {} bytes)", self.bytes.len(), self.length));
@@ -104,44 +94,74 @@ impl BodyStart {
 fn fields(headers: &HeaderMap, scanner: &Scanner) -> Vec<(String, String)> {
     let clean = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         let value = match is_personal_field(name.as_str()) {
-            true => REDACTED.to_owned(),
-            false => clean_prefix(&String::from_utf8_lossy(value.as_bytes()), FIELD_CHARS, Some(scanner)),
+            true => "[redacted]".to_owned(),
+            false => {
+                // A location may have a token in its query.
+                let value = without_personal_values(&String::from_utf8_lossy(value.as_bytes()));
+                clean_prefix(&value, FIELD_CHARS, Some(scanner))
+            }
         };
         (name.to_string(), value)
     };
     headers.iter().map(clean).collect()
 }
 
-/// Returns whether a text is probably a form: names and values, and no white space.
-fn is_form(text: &str) -> bool {
-    text.contains('=')
-        && text.bytes().all(|byte| byte.is_ascii_graphic())
-        && !text.starts_with(['<', '{', '['])
-}
-
-/// Returns a query or a form without the values of personal parameters.
-fn form(text: &str) -> String {
-    let clean = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if is_personal_parameter(name) => format!("{name}={REDACTED}"),
-        _ => pair.to_owned(),
-    };
-    text.split('&').map(clean).collect::<Vec<_>>().join("&")
-}
-
-/// Replaces the texts and numbers of personal members, at any depth.
-fn redact_members(json: &mut Value) {
-    match json {
-        Value::Array(items) => items.iter_mut().for_each(redact_members),
-        Value::Object(members) => {
-            for (name, value) in members {
-                match is_personal_parameter(name) && !value.is_null() {
-                    true => *value = Value::from(REDACTED),
-                    false => redact_members(value),
-                }
-            }
+/// Returns the text without the values of personal parameters and JSON members. It may be cut anywhere, and of any other
+/// kind: a name is what stands before `=` or, in quotation marks, before `:`.
+fn without_personal_values(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['=', ':']) {
+        let (before, after) = rest.split_at(at.saturating_add(1));
+        clean.push_str(before);
+        rest = after;
+        let name = before.get(..at).unwrap_or_default().trim_end();
+        let is_member = before.ends_with(':');
+        let name = match (name.strip_suffix('"'), is_member) {
+            (Some(name), true) => name.strip_suffix('\\').unwrap_or(name),
+            (None, true) => continue,
+            (_, false) => name,
+        };
+        let begin = name.rfind(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c));
+        let name = name.get(begin.map_or(0, |at| at.saturating_add(1))..).unwrap_or_default();
+        if is_personal_parameter(name) {
+            let value = if is_member { member_end(rest) } else { parameter_end(rest) };
+            clean.push_str(if is_member { "\"[redacted]\"" } else { "[redacted]" });
+            rest = rest.get(value..).unwrap_or_default();
         }
-        _ => {}
     }
+    clean.push_str(rest);
+    clean
+}
+
+/// Returns the length of a query parameter's value.
+fn parameter_end(text: &str) -> usize {
+    text.find(|c: char| c.is_whitespace() || "&;\"'<>,".contains(c)).unwrap_or(text.len())
+}
+
+/// Returns the length of a JSON member's value: a text to its end, a list or an object to the end of what is there.
+fn member_end(text: &str) -> usize {
+    let begin = text.len().saturating_sub(text.trim_start().len());
+    let value = text.get(begin..).unwrap_or_default();
+    let quote = ["\\\"", "\""].into_iter().find(|quote| value.starts_with(*quote));
+    let Some(quote) = quote else {
+        let end = match value.starts_with(['{', '[']) {
+            true => value.len(),
+            false => value.find(|c: char| c.is_whitespace() || ",}]".contains(c)).unwrap_or(value.len()),
+        };
+        return begin.saturating_add(end);
+    };
+    let mut at = quote.len();
+    let mut escaped = false;
+    for (offset, c) in value.char_indices().skip_while(|(offset, _)| *offset < quote.len()) {
+        at = offset.saturating_add(c.len_utf8());
+        // In a text within a text the quotation mark is escaped, and ends it all the same.
+        if c == '"' && (!escaped || quote.len() > 1) {
+            break;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    begin.saturating_add(at)
 }
 
 #[cfg(test)]
@@ -170,14 +190,31 @@ mod tests {
         content.sent(br#"{"title": "x", "deep": [{"api_key": "k-1"}]}"#);
         content.received(b"password=open&name=ada");
         let clean = content.clean(&scanner);
-        assert_eq!(clean.query, format!("access_token={REDACTED}&page=2"));
-        assert_eq!(clean.request_body, format!(r#"{{"title":"x","deep":[{{"api_key":"{REDACTED}"}}]}}"#));
-        assert_eq!(clean.response_body, format!("password={REDACTED}&name=ada"));
+        assert_eq!(clean.query, "access_token=[redacted]&page=2");
+        assert_eq!(clean.request_body, r#"{"title": "x", "deep": [{"api_key":"[redacted]"}]}"#);
+        assert_eq!(clean.response_body, "password=[redacted]&name=ada");
         let shown = format!("{clean:?}");
         assert!(
             !shown.contains("hunter2") && !shown.contains("a=b") && shown.contains("text/plain"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn personal_values_are_replaced_wherever_the_text_is_cut() {
+        for (text, clean) in [
+            (r#"{"password":"p\"w","n":1}"#, r#"{"password":"[redacted]","n":1}"#),
+            (r#"{"password" : 17, "n": 1}"#, r#"{"password" :"[redacted]", "n": 1}"#),
+            (r#"{"n": {"client_secret": "cut he"#, r#"{"n": {"client_secret":"[redacted]""#),
+            (r#"{"tokens": ["a", "b"]}"#, r#"{"tokens":"[redacted]""#),
+            ("{\"pwd\":\"a\"}\n{\"pwd\":\"b\"}", "{\"pwd\":\"[redacted]\"}\n{\"pwd\":\"[redacted]\"}"),
+            (r#"{"text": "{\"password\":\"a\"}"}"#, r#"{"text": "{\"password\":"[redacted]"}"}"#),
+            ("https://a/b?page=2&token=abc#x", "https://a/b?page=2&token=[redacted]"),
+            ("<https://a/b?sig=abc>; rel=\"next\"", "<https://a/b?sig=[redacted]>; rel=\"next\""),
+            ("time: 12:30, a == b, \"state\": \"open\"", "time: 12:30, a == b, \"state\": \"open\""),
+        ] {
+            assert_eq!(without_personal_values(text), clean, "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use anstyle::{AnsiColor, Style};
 use cofferdam_core::error::Error;
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedRequest, RecordedUsage};
 use cofferdam_core::failure::{AuditId, printable_json};
+use cofferdam_core::trace::AttemptTrace;
 use cofferdam_model::package::Package;
+use cofferdam_runtime::agent::refused_arguments;
 use cofferdam_runtime::call::CallResult;
 use cofferdam_runtime::host::Host;
 use serde::Serialize;
@@ -106,6 +108,10 @@ struct CallLine<'a> {
     outcome: OutcomeFields<'a, Value>,
     audit_id: &'a str,
     attempts: Vec<AttemptEnded<'static>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<&'a str>,
 }
 
 impl Display {
@@ -206,8 +212,11 @@ impl Display {
         host: &Host,
         operation: &str,
         result: &CallResult,
+        traces: &[AttemptTrace],
     ) -> Result<(), CommandError> {
         let CallResult { outcome, report } = result;
+        let (stdout, stderr) =
+            traces.last().map_or((None, None), |it| (it.stdout.as_deref(), it.stderr.as_deref()));
         let attempts = audit::attempts_of(host, &report.audit_id)?;
         if self.is_json() {
             return self.ui.line_of_json(&CallLine {
@@ -216,13 +225,21 @@ impl Display {
                 outcome: outcome.into(),
                 audit_id: report.audit_id.as_str(),
                 attempts,
+                stdout,
+                stderr,
             });
         }
         self.attempts(&attempts);
         answer::note_replayed(&self.ui, report.replayed.as_ref());
-        if let Some(view) = report.operator_view() {
-            answer::ending_lines(view).iter().for_each(|line| self.line(Style::new(), line));
+        let ending = report.operator_view().map(answer::ending_lines).unwrap_or_default();
+        // What a guest wrote before it was ended is in the failure, too.
+        let stderr = stderr.filter(|_| ending.is_empty());
+        for (stream, text) in [("stdout", stdout), ("stderr", stderr)] {
+            for line in text.into_iter().flat_map(str::lines) {
+                self.line(DIM, &format!("  {stream}: {line}"));
+            }
         }
+        ending.iter().for_each(|line| self.line(Style::new(), line));
         match outcome {
             Ok(value) if self.terminal.printer.is_none() => self.ui.value(value)?,
             Ok(value) => {
@@ -310,10 +327,15 @@ impl Display {
             Error::Host(error) => (error.kind().code().to_owned(), error.hint().map(str::to_owned)),
         };
         let message = match error {
-            Error::Failure(failure) => failure.message(),
-            Error::Host(error) => error.message(),
+            Error::Failure(failure) => {
+                refused_arguments(failure).unwrap_or_else(|| failure.message().to_owned())
+            }
+            Error::Host(error) => error.message().to_owned(),
         };
         self.line(BAD, &format!("{code}: {message}"));
+        if let Error::Failure(failure) = error {
+            report::detail_lines(failure.details()).iter().for_each(|line| self.line(DIM, line));
+        }
         if let Some(hint) = hint {
             hint.lines().for_each(|line| self.line(Style::new(), &format!("  {line}")));
         }

@@ -5,6 +5,7 @@ mod prompt;
 #[cfg(feature = "server")]
 mod servers;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::Instant;
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::AuditId;
-use cofferdam_core::trace::TraceCollector;
+use cofferdam_core::trace::{AttemptTrace, TraceCollector};
 use cofferdam_dev::{DevHome, Watcher};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, ConnectorRef};
@@ -36,7 +37,7 @@ use prompt::{Line, Prompt};
 const EXAMPLES: &str = "\
 The connector is built at each save and replaced in a home of its own, whose key no other home trusts. It runs with \
 the grants and the limits of its manifest. Type `OPERATION {JSON}` or `OPERATION NAME=VALUE ...` to call it; Tab \
-completes. Lines on standard input are calls, too, if it is not a terminal, and the end of it ends the command.
+completes. Lines on standard input are calls, too, one after the other, if it is not a terminal, and the end of it ends the command.
 
 Examples:
   cofferdam dev
@@ -138,14 +139,9 @@ impl Listener for EndedCalls {
 struct EndedCall {
     operation: String,
     result: CallResult,
-    /// The note or the warning about its trace.
-    trace: Option<Result<String, String>>,
-}
-
-impl EndedCall {
-    fn of(operation: String, result: CallResult) -> Self {
-        Self { operation, result, trace: None }
-    }
+    attempts: Vec<AttemptTrace>,
+    /// The note or the warning about the file of its trace.
+    trace_file: Option<Result<String, String>>,
 }
 
 /// The build that calls go to.
@@ -175,15 +171,16 @@ impl<'a> Development<'a> {
         display.note("building");
         let mut building = Some((Instant::now(), self.build(&display)));
         let mut current: Option<CurrentBuild> = None;
-        // Lines that came before the first build had an end.
-        let mut waiting: Vec<Line> = Vec::new();
+        // Lines that came before the first build had an end, or that are piped and come one after the other.
+        let mut waiting: VecDeque<Line> = VecDeque::new();
+        let is_piped = prompt.printer().is_none();
         let mut calls: JoinSet<EndedCall> = JoinSet::new();
         let mut cancellation = Cancellation::new();
         // The exit codes of the last call that failed, and of the last build that failed without one that can be called.
         let (mut failed, mut not_built) = (None, None);
         let mut input_ended = false;
         loop {
-            if input_ended && calls.is_empty() && building.is_none() {
+            if input_ended && calls.is_empty() && waiting.is_empty() && building.is_none() {
                 return failed.or(not_built).map_or(Ok(()), |code| Err(CommandError::Shown(code)));
             }
             tokio::select! {
@@ -217,7 +214,7 @@ impl<'a> Development<'a> {
                             display.not_built(&error, current.is_some())?;
                         }
                     }
-                    for line in std::mem::take(&mut waiting) {
+                    while let Some(line) = waiting.pop_front_if(|_| !is_piped || calls.is_empty()) {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
                     }
                 }
@@ -231,21 +228,25 @@ impl<'a> Development<'a> {
                         std::mem::take(&mut cancellation).cancel();
                         prompt.resume();
                     }
-                    Some(line) if building.is_some() && current.is_none() => waiting.push(line),
+                    Some(line) if building.is_some() && current.is_none() => waiting.push_back(line),
+                    Some(line) if is_piped && !calls.is_empty() => waiting.push_back(line),
                     Some(line) => {
                         failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
                     }
                 },
                 Some(id) = served.recv() => display.recorded(self.host, &id).await?,
                 Some(ended) = calls.join_next() => {
-                    if let Ok(EndedCall { operation, result, trace }) = ended {
+                    if let Ok(EndedCall { operation, result, attempts, trace_file }) = ended {
                         failed = result.outcome.as_ref().err().map(exit_code).or(failed);
-                        display.ended(self.host, &operation, &result)?;
-                        match trace {
+                        display.ended(self.host, &operation, &result, &attempts)?;
+                        match trace_file {
                             Some(Ok(note)) => display.note(&note),
                             Some(Err(warning)) => display.error(&warning),
                             None => {}
                         }
+                    }
+                    if let Some(line) = waiting.pop_front() {
+                        failed = self.start(line, current.as_ref(), &cancellation, &mut calls, &display).or(failed);
                     }
                 }
             }
@@ -301,6 +302,10 @@ impl<'a> Development<'a> {
             display.error("The connector is not built yet.");
             return Some(kind_exit_code(HostErrorKind::Tool));
         };
+        if let Some(refused) = asked.trace.as_ref().and_then(|path| packaging::check_output(path).err()) {
+            display.error(refused.message());
+            return Some(kind_exit_code(refused.kind()));
+        }
         let (operation, key, trace_file) = (asked.operation.clone(), asked.key.clone(), asked.trace.clone());
         let signature = operations.iter().find(|known| known.name().json() == operation);
         let arguments = Value::Object(asked.arguments_for(signature));
@@ -311,11 +316,13 @@ impl<'a> Development<'a> {
         let call = call.actor(ACTOR).cancelled_by(cancellation);
         let host = self.host.clone();
         calls.spawn(async move {
-            let Some(path) = trace_file else { return EndedCall::of(operation, host.run(call).await) };
             let (traces, connector) = (TraceCollector::default(), call.connector().to_string());
             let result = host.run(call.traced_by(&traces)).await;
-            let written = trace::write(&path, (&connector, &operation), &result.report.audit_id, &traces);
-            EndedCall { trace: Some(written), ..EndedCall::of(operation, result) }
+            let attempts = traces.take();
+            let written = trace_file.map(|path| {
+                trace::write(&path, (&connector, &operation), &result.report.audit_id, &attempts)
+            });
+            EndedCall { operation, result, attempts, trace_file: written }
         });
         None
     }

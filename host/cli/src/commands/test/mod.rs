@@ -189,9 +189,17 @@ fn scenarios(
             .retain(|scenario| scenario.name.contains(text) || scenario.place.file.contains(text.as_str()));
     }
     if scenarios.is_empty() {
-        let message = format!("No scenario has this text in its name or its file's ({found} were read).");
-        let error = HostError::new(HostErrorKind::InputUnreadable, message);
-        return Err(error.with_hint("Give another --filter, or none.").into());
+        let (message, hint) = match found {
+            0 => (
+                "The scenario files have no scenario.".to_owned(),
+                "Write one (docs/guides/test-a-connector.md).",
+            ),
+            found => (
+                format!("No scenario has this text in its name or its file's ({found} were read)."),
+                "Give another --filter, or none.",
+            ),
+        };
+        return Err(HostError::new(HostErrorKind::InputUnreadable, message).with_hint(hint).into());
     }
     Ok(scenarios.into_iter().map(Arc::new).collect())
 }

@@ -147,6 +147,8 @@ impl<'a> AttemptEvents<'a> {
         let args = json!({
             "failure": attempt.failure,
             "frames": attempt.frames,
+            "stdout": attempt.stdout,
+            "stderr": attempt.stderr,
             "usage": attempt.usage,
             "omitted_host_calls": attempt.omitted_host_calls,
         });

@@ -6,7 +6,7 @@ mod waterfall;
 use std::path::{Path, PathBuf};
 
 use cofferdam_core::failure::AuditId;
-use cofferdam_core::trace::TraceCollector;
+use cofferdam_core::trace::AttemptTrace;
 
 use crate::files;
 use crate::report::CommandError;
@@ -48,10 +48,9 @@ pub(super) fn write(
     path: &Path,
     (connector, operation): (&str, &str),
     audit_id: &AuditId,
-    traces: &TraceCollector,
+    attempts: &[AttemptTrace],
 ) -> Result<String, String> {
-    let attempts = traces.take();
-    let trace = TraceFile::new(connector.to_owned(), operation.to_owned(), audit_id, &attempts);
+    let trace = TraceFile::new(connector.to_owned(), operation.to_owned(), audit_id, attempts);
     match trace.write(path) {
         Ok(()) if attempts.is_empty() => Ok("nothing ran: the trace has no attempts".to_owned()),
         Ok(()) => Ok(format!("see `cofferdam trace show {}`", files::shown(path))),

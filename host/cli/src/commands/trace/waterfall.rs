@@ -15,6 +15,8 @@ struct Row<'t> {
     event: &'t TraceEvent,
     /// The number of host calls that it stands for.
     calls: u64,
+    /// True if they are calls of several functions.
+    is_mixed: bool,
     end: f64,
 }
 
@@ -37,6 +39,12 @@ fn show_attempt(trace: &TraceFile, attempt: &TraceEvent, verbose: bool, page: &m
     for frame in attempt.args.get("frames").and_then(Value::as_array).into_iter().flatten() {
         page.line(&format!("  in {}", frame.as_str().unwrap_or_default()));
     }
+    for stream in ["stdout", "stderr"] {
+        let text = attempt.args.get(stream).and_then(Value::as_str).unwrap_or_default();
+        text.lines().for_each(|line| {
+            page.line(&format!("{stream}: {line}"));
+        });
+    }
     let usage = attempt.args.get("usage").map(RecordedUsage::deserialize);
     if let Some(Ok(usage)) = usage {
         let percent = usage.fuel.saturating_mul(100).checked_div(usage.fuel_limit).unwrap_or_default();
@@ -53,9 +61,13 @@ fn show_attempt(trace: &TraceFile, attempt: &TraceEvent, verbose: bool, page: &m
                 page.line(&format!("{at:<11}{bar} {level}: {}", event.name));
             }
             _ => {
-                let many = if row.calls > 1 { format!(" x{}", row.calls) } else { String::new() };
                 let took = millis(row.end - event.ts);
-                let line = format!("{at:<11}{bar} {took:>10} {}{many}{}", event.name, ending(event));
+                let name = match row.calls {
+                    1 => event.name.clone(),
+                    calls if row.is_mixed => format!("{calls} host calls"),
+                    calls => format!("{} x{calls}", event.name),
+                };
+                let line = format!("{at:<11}{bar} {took:>10} {name}{}", ending(event));
                 match is_bad(event) {
                     true => page.styled(TextStyle::Bad, &line),
                     false => page.line(&line),
@@ -91,9 +103,10 @@ fn rows<'t>(trace: &'t TraceFile, attempt: &TraceEvent, verbose: bool) -> Vec<Ro
                     && last.event.cat == EventCategory::HostCall =>
             {
                 last.calls = last.calls.saturating_add(1);
+                last.is_mixed |= last.event.name != event.name;
                 last.end = last.end.max(end);
             }
-            _ => rows.push(Row { event, calls: 1, end }),
+            _ => rows.push(Row { event, calls: 1, is_mixed: false, end }),
         }
     }
     rows
