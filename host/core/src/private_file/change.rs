@@ -73,9 +73,11 @@ impl StagedFile {
         match fs::symlink_metadata(&self.path) {
             Ok(there) if there.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
             Ok(there) if there.is_file() => self.keep(&there)?,
-            Ok(there) if there.is_symlink() => {}
             // A device or a pipe that is replaced is lost to the whole machine.
-            Ok(_) => return Err(FileFault::NotRegular.into()),
+            Ok(there) if !there.is_symlink() && matches!(self.policy.location(), FileLocation::Output) => {
+                return Err(FileFault::NotRegular.into());
+            }
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
