@@ -55,7 +55,7 @@ impl FilePolicy {
 
     /// Returns the policy of a file that a user names as an output, for this user only, also if it exists.
     pub const fn private_output() -> Self {
-        Self { refused_bits: 0o077, location: FileLocation::Output, ..Self::trusted(u64::MAX) }
+        Self { location: FileLocation::Output, ..Self::secret(u64::MAX) }
     }
 
     /// Returns the same rules for a file that the operator names. Orchestrators provide files through links

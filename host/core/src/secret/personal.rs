@@ -1,4 +1,4 @@
-//! Names of header fields and parameters whose values say who asked, or let somebody ask in that name.
+//! Names of header fields and parameters whose values identify a person or authorize requests.
 
 /// Header fields, and parts of their names, whose values are personal.
 const FIELDS: [&str; 17] = [
@@ -28,7 +28,7 @@ const WHOLE: [&str; 7] =
 /// Returns whether the value of a header field is personal, whatever it is.
 pub fn is_personal_field(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('_', "-");
-    // It says what changed, not who asked.
+    // Its value is about the resource, not about a person.
     name != "last-modified"
         && (WHOLE.contains(&name.as_str()) || FIELDS.iter().any(|part| name.contains(part)))
 }

@@ -13,7 +13,7 @@ const BAR: usize = 24;
 /// One line of the waterfall.
 struct Row<'t> {
     event: &'t TraceEvent,
-    /// The number of host calls that it stands for.
+    /// The number of host calls in this row.
     calls: u64,
     /// True if they are calls of several functions.
     is_mixed: bool,
@@ -112,7 +112,7 @@ fn rows<'t>(trace: &'t TraceFile, attempt: &TraceEvent, verbose: bool) -> Vec<Ro
     rows
 }
 
-/// Returns a bar from `from` to `to` in a line that stands for `whole`.
+/// Returns a bar from `from` to `to`, for times in a line of the length `whole`.
 fn bar(from: f64, to: f64, whole: f64) -> String {
     let column = |time: f64| {
         let share = if whole > 0.0 { (time / whole).clamp(0.0, 1.0) } else { 0.0 };
