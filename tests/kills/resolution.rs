@@ -107,6 +107,22 @@ fn a_cancelled_unsafe_call_waits_for_a_resolution() {
 }
 
 #[test]
+fn a_call_killed_before_it_resumes_another_leaves_that_to_the_next() {
+    let stage = Stage::new();
+    killed(&stage, job(Op::Order, "third", true), "request.answered");
+    let first = only(&stage);
+    // It has taken the key of the first, and no entry of it is written.
+    killed(&stage, job(Op::Order, "third", true), "before.commit");
+    assert_eq!(only(&stage), first);
+    let third = told(&stage.start(job(Op::Order, "third", true), 1, "").end());
+    assert_eq!(third["value"]["body"], "third", "{third}");
+    assert_eq!(listed(&stage), Vec::<Value>::new());
+    let mut checker = KillChecker::new();
+    assert_eq!(checker.finds(&stage), Vec::<String>::new());
+    assert_eq!(checker.without_end(), Vec::<&str>::new());
+}
+
+#[test]
 fn a_freed_key_runs_once_more() {
     let stage = Stage::new();
     killed(&stage, job(Op::OrderOnce, "freed", true), "attempt.begins");

@@ -157,7 +157,7 @@ impl Home {
     /// Its present contents without the audit log, which grows with every call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        ["audit", "home.state"]
+        ["audit", "home.state", "home.tmp"]
             .iter()
             .fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
     }

@@ -174,17 +174,19 @@ impl LogWriter {
         if self.is_running(&stored) {
             return Ok(());
         }
-        let call = AuditId::from_bytes(stored.call);
-        // A damaged journal tells nothing: the key stays taken.
-        let may_have =
-            |journal: &Journal| !journal.is_intact() || journal.unended().first_entry(&call).is_some();
+        let settle = |journal: &Journal| {
+            let is_unended =
+                |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call)).is_some();
+            // A damaged journal tells nothing: the key stays taken.
+            if !journal.is_intact() || is_unended(stored.call) {
+                return Ok(());
+            }
+            give_up_unopened(table, &key, &stored, stored.taken_from.filter(|call| is_unended(*call)))
+        };
         if let Some(journal) = self.held_journal(&stored.writer) {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
             self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-            return match journal.committer.with_journal(|journal| may_have(journal)) {
-                true => Ok(()),
-                false => remove_unopened(table, &key, &stored),
-            };
+            return journal.committer.with_journal(|journal| settle(journal));
         }
         // None if another process took the journal just now, to resume the call.
         let patience = self.settings.busy_timeout;
@@ -192,10 +194,7 @@ impl LogWriter {
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         // A journal that is older than it was tells nothing either.
         let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };
-        match Journal::open(dir, self.journal_settings, Some(signed))? {
-            Some(journal) if !may_have(&journal) => remove_unopened(table, &key, &stored),
-            _ => Ok(()),
-        }
+        Journal::open(dir, self.journal_settings, Some(signed))?.as_ref().map_or(Ok(()), settle)
     }
 
     /// Returns the interrupted call that holds the key, if that may be repeated.
@@ -323,6 +322,7 @@ impl LogWriter {
                 step_of: action.map(|action| name_of(action).to_owned()),
                 has_value: false,
                 outcome: None,
+                taken_from: before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes),
             };
             keys.put(&key, &stored)?;
             Ok(ClaimOutcome::Claimed { before })
@@ -385,10 +385,19 @@ pub(super) fn end_key(
     })
 }
 
-/// Frees a key whose process ended before its call was in the journal: nothing of it ran.
-fn remove_unopened(table: &KeyTable, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
-    table.change(|keys| match keys.get(key)? {
-        Some(now) if now == *stored => keys.remove(key),
+/// Takes a key from a call whose process ended before the call was in the journal: nothing of it ran. An interrupted call
+/// has it again from which it was taken; otherwise it is free.
+fn give_up_unopened(
+    table: &KeyTable,
+    key: &[u8; 32],
+    stored: &StoredKey,
+    interrupted: Option<[u8; 16]>,
+) -> Result<(), AuditError> {
+    table.change(|keys| match (keys.get(key)?, interrupted) {
+        (Some(now), Some(call)) if now == *stored => {
+            keys.put(key, &StoredKey { call, taken_from: None, ..now })
+        }
+        (Some(now), None) if now == *stored => keys.remove(key),
         _ => Ok(()),
     })
 }

@@ -132,6 +132,7 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
             step_of: None,
             has_value: false,
             outcome: None,
+            taken_from: None,
         };
         keys.put(&key, &blocked)?;
     }
@@ -228,6 +229,7 @@ impl Claim<'_> {
             step_of: self.step_of.clone(),
             has_value: false,
             outcome: None,
+            taken_from: None,
         };
         keys.put(&key, &claimed)
     }

@@ -79,6 +79,9 @@ pub(crate) struct StoredKey {
     pub(crate) has_value: bool,
     /// The sealed outcome, if it was kept.
     pub(crate) outcome: Option<SealedOutcome>,
+    /// The interrupted call from which the call took the key. It has the key again if the call is never opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) taken_from: Option<[u8; 16]>,
 }
 
 impl StoredKey {
@@ -432,6 +435,7 @@ mod tests {
             step_of: None,
             has_value: false,
             outcome: None,
+            taken_from: None,
         }
     }
 
