@@ -4,6 +4,8 @@
 //! is the cost of the audit log. That host seals nothing; a second one seals. Several callers share writes; how
 //! many there are decides what a call pays.
 //!
+//! A keyed call has a key of its own each time, so that it claims and ends a key in the table that processes share.
+//!
 //! `power` has a floor of its own: the same bytes, appended to two files with an `fdatasync` of each, twice a call, once
 //! for all callers.
 #![allow(
@@ -18,6 +20,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cofferdam::{Call, Compiler, ConnectorRef, Host};
@@ -32,13 +35,17 @@ const CALLS: usize = 6_000;
 const ROUNDS: usize = 5;
 const CALLERS: [usize; 3] = [1, 8, 64];
 
-async fn greet(host: &Host, hello: &ConnectorRef) {
-    let call = Call::from_text(hello.clone(), "greet", json!({"name": "Ada"}).to_string());
+async fn greet(host: &Host, hello: &ConnectorRef, keyed: bool) {
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+    let mut call = Call::from_text(hello.clone(), "greet", json!({"name": "Ada"}).to_string());
+    if keyed {
+        call = call.idempotency_key(format!("key-{}", KEYS.fetch_add(1, Ordering::Relaxed)));
+    }
     std::hint::black_box(host.run_text(call).await.outcome.unwrap());
 }
 
 /// The time of `CALLS` calls by so many callers at once, for each call.
-fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize) -> Duration {
+fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize, keyed: bool) -> Duration {
     runtime.block_on(async {
         let mut all = JoinSet::new();
         let start = Instant::now();
@@ -46,7 +53,7 @@ fn each(runtime: &Runtime, host: &Host, hello: &ConnectorRef, callers: usize) ->
             let (host, hello) = (host.clone(), hello.clone());
             all.spawn(async move {
                 for _ in 0..CALLS / callers {
-                    greet(&host, &hello).await;
+                    greet(&host, &hello, keyed).await;
                 }
             });
         }
@@ -98,15 +105,16 @@ fn main() {
         ("process", builder().build().unwrap()),
         ("power", builder().durability(Durability::Power).build().unwrap()),
     ];
-    each(&runtime, &hosts[2].1, &hello, 1);
+    each(&runtime, &hosts[2].1, &hello, 1, false);
     let bytes = bytes_of_a_call(&home, CALLS);
     for callers in CALLERS {
-        let (mut best, mut bare) = ([Duration::MAX; 4], Duration::MAX);
+        let (mut best, mut bare, mut keyed) = ([Duration::MAX; 4], Duration::MAX, Duration::MAX);
         for _ in 0..ROUNDS {
             bare = bare_power(home.path(), bytes, callers).min(bare);
             for ((_, host), best) in hosts.iter().zip(&mut best) {
-                *best = each(&runtime, host, &hello, callers).min(*best);
+                *best = each(&runtime, host, &hello, callers, false).min(*best);
             }
+            keyed = each(&runtime, &hosts[2].1, &hello, callers, true).min(keyed);
         }
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         let floor = best.first().copied().map(us).unwrap_or_default();
@@ -117,6 +125,11 @@ fn main() {
                 own / floor
             );
         }
+        let (process, keyed) = (us(best[2]), us(keyed));
+        println!(
+            "{callers:2} callers, process, with a key     {keyed:8.1} us a call, {:.2} x one without",
+            keyed / process
+        );
         let (power, bare) = (us(best[3]), us(bare));
         println!(
             "{callers:2} callers, bare append, fdatasync {bare:6.1} us a call, power {:.2} x",
