@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
-use cofferdam_core::private_file::FileLock;
+use cofferdam_core::private_file::{FileLock, SharedLockUse};
 use sha2::{Digest as _, Sha256};
 
 use super::Journal;
 use super::key_facts;
 use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
-use super::log_time::{advance, believed};
+use super::log_time::{advance, believed, is_believed};
 use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
-use crate::command::{CallStatus, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
+use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
 use crate::error::{AuditError, AuditErrorKind};
 
 /// The key table in the directory of the journals, and the lock that its users share.
 const KEYS: &str = "keys.db";
-const KEYS_LOCK: &str = "keys.lock";
+pub(super) const KEYS_LOCK: &str = "keys.lock";
 
 /// The pause before it is looked again whether another process has made the key table.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -63,7 +63,7 @@ impl LogWriter {
         let mut shared = self.share_keys()?;
         let opened = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(table) = opened.filter(|table| table.is_in_place()) {
-            return Ok(HeldKeys { table, _shared: shared });
+            return Ok(HeldKeys { table, _shared: Arc::new(shared) });
         }
         // The journals may lack calls under keys: nothing runs under one until the operator accepts that.
         if let Some(loss) = self.checkpoints()?.reader().loss()? {
@@ -78,27 +78,64 @@ impl LogWriter {
             // others open the one that the first of them makes.
             let alone = FileLock::try_acquire(&self.root().join(KEYS_LOCK));
             if let Some(alone) = alone.map_err(|error| AuditError::from_file(KEYS_LOCK, error))? {
-                let table = self.open_keys()?;
-                alone.share().map_err(AuditError::from_io)?;
-                return Ok(self.hold_keys(table, alone));
+                self.make_keys()?;
+                drop(alone);
+            } else {
+                std::thread::sleep(PAUSE);
             }
-            std::thread::sleep(PAUSE);
             shared = self.share_keys()?;
         }
         Err(AuditError::new(AuditErrorKind::Locked, "the key table is in use"))
     }
 
+    /// Returns the key table, if it is open and in use by nobody who makes it again.
+    pub(super) fn keys_at_once(&self) -> Option<HeldKeys> {
+        let table = self.keys.try_read().ok()?.clone()?;
+        let shared = self.keys_lock.try_acquire().ok()??;
+        table.is_in_place().then(|| HeldKeys { table, _shared: Arc::new(shared) })
+    }
+
+    /// Returns true if the key is known to be free, as far as that can be told without waiting. The claim decides.
+    pub(super) fn is_free_at_once(&self, claim: &KeyClaim) -> bool {
+        // An action's key depends on those of its steps.
+        let is_whole = !matches!(claim.of, KeyScope::Action { .. });
+        let table = self.keys.try_read().ok().and_then(|keys| keys.clone()).filter(|_| is_whole);
+        table.is_some_and(|table| table.is_in_place() && table.try_is_free(&digest(&claim.key)) == Some(true))
+    }
+
+    /// Claims a key that no call has, without waiting. None if that is not possible, or another call has the key.
+    pub(super) fn claim_at_once(
+        &self,
+        call: &OpenCall,
+        claim: &KeyClaim,
+        journal: &HeldJournal,
+    ) -> Option<HeldClaim> {
+        let keys = self.keys_at_once().filter(|_| !matches!(claim.of, KeyScope::Action { .. }))?;
+        let key = digest(&claim.key);
+        let is_claimed = keys.table.try_change(|keys| {
+            let is_free = is_believed(keys.seen(), claim.at.as_microsecond()) && keys.get(&key)?.is_none();
+            if is_free {
+                advance(keys, claim.at.as_microsecond());
+                keys.put(&key, &claimed(call, claim, journal))?;
+            }
+            Ok(is_free)
+        })?;
+        is_claimed.then(|| HeldClaim { keys, key, before: None })
+    }
+
     /// Takes the lock of the key table that all its users share.
-    fn share_keys(&self) -> Result<FileLock, AuditError> {
-        let shared = FileLock::acquire_shared(&self.root().join(KEYS_LOCK), self.settings.busy_timeout)
+    fn share_keys(&self) -> Result<SharedLockUse, AuditError> {
+        let shared = self
+            .keys_lock
+            .acquire(self.settings.busy_timeout)
             .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
         shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))
     }
 
-    fn hold_keys(&self, table: KeyTable, shared: FileLock) -> HeldKeys {
+    fn hold_keys(&self, table: KeyTable, shared: SharedLockUse) -> HeldKeys {
         let table = Arc::new(table);
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&table));
-        HeldKeys { table, _shared: shared }
+        HeldKeys { table, _shared: Arc::new(shared) }
     }
 
     /// Has a key table that was found damaged made again when it is used next.
@@ -124,7 +161,8 @@ impl LogWriter {
         }
     }
 
-    fn open_keys(&self) -> Result<KeyTable, AuditError> {
+    /// Makes the key table, if there is none or it is damaged.
+    fn make_keys(&self) -> Result<(), AuditError> {
         let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
         let path = self.root().join(KEYS);
         let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
@@ -135,8 +173,7 @@ impl LogWriter {
             }
             table => table?,
         };
-        self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
-        Ok(table)
+        self.read_journal_keys(&table, &writer_dir::names(self.root())?)
     }
 
     /// Brings the key table up to date with the journals of these writers.
@@ -308,44 +345,30 @@ impl LogWriter {
                     }
                 }
             }
-            let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
-            let stored = StoredKey {
-                call: call.audit_id.bytes(),
-                fingerprint: claim.fingerprint,
-                at: call.at.as_microsecond(),
-                state: StoredKeyState::Claimed,
-                until: None,
-                writer: journal.writer.clone(),
-                // All earlier calls with the key are in the journal by now.
-                since: journal.committer.with_journal(|journal| journal.head().n).saturating_add(1),
-                is_idempotent: call.idempotent,
-                step_of: action.map(|action| name_of(action).to_owned()),
-                has_value: false,
-                outcome: None,
-                taken_from: before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes),
-            };
-            keys.put(&key, &stored)?;
+            let taken_from = before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes);
+            keys.put(&key, &StoredKey { taken_from, ..claimed(call, claim, journal) })?;
             Ok(ClaimOutcome::Claimed { before })
         })
     }
+}
 
-    /// Gives up a claim of a call that was not opened. `before` is what was stored of the key.
-    pub(super) fn release_claim(
-        &self,
-        keys: &HeldKeys,
-        claim: &KeyClaim,
-        audit_id: &AuditId,
-        before: Option<&StoredKey>,
-    ) {
-        let key = digest(&claim.key);
-        let released = keys.table.change(|keys| match (keys.get(&key)?, before) {
-            (Some(stored), Some(before)) if stored.call == audit_id.bytes() => keys.put(&key, before),
-            (Some(stored), None) if stored.call == audit_id.bytes() => keys.remove(&key),
-            _ => Ok(()),
-        });
-        if let Err(error) = released {
-            tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
-        }
+/// Returns the claim of a call that is about to be opened in this journal, as it is stored.
+fn claimed(call: &OpenCall, claim: &KeyClaim, journal: &HeldJournal) -> StoredKey {
+    let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
+    StoredKey {
+        call: call.audit_id.bytes(),
+        fingerprint: claim.fingerprint,
+        at: call.at.as_microsecond(),
+        state: StoredKeyState::Claimed,
+        until: None,
+        writer: journal.writer.clone(),
+        // All earlier calls with the key are in the journal by now.
+        since: journal.committer.with_journal(|journal| journal.head().n).saturating_add(1),
+        is_idempotent: call.idempotent,
+        step_of: action.map(|action| name_of(action).to_owned()),
+        has_value: false,
+        outcome: None,
+        taken_from: None,
     }
 }
 
@@ -355,34 +378,62 @@ pub(super) fn is_damaged(error: &AuditError) -> bool {
 }
 
 /// The key table while this process uses it: meanwhile no other process makes it again.
+#[derive(Clone)]
 pub(super) struct HeldKeys {
     pub(super) table: Arc<KeyTable>,
-    _shared: FileLock,
+    _shared: Arc<SharedLockUse>,
+}
+
+/// A claim of a call that is about to be opened. It is held until the call is in the journal: from then on the table can be
+/// made again from that.
+pub(super) struct HeldClaim {
+    pub(super) keys: HeldKeys,
+    pub(super) key: [u8; 32],
+    /// The key as it was stored.
+    pub(super) before: Option<StoredKey>,
+}
+
+impl HeldClaim {
+    /// Gives the claim up, as the call was not opened.
+    pub(super) fn release(&self, audit_id: &AuditId) {
+        let key = &self.key;
+        let released = self.keys.table.change(|keys| match (keys.get(key)?, &self.before) {
+            (Some(stored), Some(before)) if stored.call == audit_id.bytes() => keys.put(key, before),
+            (Some(stored), None) if stored.call == audit_id.bytes() => keys.remove(key),
+            _ => Ok(()),
+        });
+        if let Err(error) = released {
+            tracing::warn!(target: "cofferdam::audit", %error, "an idempotency key stays taken until this process ends");
+        }
+    }
 }
 
 /// Changes the key of a call that has ended.
 pub(super) fn end_key(
-    table: &KeyTable,
+    keys: &mut KeyChange<'_>,
     key: &[u8; 32],
-    end: &CloseCall,
+    end: &KeyEnd,
     outcome: Option<SealedOutcome>,
 ) -> Result<(), AuditError> {
-    table.change(|keys| {
-        let Some(stored) = keys.get(key)?.filter(|stored| stored.call == end.audit_id.bytes()) else {
-            return Ok(());
-        };
-        let has_value = end.verdict.status == CallStatus::Value;
-        match end.key {
-            KeyDisposition::Release => keys.remove(key),
-            KeyDisposition::Undetermined => {
-                keys.put(key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
-            }
-            KeyDisposition::Retain(until) => {
-                let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
-                keys.put(key, &StoredKey { state, until, has_value, outcome, ..stored })
-            }
+    let Some(stored) = keys.get(key)?.filter(|stored| stored.call == end.call) else { return Ok(()) };
+    match end.key {
+        KeyDisposition::Release => keys.remove(key),
+        KeyDisposition::Undetermined => {
+            keys.put(key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
         }
-    })
+        KeyDisposition::Retain(until) => {
+            let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
+            keys.put(key, &StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
+        }
+    }
+}
+
+/// The facts about the end of a call that decide about its key.
+#[derive(Clone, Copy)]
+pub(super) struct KeyEnd {
+    pub(super) call: [u8; 16],
+    pub(super) key: KeyDisposition,
+    pub(super) has_value: bool,
 }
 
 /// Takes a key from a call whose process ended before the call was in the journal: nothing of it ran. An interrupted call

@@ -11,6 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ use crate::error::{AuditError, AuditErrorKind};
 
 /// Other users may neither read nor write it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
+
+/// The number of changes after which they are copied from the write-ahead log into the file. Each is three to five pages
+/// of 4 KiB.
+const CHANGES_COPIED: u32 = 256;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
@@ -112,7 +117,11 @@ pub(crate) struct SealedOutcome {
 pub(crate) struct KeyTable {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// A second connection, which never waits for others; none for a table in memory.
+    at_once: Option<Mutex<Connection>>,
     mac_key: [u8; 32],
+    /// The number of changes since the write-ahead log was last copied into the file.
+    uncopied: AtomicU32,
     /// The file that was opened, by its device and number.
     opened: (u64, u64),
 }
@@ -164,13 +173,27 @@ impl KeyTable {
                 _ => {}
             }
         }
-        let connection = Connection::open(path)?;
-        connection.busy_timeout(busy_timeout)?;
-        connection.pragma_update(None, "journal_mode", "wal")?;
-        connection.pragma_update(None, "synchronous", "normal")?;
+        let connect = |busy_timeout| {
+            let connection = Connection::open(path)?;
+            connection.busy_timeout(busy_timeout)?;
+            connection.pragma_update(None, "journal_mode", "wal")?;
+            connection.pragma_update(None, "synchronous", "normal")?;
+            // It waits for the disk, which no call should do: see `copy_changes`.
+            connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+            Ok::<_, AuditError>(connection)
+        };
+        let connection = connect(busy_timeout)?;
         connection.execute_batch(SCHEMA)?;
         let opened = file_at(path).map_err(AuditError::from_io)?;
-        let own = Self { path: path.to_owned(), connection: Mutex::new(connection), mac_key, opened };
+        let own = Self {
+            path: path.to_owned(),
+            connection: Mutex::new(connection),
+            // Another process may hold the file just now.
+            at_once: connect(Duration::ZERO).ok().map(Mutex::new),
+            mac_key,
+            uncopied: AtomicU32::new(0),
+            opened,
+        };
         own.check()?;
         Ok(own)
     }
@@ -229,7 +252,42 @@ impl KeyTable {
         &self,
         change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
-        let mut connection = self.connection();
+        self.change_on(&mut self.connection(), change)
+    }
+
+    /// Changes keys as [`change`](Self::change) does, but without waiting for other processes. None if that is not possible:
+    /// another one uses the table, or there was an error.
+    pub(crate) fn try_change<T>(
+        &self,
+        change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
+    ) -> Option<T> {
+        let mut connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        self.change_on(&mut connection, change).ok()
+    }
+
+    /// Returns true if no call holds the key; none if that cannot be told without waiting for other processes.
+    pub(crate) fn try_is_free(&self, key: &[u8; 32]) -> Option<bool> {
+        let connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        self.row(&connection, key).ok().map(|row| row.is_none())
+    }
+
+    /// Returns true if there are so many changes that they should be copied into the file.
+    pub(crate) fn is_copy_due(&self) -> bool {
+        self.uncopied.load(Ordering::Relaxed) >= CHANGES_COPIED
+    }
+
+    /// Copies the changes from the write-ahead log into the file, as far as no other process reads them. Waits for the disk.
+    pub(crate) fn copy_changes(&self) -> Result<(), AuditError> {
+        self.uncopied.store(0, Ordering::Relaxed);
+        self.connection().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        Ok(())
+    }
+
+    fn change_on<T>(
+        &self,
+        connection: &mut Connection,
+        change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let summary = self.summary(&transaction)?;
         let mut keys = KeyChange { table: self, summary: summary.clone(), transaction };
@@ -242,6 +300,7 @@ impl KeyTable {
                           ON CONFLICT DO UPDATE SET value = ?1, mac = ?2";
             transaction.prepare_cached(update)?.execute(params![value, mac])?;
             transaction.commit()?;
+            self.uncopied.fetch_add(1, Ordering::Relaxed);
         }
         Ok(outcome)
     }
@@ -284,8 +343,14 @@ impl KeyTable {
     pub(crate) fn in_memory() -> Result<Self, AuditError> {
         let connection = Connection::open_in_memory()?;
         connection.execute_batch(SCHEMA)?;
-        let (path, opened, mac_key) = (PathBuf::new(), (0, 0), [0; 32]);
-        Ok(Self { path, connection: Mutex::new(connection), mac_key, opened })
+        Ok(Self {
+            path: PathBuf::new(),
+            connection: Mutex::new(connection),
+            at_once: None,
+            mac_key: [0; 32],
+            uncopied: AtomicU32::new(0),
+            opened: (0, 0),
+        })
     }
 
     fn row(
@@ -350,11 +415,15 @@ impl KeyChange<'_> {
 
     /// Stores the key, instead of what is stored of it.
     pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
-        self.remove(key)?;
+        if let Some((_, mac)) = self.table.row(&self.transaction, key)? {
+            self.summary.remove(&mac);
+        }
         // Numbers, texts and lists of them: this cannot fail.
         let value = serde_json::to_string(stored).unwrap_or_default();
         let mac = self.table.mac(key, &value);
-        let insert = "INSERT INTO keys (key, call, value, mac) VALUES (?1, ?2, ?3, ?4)";
+        // The index of calls is not written to if the call stays the same.
+        let insert = "INSERT INTO keys (key, call, value, mac) VALUES (?1, ?2, ?3, ?4) \
+                      ON CONFLICT DO UPDATE SET call = ?2, value = ?3, mac = ?4";
         self.transaction.prepare_cached(insert)?.execute(params![key, stored.call, value, mac])?;
         self.summary.add(&mac);
         Ok(())

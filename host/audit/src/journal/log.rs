@@ -17,18 +17,19 @@ use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
+use cofferdam_core::private_file::SharedFileLock;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
 use super::evidence::JournalEvidence;
-use super::key_claims::{ClaimOutcome, HeldKeys, digest, end_key};
+use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
-use super::{Journal, JournalSettings, sync};
+use super::{Durability, Journal, JournalSettings, sync};
 use crate::command::{
     CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
@@ -62,6 +63,8 @@ pub(super) struct LogWriter {
     state: Mutex<WriterState>,
     /// None until the first key.
     pub(super) keys: RwLock<Option<Arc<KeyTable>>>,
+    /// The lock that all users of the key table share.
+    pub(super) keys_lock: SharedFileLock,
     /// Held while an interrupted call is resolved: by one thread of the process that has its journal.
     pub(super) resolving: Mutex<()>,
     /// None until the first entry.
@@ -71,8 +74,8 @@ pub(super) struct LogWriter {
     pub(super) working: AtomicUsize,
     /// True if there are ends that could not be written.
     has_unwritten: AtomicBool,
-    /// The number of keys whose calls have their end in the journal, and not yet in the key table.
-    ending_keys: AtomicUsize,
+    /// True if the journal has ends of calls that the key table lacks.
+    are_keys_behind: AtomicBool,
 }
 
 #[derive(Default)]
@@ -145,12 +148,40 @@ impl Drop for PendingOpen {
 struct EndingKey {
     own: Arc<LogWriter>,
     audit_id: AuditId,
+    key: [u8; 32],
+    end: KeyEnd,
+    /// Held until the key has its state: meanwhile the table is not made again without it.
+    keys: Result<HeldKeys, AuditError>,
 }
 
 impl EndingKey {
-    fn new(own: &Arc<LogWriter>, audit_id: &AuditId) -> Self {
-        own.state().ending_keys.insert(audit_id.clone());
-        Self { own: Arc::clone(own), audit_id: audit_id.clone() }
+    fn new(own: &Arc<LogWriter>, end: &CloseCall, key: [u8; 32], keys: Result<HeldKeys, AuditError>) -> Self {
+        own.state().ending_keys.insert(end.audit_id.clone());
+        let (call, has_value) = (end.audit_id.bytes(), end.verdict.status == CallStatus::Value);
+        let (own, audit_id) = (Arc::clone(own), end.audit_id.clone());
+        Self { own, audit_id, key, end: KeyEnd { call, key: end.key, has_value }, keys }
+    }
+
+    /// Gives the key its state, once the journal has the end of the call: at once, or on a thread that may wait.
+    fn apply(self, outcome: Option<SealedOutcome>) {
+        let changed = self.keys.as_ref().ok().and_then(|keys| {
+            keys.table.try_change(|table| end_key(table, &self.key, &self.end, outcome))?;
+            Some(keys.table.is_copy_due())
+        });
+        match changed {
+            Some(false) => {}
+            Some(true) => self.own.copy_keys(),
+            None => Arc::clone(&self.own).in_background(move |own| {
+                let changed = self.keys.as_ref().map_err(Clone::clone).and_then(|keys| {
+                    keys.table.change(|table| end_key(table, &self.key, &self.end, outcome))
+                });
+                // The journal has it: the table is brought up to date when it is opened next.
+                changed.inspect_err(|error| {
+                    own.are_keys_behind.store(true, Ordering::SeqCst);
+                    tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
+                })
+            }),
+        }
     }
 }
 
@@ -208,6 +239,7 @@ impl JournalLog {
     pub fn new(home: &Path, settings: LogSettings, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(LogWriter {
             home: home.to_owned(),
+            keys_lock: SharedFileLock::new(home.join(DIRECTORY).join(KEYS_LOCK)),
             root: home.join(DIRECTORY),
             journal_settings: JournalSettings {
                 durability: settings.durability,
@@ -222,7 +254,7 @@ impl JournalLog {
             maintenance: Maintenance::default(),
             working: AtomicUsize::new(0),
             has_unwritten: AtomicBool::new(false),
-            ending_keys: AtomicUsize::new(0),
+            are_keys_behind: AtomicBool::new(false),
         }))
     }
 
@@ -278,6 +310,9 @@ impl AuditLog for JournalLog {
             || self.0.has_call(&call.audit_id)
         {
             let pending = PendingOpen::new(&self.0, &call.audit_id);
+            if let Some(opened) = self.0.open_at_once(&call) {
+                return opened;
+            }
             return self.blocking(move |own| {
                 let outcome = own.open(&call).inspect_err(|error| own.forget_damaged_keys(error));
                 drop(pending);
@@ -286,7 +321,7 @@ impl AuditLog for JournalLog {
         }
         match self.0.own_journal() {
             Ok(journal) => {
-                let written = self.0.begin(journal, &call, Vec::new());
+                let written = self.0.begin(journal, &call, Vec::new(), None);
                 Box::pin(async { written.await.map(|()| OpenOutcome::Started) })
             }
             Err(error) => Box::pin(async { Err(error) }),
@@ -300,19 +335,22 @@ impl AuditLog for JournalLog {
     fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
         let is_open = self.0.state().calls.get(&end.audit_id).cloned();
         let blocks = match &is_open {
-            Some(call) => call.key.is_some() || call.is_opening,
+            Some(call) => call.is_opening,
             None => !self.0.is_open() || self.0.state().pending_opens.contains(&end.audit_id),
         };
-        if blocks {
+        let key = is_open.and_then(|call| call.key);
+        let keys = key.filter(|_| !blocks).and_then(|_| self.0.keys_at_once());
+        if blocks || key.is_some() != keys.is_some() {
             return self.blocking(move |own| own.close(begin.as_deref(), &end));
         }
-        match self.0.end(begin.as_deref(), &end) {
-            Ok(end) => end.written,
-            Err(error) => Box::pin(async { Err(error) }),
-        }
+        let ending = key.zip(keys).map(|(key, keys)| EndingKey::new(&self.0, &end, key, Ok(keys)));
+        self.0.end(begin.as_deref(), &end, ending).unwrap_or_else(|error| Box::pin(async { Err(error) }))
     }
 
     fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
+        if self.0.is_free_at_once(&claim) {
+            return Box::pin(async { Ok(KeyState::Free) });
+        }
         self.blocking(move |own| own.key_state(&claim).inspect_err(|error| own.forget_damaged_keys(error)))
     }
 
@@ -508,7 +546,7 @@ impl LogWriter {
                 late.map(|(id, late)| (EndingCall::begin(self, &mut state, &id), late)).collect()
             };
             for (ending, LateEnd { call, drafts }) in late {
-                drop(self.write_end(ending, &call, drafts, true));
+                drop(self.write_end(ending, &call, drafts, None, true));
             }
         }
         self.commit(journal, drafts, done, unheard)
@@ -612,12 +650,13 @@ impl LogWriter {
         self.write(&call.journal, drafts, Box::new(done), Some(Arc::new(keep_own)))
     }
 
-    /// Writes the beginning of a call, and `more` with it.
+    /// Writes the beginning of a call, and `more` with it. Its claim is released if that fails.
     pub(super) fn begin(
         self: &Arc<Self>,
         journal: Arc<HeldJournal>,
         call: &OpenCall,
         more: Vec<EntryDraft>,
+        claim: Option<HeldClaim>,
     ) -> CommitFuture {
         let mut drafts = vec![self.opening(call)];
         drafts.extend(more);
@@ -627,10 +666,10 @@ impl LogWriter {
             .calls
             .insert(audit_id.clone(), OpenedCall { is_opening: true, ..opened(&journal, call) });
         let done = move |result: &Result<(), AuditError>| {
-            let mut state = own.state();
             if result.is_err() {
-                state.calls.remove(&audit_id);
-            } else if let Some(call) = state.calls.get_mut(&audit_id) {
+                own.state().calls.remove(&audit_id);
+                claim.inspect(|claim| claim.release(&audit_id));
+            } else if let Some(call) = own.state().calls.get_mut(&audit_id) {
                 call.is_opening = false;
             }
         };
@@ -663,12 +702,10 @@ impl LogWriter {
         let Some(claim) = &call.key else {
             return match &call.resumes {
                 Some((before, actor)) => self.open_resuming(call, before, actor),
-                None => {
-                    wait(self.begin(self.own_journal()?, call, Vec::new())).map(|()| OpenOutcome::Started)
-                }
+                None => wait(self.begin(self.own_journal()?, call, Vec::new(), None))
+                    .map(|()| OpenOutcome::Started),
             };
         };
-        // Held until the call is in the journal: from then on the table can be made again from that.
         let keys = self.keys()?;
         self.follow_clock(&keys.table, claim.at)?;
         let until = self.clock.now() + self.settings.busy_timeout;
@@ -707,8 +744,8 @@ impl LogWriter {
     ) -> Result<Option<OpenOutcome>, AuditError> {
         match self.claim(keys, call, claim, &journal)? {
             ClaimOutcome::Claimed { before } => {
-                let opened = wait(self.begin(journal, call, more));
-                opened.inspect_err(|_| self.release_claim(keys, claim, &call.audit_id, before.as_ref()))?;
+                let held = HeldClaim { keys: keys.clone(), key: digest(&claim.key), before };
+                wait(self.begin(journal, call, more, Some(held)))?;
                 Ok(Some(OpenOutcome::Started))
             }
             ClaimOutcome::InUse(state) => Ok(Some(OpenOutcome::KeyInUse(state))),
@@ -716,22 +753,42 @@ impl LogWriter {
         }
     }
 
-    /// Writes the end of a call, unless it is written or being written already.
-    fn end(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<EndWrite, AuditError> {
+    /// Opens a call in the journal of this process under a key that no call has. None if something is to be waited for, or
+    /// the key is not known to be free.
+    fn open_at_once(self: &Arc<Self>, call: &OpenCall) -> Option<LogFuture<OpenOutcome>> {
+        let is_new = call.resumes.is_none() && !self.has_call(&call.audit_id);
+        // With `power`, the journal is in use for as long as the disk takes.
+        let waits_for_disk = self.settings.durability == Durability::Power;
+        let claim = call.key.as_ref().filter(|_| is_new && !waits_for_disk)?;
+        let journal = self.state().own.clone()?;
+        let held = self.claim_at_once(call, claim, &journal)?;
+        let written = self.begin(journal, call, Vec::new(), Some(held));
+        Some(Box::pin(async { written.await.map(|()| OpenOutcome::Started) }))
+    }
+
+    /// Writes the end of a call, unless it is written or being written already, and then gives its key its state.
+    fn end(
+        self: &Arc<Self>,
+        begin: Option<&OpenCall>,
+        end: &CloseCall,
+        key: Option<EndingKey>,
+    ) -> Result<CommitFuture, AuditError> {
         let (ending, known, late) = {
             let mut state = self.state();
             if state.ended_late.remove(&end.audit_id) {
-                return Ok(EndWrite::again(Box::pin(async { Ok(()) })));
+                drop(state);
+                return Ok(Box::pin(async { Ok(()) }));
             }
-            if let Some(result) = state.ending.get(&end.audit_id) {
-                return Ok(EndWrite::again(Box::pin(ended(result.clone()))));
+            if let Some(result) = state.ending.get(&end.audit_id).cloned() {
+                drop(state);
+                return Ok(Box::pin(ended(result)));
             }
             let late = state.late_ends.remove(&end.audit_id);
             let known = state.calls.get(&end.audit_id).cloned();
             (EndingCall::begin(self, &mut state, &end.audit_id), known, late)
         };
         if let Some(LateEnd { call, drafts }) = late {
-            return Ok(self.write_end(ending, &call, drafts, false));
+            return Ok(self.write_end(ending, &call, drafts, key, false));
         }
         let (call, mut drafts) = match (known, begin) {
             (Some(call), _) => (call, self.state().late_events.remove(&end.audit_id).unwrap_or_default()),
@@ -747,7 +804,7 @@ impl LogWriter {
         if !entry.is_empty() || outcome.is_some() || drafts.is_empty() {
             drafts.push(EntryDraft::of_call(&end.audit_id, is_end, &entry).with_sealed(outcome));
         }
-        Ok(self.write_end(ending, &call, drafts, false))
+        Ok(self.write_end(ending, &call, drafts, key, false))
     }
 
     fn write_end(
@@ -755,8 +812,9 @@ impl LogWriter {
         ending: EndingCall,
         call: &OpenedCall,
         drafts: Vec<EntryDraft>,
+        key: Option<EndingKey>,
         is_late: bool,
-    ) -> EndWrite {
+    ) -> CommitFuture {
         let last = drafts.last();
         let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
         let outcome = last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default();
@@ -779,6 +837,10 @@ impl LogWriter {
                     ending.finish(&mut state, result);
                     let is_left = state.is_left(&call.journal);
                     drop(state);
+                    // A call that goes on for an operator holds its key until that decision.
+                    if let Some(key) = key.filter(|_| is_end) {
+                        key.apply(outcome.get().copied());
+                    }
                     let journal = Arc::clone(&call.journal);
                     if is_late && call.key.is_some() {
                         own.read_own_keys(&journal);
@@ -795,36 +857,29 @@ impl LogWriter {
                         tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
                     }
                     ending.finish(&mut state, result);
+                    drop(state);
+                    own.are_keys_behind.fetch_or(key.is_some(), Ordering::SeqCst);
                 }
             }
         };
-        EndWrite { written: self.commit(&journal, drafts, Box::new(done), None), is_end, outcome }
+        self.commit(&journal, drafts, Box::new(done), None)
     }
 
-    /// Ends a call that has a key, or the first one of this process.
+    /// Copies the changes of the key table into its file, on a thread that may wait.
+    fn copy_keys(self: &Arc<Self>) {
+        self.in_background(|own| {
+            own.keys().and_then(|keys| keys.table.copy_changes()).inspect_err(|error| {
+                tracing::warn!(target: "cofferdam::audit", %error, "changes of idempotency keys stay in keys.db-wal");
+            })
+        });
+    }
+
+    /// Ends a call on a thread that may wait.
     fn close(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<(), AuditError> {
         self.wait_until_open(&end.audit_id);
         let key = self.state().calls.get(&end.audit_id).and_then(|call| call.key);
-        let Some(key) = key else { return self.end(begin, end).and_then(|write| wait(write.written)) };
-        self.ending_keys.fetch_add(1, Ordering::SeqCst);
-        let _ending = EndingKey::new(self, &end.audit_id);
-        // Held until the key has its state: meanwhile the table is not made again without it.
-        let keys = self.keys();
-        let EndWrite { written, is_end, outcome } = self.end(begin, end)?;
-        wait(written)?;
-        let changed = match is_end {
-            true => keys.and_then(|keys| end_key(&keys.table, &key, end, outcome.get().copied())),
-            // The call holds its key until an operator decides about it.
-            false => Ok(()),
-        };
-        match changed {
-            Ok(()) => drop(self.ending_keys.fetch_sub(1, Ordering::SeqCst)),
-            // The journal has it: the table is brought up to date when it is opened next.
-            Err(error) => {
-                tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
-            }
-        }
-        Ok(())
+        let ending = key.map(|key| EndingKey::new(self, end, key, self.keys()));
+        wait(self.end(begin, end, ending)?)
     }
 }
 
@@ -843,22 +898,6 @@ impl ProcessCalls for Arc<LogWriter> {
         };
         let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
         adopted.iter().any(|journal| journal.committer.with_journal(has))
-    }
-}
-
-/// The write of a call's end.
-struct EndWrite {
-    written: CommitFuture,
-    /// False if the call stays without an end.
-    is_end: bool,
-    /// The place of the sealed outcome, once it is written.
-    outcome: Arc<OnceLock<SealedOutcome>>,
-}
-
-impl EndWrite {
-    /// The end is written already, or being written.
-    fn again(written: CommitFuture) -> Self {
-        Self { written, is_end: false, outcome: Arc::default() }
     }
 }
 
@@ -892,7 +931,7 @@ impl Drop for LogWriter {
         let writer = own.writer.clone();
         let head = own.committer.with_journal(|journal| journal.head().n);
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(keys), 0) = (keys, self.ending_keys.load(Ordering::SeqCst)) {
+        if let (Some(keys), false) = (keys, self.are_keys_behind.load(Ordering::SeqCst)) {
             let noted = keys.change(|keys| {
                 keys.note_read(&writer, head);
                 Ok(())

@@ -117,7 +117,7 @@ fn the_key_table_follows_the_journal_after_a_kill() {
     drop(pending);
     assert!(matches!(open(&killed, &ended), OpenOutcome::Started));
     // The end is in the journal, and not yet in the table.
-    wait_for(killed.0.end(None, &value(&ended)).unwrap().written).unwrap();
+    wait_for(killed.0.end(None, &value(&ended), None).unwrap()).unwrap();
     kill(killed);
     let next = log(home.path());
     assert!(matches!(state(&next, "claimed"), KeyState::Free), "nothing of it ran");

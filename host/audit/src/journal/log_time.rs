@@ -38,6 +38,11 @@ fn clock_state(seen: Option<i64>, now: i64) -> ClockState {
     }
 }
 
+/// Returns true if the log goes by the clock, which has `now`, in microseconds since 1970.
+pub(super) fn is_believed(seen: Option<i64>, now: i64) -> bool {
+    seen.is_some() && clock_state(seen, now) == ClockState::Believed
+}
+
 /// Returns the time that the log goes by when the clock has `now`, both in microseconds since 1970.
 pub(super) fn believed(seen: Option<i64>, now: i64) -> i64 {
     match clock_state(seen, now) {

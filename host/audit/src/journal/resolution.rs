@@ -31,7 +31,7 @@ impl LogWriter {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
         match self.adopt(before, |seq| resumed_by(call, actor, seq))? {
             Some((adopted, resolved)) => {
-                wait(self.begin(Arc::clone(&adopted.journal), call, vec![resolved]))?;
+                wait(self.begin(Arc::clone(&adopted.journal), call, vec![resolved], None))?;
                 Ok(OpenOutcome::Started)
             }
             None => Ok(OpenOutcome::AlreadyResolved),

@@ -5,6 +5,7 @@ use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -186,23 +187,6 @@ impl FileLock {
         Self::lock_file(options.open(&path).map_err(of_opening)?, &path, lock)
     }
 
-    /// Waits for a lock that other processes may share, on the file at `path`, which is created if it does not exist;
-    /// `None` if another process holds it alone for longer than `patience`. Blocks the thread.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
-    pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
-        wait(patience, || Self::try_acquire_as(path, File::try_lock_shared))
-    }
-
-    /// Lets other processes share the lock.
-    ///
-    /// # Errors
-    /// The system reports an error.
-    pub fn share(&self) -> io::Result<()> {
-        self.file.lock_shared()
-    }
-
     /// Locks the open file; returns `None` while another process holds the lock.
     fn lock_file(file: File, path: &Path, lock: LockKind) -> Result<Option<Self>, FileError> {
         let own = file.metadata()?;
@@ -243,6 +227,74 @@ impl FileLock {
     }
 }
 
+/// A lock that other processes share, and that the threads of this process hold together. Its file stays open.
+#[derive(Debug)]
+pub struct SharedFileLock {
+    path: PathBuf,
+    /// The lock that was taken last.
+    taken: Mutex<Option<Arc<CountedLock>>>,
+}
+
+/// A file that is locked while it has uses.
+#[derive(Debug)]
+struct CountedLock {
+    lock: FileLock,
+    uses: Mutex<usize>,
+}
+
+impl SharedFileLock {
+    /// Creates a lock on the file at `path`, which is opened when the lock is taken first.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, taken: Mutex::default() }
+    }
+
+    /// Takes the lock; returns `None` while another process holds it alone.
+    ///
+    /// # Errors
+    /// As [`FileLock::acquire`].
+    pub fn try_acquire(&self) -> Result<Option<SharedLockUse>, FileError> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counted) = &*taken {
+            let mut uses = counted.uses.lock().unwrap_or_else(PoisonError::into_inner);
+            if *uses == 0 && counted.lock.file.try_lock_shared().is_err() {
+                return Ok(None);
+            }
+            // A lock on a file that was removed excludes no other process.
+            if counted.lock.is_at(&self.path)? {
+                *uses = uses.saturating_add(1);
+                return Ok(Some(SharedLockUse(Arc::clone(counted))));
+            }
+        }
+        let lock = FileLock::try_acquire_as(&self.path, File::try_lock_shared)?;
+        Ok(lock.map(|lock| {
+            let counted = Arc::new(CountedLock { lock, uses: Mutex::new(1) });
+            SharedLockUse(Arc::clone(taken.insert(counted)))
+        }))
+    }
+
+    /// Waits for the lock; `None` if another process holds it alone for longer than `patience`. Blocks the thread.
+    ///
+    /// # Errors
+    /// As [`FileLock::acquire`].
+    pub fn acquire(&self, patience: Duration) -> Result<Option<SharedLockUse>, FileError> {
+        wait(patience, || self.try_acquire())
+    }
+}
+
+/// A use of a lock, which is released with its last use.
+#[derive(Debug)]
+pub struct SharedLockUse(Arc<CountedLock>);
+
+impl Drop for SharedLockUse {
+    fn drop(&mut self) {
+        let mut uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        *uses = uses.saturating_sub(1);
+        if *uses == 0 {
+            let _ = self.0.lock.file.unlock();
+        }
+    }
+}
+
 impl Drop for FileLock {
     /// Releases the lock, which a child process that is being started would otherwise hold until it runs its own program.
     fn drop(&mut self) {
@@ -251,10 +303,10 @@ impl Drop for FileLock {
     }
 }
 
-fn wait(
+fn wait<L>(
     patience: Duration,
-    mut attempt: impl FnMut() -> Result<Option<FileLock>, FileError>,
-) -> Result<Option<FileLock>, FileError> {
+    mut attempt: impl FnMut() -> Result<Option<L>, FileError>,
+) -> Result<Option<L>, FileError> {
     for _ in 0..=patience.as_millis() / POLL.as_millis() {
         if let Some(lock) = attempt()? {
             return Ok(Some(lock));

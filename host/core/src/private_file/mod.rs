@@ -22,7 +22,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-pub use change::{FileLock, StagedFile};
+pub use change::{FileLock, SharedFileLock, SharedLockUse, StagedFile};
 pub use policy::{FileError, FileFault, FilePolicy};
 
 use crate::file_fingerprint::FileFingerprint;

@@ -261,7 +261,7 @@ fn a_key_table_ahead_of_its_journal_misses_no_key() {
     assert!(skip(&next, &call(None, false), false) || matches!(state(&next, "0"), KeyState::Done { .. }));
     let last = run(&next, "k");
     // Its end is in the journal, and not yet in the table.
-    wait_for(next.0.end(None, &value(&last)).unwrap().written).unwrap();
+    wait_for(next.0.end(None, &value(&last), None).unwrap()).unwrap();
     kill(next);
     assert!(matches!(state(&log(home.path()), "k"), KeyState::Done { .. }));
 }
