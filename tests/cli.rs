@@ -98,7 +98,8 @@ fn a_connector_is_built_installed_called_and_removed() {
     let listed = desk.run("list --format json").json();
     assert_eq!(
         listed,
-        json!([{"name": "github://cofferdam/hello", "version": "0.1.0", "hash": built["hash"]}])
+        json!([{"name": "github://cofferdam/hello", "version": "0.1.0", "hash": built["hash"], "active": true,
+                "last_call": null}])
     );
     let inspected = desk.run("inspect github://cofferdam/hello --format json").json();
     assert_eq!((&inspected["hash"], &inspected["hash_matches"]), (&built["hash"], &json!(true)));

@@ -37,6 +37,8 @@ const FAILING: &[(&str, bool)] = &[
     ("breaker reset --all", false),
     ("verify nowhere", false),
     ("remove github://acme/quiet@9.9.9", false),
+    ("use github://acme/quiet@9.9.9", false),
+    ("rollback github://acme/quiet", false),
     ("binding set bearer/slack", false),
     ("binding list", false),
     ("binding rebind bearer/slack/work", false),

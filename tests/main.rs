@@ -12,6 +12,7 @@
 mod aborted;
 mod actions;
 mod actions_run;
+mod active_version;
 mod attacks;
 mod attempt_facts;
 mod audit_log;

@@ -106,3 +106,37 @@ fn an_installation_renames_and_adds_no_tool() {
     assert_eq!(result["structuredContent"]["data_from"], json!(["github://acme/slack@2.0.0"]), "{result}");
     every.end();
 }
+
+#[test]
+fn an_upgrade_and_a_rollback_keep_the_names_of_tools() {
+    let it = TwoOwners::new();
+    it.install("github://acme/slack", "1.0.0");
+    let offers = [
+        &["--all-operations"][..],
+        &["--operations", "github://acme/slack"],
+        &["--operations", "github://acme/slack@1.0.0"],
+    ];
+    let mut clients = offers.map(|offer| Client::greeted(&it.home, offer));
+    let from = |client: &mut Client| {
+        let result = client.call("slack__run", &json!({}));
+        result["structuredContent"]["data_from"][0].as_str().unwrap_or_default().to_owned()
+    };
+    let mut answers = |expected: [&str; 3]| {
+        for (client, expected) in clients.iter_mut().zip(expected) {
+            let (begun, expected) = (Instant::now(), format!("github://acme/slack@{expected}"));
+            while from(client) != expected {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{expected}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert_eq!(client.tools(), ["slack__run"]);
+        }
+    };
+    answers(["1.0.0"; 3]);
+    it.install("github://acme/slack", "2.0.0");
+    answers(["2.0.0", "2.0.0", "1.0.0"]);
+    cli(&it.home).run(&["rollback", "github://acme/slack"]).ok();
+    answers(["1.0.0"; 3]);
+    cli(&it.home).run(&["use", "github://acme/slack@2.0.0"]).ok();
+    answers(["2.0.0", "2.0.0", "1.0.0"]);
+    clients.into_iter().for_each(|client| drop(client.end()));
+}

@@ -156,6 +156,8 @@ pub(super) enum Command {
     Why(commands::why::Args),
     Explain(commands::explain::Args),
     Verify(commands::verify::Args),
+    Use(commands::use_version::Args),
+    Rollback(commands::rollback::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]
     Action(commands::action::Command),

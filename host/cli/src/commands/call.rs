@@ -46,7 +46,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The connector: NAME@VERSION, or NAME where one version is installed; `#sha256:...` pins its bytes.
+    /// The connector: NAME@VERSION, or NAME for its active version; `#sha256:...` pins its bytes.
     #[arg(value_name = "CONNECTOR")]
     connector: String,
 

@@ -13,14 +13,15 @@ use crate::{files, progress, runtime};
 const EXAMPLES: &str = "\
 Everything is checked before anything is written: the hash, the signature by a key that is trusted for this \
 name, the manifest, the imports, the limits, and that it compiles. `cofferdam inspect PACKAGE` shows what a \
-package is and asks for, without installing it.
+package is and asks for, without installing it. `cofferdam rollback NAME` returns to the version that was active \
+before.
 
 Examples:
   cofferdam install slack-1.2.0.wasm
   cofferdam install slack-1.2.0.wasm --hash sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   cofferdam install target/cofferdam/hello-0.1.0.wasm --allow-unsigned";
 
-/// Verifies a package and installs it.
+/// Verifies a package and installs it, as the active version of its name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -61,7 +62,8 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let host = session.host()?;
     if session.ui.shows_notes() {
         let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
-        let there = host.list()?.into_iter().rfind(|entry| entry.name.as_str() == inspection.name);
+        let there =
+            host.list()?.into_iter().find(|entry| entry.is_active && entry.name.as_str() == inspection.name);
         announce(session, &inspection, there.map(|entry| entry.version.to_string()));
     }
     let mut options = InstallOptions::default();
@@ -115,9 +117,9 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
 fn page(installed: &Installed, page: &mut Page) {
     let did = if installed.already_installed { "was there" } else { "installed" };
     page.styled_field(did, TextStyle::Good, &format!("{}@{}", installed.name, installed.version));
-    let previous = installed.previous.as_ref().filter(|previous| **previous != installed.version);
-    if let (false, Some(previous)) = (installed.already_installed, previous) {
-        page.field("version", &format!("{previous} -> {}", installed.version));
+    let previous = installed.previous.as_ref().filter(|_| !installed.already_installed);
+    if let Some(before) = installed.replaces.as_ref().or(previous) {
+        page.field("version", &format!("{before} -> {}", installed.version));
     }
     page.field("hash", &installed.hash);
     page.field("signer", installed.signer.as_deref().unwrap_or("none"));

@@ -26,6 +26,7 @@ pub(super) mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+pub(super) mod rollback;
 pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
@@ -33,6 +34,7 @@ pub(super) mod sign;
 pub(super) mod test;
 pub(super) mod trace;
 pub(super) mod trust;
+pub(super) mod use_version;
 pub(super) mod verify;
 pub(super) mod why;
 
@@ -57,6 +59,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),
+        Command::Use(args) => use_version::run(args, session),
+        Command::Rollback(args) => rollback::run(args, session),
         Command::Remove(args) => remove::run(args, session),
         Command::Action(command) => action::run(command, session),
         Command::Binding(command) => binding::run(command, session),

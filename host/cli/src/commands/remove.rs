@@ -13,7 +13,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The connector: NAME@VERSION, or NAME where one version is installed.
+    /// The connector: NAME@VERSION, or NAME for its active version.
     #[arg(value_name = "CONNECTOR")]
     connector: String,
 }
@@ -23,12 +23,18 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     #[derive(Serialize)]
     struct RemovedConnector {
         removed: String,
+        /// The version that is active instead, if the removed one was and others are left.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        active: Option<String>,
     }
     let host = session.host()?;
     let connector = resolve(&host, &args.connector)?;
-    host.remove(&connector)?;
-    let removed = RemovedConnector { removed: connector.to_string() };
+    let active = host.remove(&connector)?.map(|version| format!("{}@{version}", connector.name()));
+    let removed = RemovedConnector { removed: connector.to_string(), active };
     session.ui.result(&removed, |page| {
         page.field("removed", &removed.removed);
+        if let Some(active) = &removed.active {
+            page.field("active", active);
+        }
     })
 }

@@ -24,7 +24,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The connectors: NAME@VERSION, or NAME where one version is installed [default: all].
+    /// The connectors: NAME@VERSION, or NAME for its active version [default: all].
     #[arg(value_name = "CONNECTOR")]
     connectors: Vec<String>,
 

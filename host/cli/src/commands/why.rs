@@ -32,7 +32,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A package file, or an installed connector: NAME@VERSION, or NAME where one version is installed.
+    /// A package file, or an installed connector: NAME@VERSION, or NAME for its active version.
     #[arg(value_name = "FILE|CONNECTOR")]
     what: String,
 

@@ -58,6 +58,8 @@ operator_actions! {
     Install = "install",
     /// An installed package is removed.
     Remove = "remove",
+    /// Another installed version becomes the active one of its name.
+    Activate = "activate",
     /// A key is trusted, or trusted for more.
     Trust = "trust",
     /// A key is removed from the keyring.

@@ -13,12 +13,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::ConnectorName;
 
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
-/// The installed packages.
+/// The installed packages. Each name has one active version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RegistryIndex {
     packages: BTreeMap<(ConnectorName, Version), Digest>,
+    active: BTreeMap<ConnectorName, ActiveVersion>,
+}
+
+/// The version that a name alone stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActiveVersion {
+    pub(super) version: Version,
+    /// The installed version that was active before, to which a rollback returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Version>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +37,8 @@ pub(super) struct RegistryIndex {
 struct IndexDocument {
     version: u64,
     packages: BTreeMap<String, IndexedPackage>,
-    /// The SHA-256 of `packages` as compact JSON with sorted keys.
+    active: BTreeMap<ConnectorName, ActiveVersion>,
+    /// The SHA-256 of the array of `packages` and `active` as compact JSON with sorted keys.
     check: String,
 }
 
@@ -52,7 +64,7 @@ impl RegistryIndex {
         }
         let document: IndexDocument =
             serde_json::from_slice(json).map_err(|error| sanitize_line(&error.to_string(), 200))?;
-        if Digest::parse(&document.check) != check(&document.packages) {
+        if Digest::parse(&document.check) != check(&document.packages, &document.active) {
             return Err("its content does not match its checksum".into());
         }
         let mut packages = BTreeMap::new();
@@ -62,7 +74,21 @@ impl RegistryIndex {
                 entry.ok_or_else(|| format!("`{}` is not an entry", sanitize_line(key, 200)))?;
             packages.insert((name, version), digest);
         }
-        Ok(Self { packages })
+        let index = Self { packages, active: document.active };
+        match index.is_consistent() {
+            true => Ok(index),
+            false => Err("its active versions are not those of its packages".into()),
+        }
+    }
+
+    /// Returns true if every name has one active version, and only installed versions are active or were.
+    fn is_consistent(&self) -> bool {
+        let is_installed = |name: &ConnectorName, version: &Version| self.get(name, version).is_some();
+        self.packages.keys().all(|(name, _)| self.active.contains_key(name))
+            && self.active.iter().all(|(name, active)| {
+                is_installed(name, &active.version)
+                    && active.before.as_ref().is_none_or(|before| is_installed(name, before))
+            })
     }
 
     /// The document.
@@ -70,11 +96,12 @@ impl RegistryIndex {
         let entry = |((name, version), digest): (&(ConnectorName, Version), &Digest)| {
             (format!("{name}@{version}"), IndexedPackage { sha256: digest.to_string() })
         };
-        let packages = self.packages.iter().map(entry).collect();
-        let check = check(&packages).map(|digest| digest.to_string()).unwrap_or_default();
+        let (packages, active) = (self.packages.iter().map(entry).collect(), self.active.clone());
+        let check = check(&packages, &active).map(|digest| digest.to_string()).unwrap_or_default();
         // Maps of strings cannot fail to serialise.
-        let mut json = serde_json::to_vec_pretty(&IndexDocument { version: VERSION, packages, check })
-            .unwrap_or_default();
+        let mut json =
+            serde_json::to_vec_pretty(&IndexDocument { version: VERSION, packages, active, check })
+                .unwrap_or_default();
         json.push(b'\n');
         json
     }
@@ -83,12 +110,56 @@ impl RegistryIndex {
         self.packages.get(&(name.clone(), version.clone())).copied()
     }
 
+    /// Adds a package, and makes its version the active one of its name.
     pub(super) fn insert(&mut self, name: &ConnectorName, version: &Version, digest: Digest) {
         self.packages.insert((name.clone(), version.clone()), digest);
+        self.activate(name, version);
     }
 
+    /// Makes an installed version the active one of its name. Returns true if it was not.
+    pub(super) fn activate(&mut self, name: &ConnectorName, version: &Version) -> bool {
+        let before = self.active.get(name).map(|active| active.version.clone());
+        if before.as_ref() == Some(version) || self.get(name, version).is_none() {
+            return false;
+        }
+        self.active.insert(name.clone(), ActiveVersion { version: version.clone(), before });
+        true
+    }
+
+    /// Takes the active versions of another index, as far as they are installed here. The other names have the highest one.
+    pub(super) fn take_active_of(&mut self, other: &Self) {
+        let alone = |version: &Version| ActiveVersion { version: version.clone(), before: None };
+        // The last version of a name is the highest.
+        self.active = self.packages.keys().map(|(name, version)| (name.clone(), alone(version))).collect();
+        for (name, ActiveVersion { version, before }) in &other.active {
+            if self.get(name, version).is_some() {
+                let before = before.clone().filter(|before| self.get(name, before).is_some());
+                self.active.insert(name.clone(), ActiveVersion { version: version.clone(), before });
+            }
+        }
+    }
+
+    pub(super) fn active(&self, name: &ConnectorName) -> Option<&ActiveVersion> {
+        self.active.get(name)
+    }
+
+    /// Removes a package. If it was active, the version is active that was before, or else the highest that is left.
     pub(super) fn remove(&mut self, name: &ConnectorName, version: &Version) -> Option<Digest> {
-        self.packages.remove(&(name.clone(), version.clone()))
+        let digest = self.packages.remove(&(name.clone(), version.clone()))?;
+        let Some(mut active) = self.active.remove(name) else { return Some(digest) };
+        active.before = active.before.filter(|before| before != version);
+        if active.version == *version {
+            let highest = || {
+                let left = self.packages.keys().filter(|(other, _)| other == name);
+                left.map(|(_, version)| version.clone()).next_back()
+            };
+            match active.before.take().or_else(highest) {
+                Some(next) => active.version = next,
+                None => return Some(digest),
+            }
+        }
+        self.active.insert(name.clone(), active);
+        Some(digest)
     }
 
     /// By name, then by version.
@@ -102,8 +173,11 @@ fn parse_entry(key: &str, sha256: &str) -> Option<(ConnectorName, Version, Diges
     Some((ConnectorName::parse(name).ok()?, Version::parse(version).ok()?, Digest::parse(sha256)?))
 }
 
-fn check(packages: &BTreeMap<String, IndexedPackage>) -> Option<Digest> {
-    serde_json::to_vec(packages).ok().map(|json| Digest::sha256(&json))
+fn check(
+    packages: &BTreeMap<String, IndexedPackage>,
+    active: &BTreeMap<ConnectorName, ActiveVersion>,
+) -> Option<Digest> {
+    serde_json::to_vec(&(packages, active)).ok().map(|json| Digest::sha256(&json))
 }
 
 const HIGH_WATER_VERSION: u64 = 1;
@@ -220,9 +294,44 @@ mod tests {
 
     #[test]
     fn another_index_version_is_named() {
-        let problem = RegistryIndex::parse(br#"{"version": 2, "layout": "new"}"#).unwrap_err();
-        assert!(problem.contains("version 2"), "{problem}");
+        let problem = RegistryIndex::parse(br#"{"version": 3, "layout": "new"}"#).unwrap_err();
+        assert!(problem.contains("version 3"), "{problem}");
     }
+
+    #[test]
+    fn a_name_has_one_active_version() {
+        let mut index = sample();
+        let name = ConnectorName::parse("github://acme/slack").unwrap();
+        let version = |text: &str| Version::parse(text).unwrap();
+        let active = |index: &RegistryIndex| {
+            let active = index.active(&name).unwrap();
+            (active.version.to_string(), active.before.as_ref().map(ToString::to_string))
+        };
+        assert_eq!(active(&index), ("1.10.0".into(), Some("1.2.0".into())), "the last one added");
+        assert!(index.activate(&name, &version("1.2.0")) && !index.activate(&name, &version("1.2.0")));
+        assert_eq!(active(&index), ("1.2.0".into(), Some("1.10.0".into())));
+        assert!(!index.activate(&name, &version("3.0.0")), "it is not installed");
+        index.insert(&name, &version("2.0.0"), Digest::sha256(b"2"));
+        index.remove(&name, &version("1.2.0"));
+        assert_eq!(active(&index), ("2.0.0".into(), None), "the version before is gone");
+        index.remove(&name, &version("2.0.0"));
+        assert_eq!(active(&index), ("1.10.0".into(), None), "the highest that is left");
+        assert_eq!(RegistryIndex::parse(&index.to_json()).unwrap(), index);
+        index.remove(&name, &version("1.10.0"));
+        assert_eq!(index.active(&name), None);
+    }
+
+    #[test]
+    fn an_active_version_that_is_not_installed_is_refused() {
+        let mut index = sample();
+        for active in index.active.values_mut() {
+            active.version = Version::new(7, 0, 0);
+        }
+        assert!(RegistryIndex::parse(&index.to_json()).unwrap_err().contains("active versions"));
+        index.active.clear();
+        assert!(RegistryIndex::parse(&index.to_json()).unwrap_err().contains("active versions"));
+    }
+
     #[test]
     fn it_only_increases_and_round_trips() {
         let name = ConnectorName::parse("github://acme/slack").unwrap();

@@ -30,8 +30,9 @@ pub enum InstallOutcome {
 }
 
 impl Registry {
-    /// Installs a package that the caller has verified. Installing an installed package again changes
-    /// nothing, except that a given signature replaces the old one, and damaged bytes are repaired.
+    /// Installs a package that the caller has verified, and makes its version the active one of its name. Installing an
+    /// installed package again changes nothing else, except that a given signature replaces the old one, and damaged
+    /// bytes are repaired.
     ///
     /// # Errors
     /// Other bytes under the same name and version, a version below one that is or was installed, and
@@ -91,17 +92,34 @@ impl Registry {
         if let Some(installed) = installed.filter(|installed| installed != digest) {
             return Err(RegistryError::conflict(name, version, installed, *digest));
         }
-        if installed.is_some() {
-            return self.place(package, signature);
-        }
-        if !any_version {
+        if installed.is_none() && !any_version {
             self.check_downgrade(name, version)?;
+        }
+        if installed.is_some() && index.active(name).is_some_and(|active| active.version == *version) {
+            return self.place(package, signature);
         }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
-        self.place(package, signature)?;
+        let placed = self.place(package, signature)?;
         files::move_into_place(&fresh, &self.root.join(INDEX))?;
-        Ok(InstallOutcome::Installed)
+        Ok(if installed.is_some() { placed } else { InstallOutcome::Installed })
+    }
+
+    /// Makes an installed version the active one of its name. Returns true if it was not.
+    ///
+    /// # Errors
+    /// The version is not installed, or the file system returns an error.
+    pub fn activate(&self, name: &ConnectorName, version: &Version) -> Result<bool, RegistryError> {
+        let _lock = self.begin()?;
+        let mut index = self.index()?;
+        if index.get(name, version).is_none() {
+            return Err(RegistryError::NotInstalled { name: name.clone(), version: version.clone() });
+        }
+        let is_changed = index.activate(name, version);
+        if is_changed {
+            self.write_index(&index)?;
+        }
+        Ok(is_changed)
     }
 
     /// Refuses a version below the highest of its name that is installed, or ever was.

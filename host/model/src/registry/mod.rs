@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! packages/
-//!   index.json                     name@version -> hash; can be rebuilt from what follows
+//!   index.json                     name@version -> hash, and the active version of each name; can be rebuilt from
+//!                                  what follows, except for the choice of the active versions
 //!   highest.json                   the highest version of each name that was removed
 //!   sha256/<hash>/connector.wasm   the package
 //!   sha256/<hash>/signature.dsse.json
@@ -71,6 +72,8 @@ pub struct RegistryEntry {
     pub version: Version,
     /// The hash of its package.
     pub digest: Digest,
+    /// True for the one version that the name alone stands for.
+    pub is_active: bool,
 }
 
 /// An installed package as it is on disk; nothing about it has been verified.
@@ -101,6 +104,7 @@ impl Registry {
             name: name.clone(),
             version: version.clone(),
             digest,
+            is_active: index.active(name).is_some_and(|active| active.version == *version),
         };
         Ok(index.entries().map(entry).collect())
     }
@@ -117,6 +121,22 @@ impl Registry {
     /// An index that cannot be read.
     pub fn find(&self, name: &ConnectorName, version: &Version) -> Result<Option<Digest>, RegistryError> {
         Ok(self.index()?.get(name, version))
+    }
+
+    /// The active version of `name`: the one that the name alone stands for. None if nothing is installed under it.
+    ///
+    /// # Errors
+    /// An index that cannot be read.
+    pub fn active(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
+        Ok(self.index()?.active(name).map(|active| active.version.clone()))
+    }
+
+    /// The installed version of `name` that was active before the present one, if there is one.
+    ///
+    /// # Errors
+    /// An index that cannot be read.
+    pub fn active_before(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
+        Ok(self.index()?.active(name).and_then(|active| active.before.clone()))
     }
 
     /// Returns true if packages exist and their index is missing.

@@ -46,6 +46,8 @@ impl Registry {
     /// after, and `open` must accept it: the bytes are not verified, so a host has its compile worker parse
     /// them. Signatures are not checked here; every load does.
     ///
+    /// The active version of each name stays active if it is found; otherwise it is the highest one.
+    ///
     /// If two packages have one name and version, the one that the old index names is kept; without a
     /// readable old index, neither is. No package is removed.
     ///
@@ -80,6 +82,7 @@ impl Registry {
                 reason: format!("another package is {name} {version} too"),
             }));
         }
+        index.take_active_of(&old);
         let (mut highest, mut is_news) = match self.removed() {
             Err(RegistryError::Highest { problem, .. }) => {
                 skipped.push(UnindexedDirectory {

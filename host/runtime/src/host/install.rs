@@ -10,7 +10,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::Host;
-use super::operator::{ChangeRecorder, OperatorChange, package_state};
+use super::operator::{ChangeRecorder, OperatorChange, activation, package_state};
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
 
 /// The options of an install.
@@ -64,13 +64,16 @@ pub struct Installed {
     pub previous: Option<String>,
     /// True if this is a lower version than that, which the options allowed.
     pub downgrade: bool,
+    /// The version that was active before: from now on, the name alone stands for this one. None if this is the first one,
+    /// or was active already.
+    pub replaces: Option<String>,
     /// The audit id of this install.
     pub audit_id: AuditId,
 }
 
 impl Host {
     /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, records the install, and installs
-    /// it. On any error no installed connector has changed.
+    /// it as the active version of its name. On any error no installed connector has changed.
     ///
     /// # Errors
     /// [`Error::Failure`] if hash, signature or capabilities refuse it; [`Error::Host`] if the package, its
@@ -127,6 +130,8 @@ impl Host {
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
         let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
+        let replaces = loader.registry.active(package.manifest().name()).map_err(HostError::from)?;
+        let replaces = replaces.filter(|active| active != package.manifest().version());
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
@@ -134,12 +139,17 @@ impl Host {
         let any_version = options.allow_downgrade;
         let signer = proof.signer().map(ToString::to_string);
         let (audit, before, by) = (self.audit.clone(), previous.clone(), signer.clone());
+        let replaced = replaces.clone();
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
             // In one task with the change: a caller that gives up does not separate the two.
             let mut recorder = ChangeRecorder::new(&audit);
             if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), by)? {
                 recorder.intend(change)?;
+            }
+            if let Some(replaced) = &replaced {
+                let manifest = package.manifest();
+                recorder.intend(activation(manifest.name(), Some(replaced), Some(manifest.version())))?;
             }
             let outcome = recorder.conclude(if any_version {
                 registry.install_any_version(&package, signature)
@@ -162,6 +172,7 @@ impl Host {
             ),
             previous: previous.map(|version| version.to_string()),
             downgrade,
+            replaces: replaces.map(|version| version.to_string()),
             audit_id: context.audit_id().clone(),
         })
     }

@@ -2,6 +2,7 @@
 
 mod access_query;
 mod actions;
+mod active;
 mod audit;
 mod binding_test;
 mod bindings;
@@ -25,10 +26,12 @@ use cofferdam_egress::vault::{BindingName, Vault};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
 use cofferdam_model::trust::KeyringFile;
+use semver::Version;
 use serde_json::Value;
 
 pub use crate::log_errors::unreadable;
 pub use access_query::{AccessDecision, AccessQuery};
+pub use active::Activated;
 pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{
@@ -45,7 +48,7 @@ pub use install::{InstallOptions, Installed};
 pub use operator::{OperatorChange, keyring_changes};
 pub use recovery::ReplayedCall;
 
-use self::operator::{ChangeRecorder, package_state};
+use self::operator::{ChangeRecorder, activation, package_state};
 use crate::call::{Call, CallPipeline, CallResult, ConnectorRef};
 use crate::flow::actions::ActionStore;
 
@@ -157,14 +160,16 @@ impl Host {
         self.pipeline.loader.registry.has_lost_its_index()
     }
 
-    /// Removes an installed connector and its cached code. This is recorded, and done also if the audit log cannot be
-    /// written. It may block.
+    /// Removes an installed connector and its cached code. If it was the active version of its name, the version is active
+    /// that was before, or else the highest one that is left; its version is returned. This is recorded, and done also if
+    /// the audit log cannot be written. It may block.
     ///
     /// # Errors
     /// It is not installed, or the package directory cannot be written.
-    pub fn remove(&self, connector: &ConnectorRef) -> Result<(), HostError> {
+    pub fn remove(&self, connector: &ConnectorRef) -> Result<Option<Version>, HostError> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
+        let was_active = loader.registry.active(connector.name())?.as_ref() == Some(connector.version());
         let mut recorder = ChangeRecorder::new(&self.audit);
         recorder.intend(OperatorChange {
             action: OperatorAction::Remove,
@@ -175,7 +180,13 @@ impl Host {
         })?;
         recorder.conclude(loader.registry.remove(connector.name(), connector.version()))?;
         loader.forget(&connector.to_string(), &digest);
-        Ok(())
+        let active = loader.registry.active(connector.name())?.filter(|_| was_active);
+        if active.is_some() {
+            let change = activation(connector.name(), Some(connector.version()), active.as_ref());
+            // It follows from the removal, which is made.
+            ChangeRecorder::new(&self.audit).intend(OperatorChange { is_restriction: true, ..change })?;
+        }
+        Ok(active)
     }
 
     /// Removes the cached code of a package that was checked and is not installed, so that packages which an author
@@ -209,32 +220,18 @@ impl Host {
         loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes))
     }
 
-    /// Resolves a reference as people write it: `name@version`, or a bare name of which exactly one version is
-    /// installed. There is no "latest": with several versions installed, one has to be named.
+    /// Resolves a reference as people write it: `name@version`, or a bare name, which stands for its active version.
     ///
     /// # Errors
-    /// The text matches no installed connector, or several.
+    /// The text matches no installed connector.
     pub fn resolve(&self, text: &str) -> Result<ConnectorRef, HostError> {
         if text.contains('@') {
             return ConnectorRef::parse(text);
         }
-        let Ok(name) = ConnectorName::parse(text) else {
-            return Err(self.pipeline.loader.not_installed(text));
-        };
-        let mut versions = self.list()?.into_iter().filter(|entry| entry.name == name);
-        match (versions.next(), versions.next()) {
-            (Some(only), None) => Ok(ConnectorRef::new(only.name, only.version)),
-            (None, _) => Err(self.pipeline.loader.not_installed(text)),
-            (Some(_), Some(_)) => {
-                let versions = self.list()?.into_iter().filter(|entry| entry.name == name);
-                let names: Vec<_> = versions.map(|entry| format!("{name}@{}", entry.version)).collect();
-                Err(HostError::new(
-                    HostErrorKind::Validation,
-                    format!("Several versions of {name} are installed."),
-                )
-                .with_hint(format!("Name one: {}", names.join(", "))))
-            }
-        }
+        let not_installed = || self.pipeline.loader.not_installed(text);
+        let name = ConnectorName::parse(text).map_err(|_| not_installed())?;
+        let active = self.pipeline.loader.registry.active(&name)?.ok_or_else(not_installed)?;
+        Ok(ConnectorRef::new(name, active))
     }
 
     /// Refuses a connector that is not installed in this version.

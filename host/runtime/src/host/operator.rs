@@ -142,15 +142,11 @@ fn floor_change(
     before: Option<&Version>,
     after: Option<&Version>,
 ) -> Option<OperatorChange> {
-    let state = |version: &Version| OperatorState {
-        version: Some(version.to_string().into()),
-        ..OperatorState::default()
-    };
     (before != after).then(|| OperatorChange {
         action: OperatorAction::Floor,
         subject: name.to_string(),
-        before: before.map(state),
-        after: after.map(state),
+        before: before.map(version_state),
+        after: after.map(version_state),
         is_restriction: after > before,
     })
 }
@@ -172,6 +168,25 @@ fn key_state(entry: &KeyEntry, now: Timestamp) -> OperatorState<'static> {
         ),
         ..OperatorState::default()
     }
+}
+
+/// Returns the change of the active version of a connector.
+pub(super) fn activation(
+    name: &ConnectorName,
+    before: Option<&Version>,
+    after: Option<&Version>,
+) -> OperatorChange {
+    OperatorChange {
+        action: OperatorAction::Activate,
+        subject: name.to_string(),
+        before: before.map(version_state),
+        after: after.map(version_state),
+        is_restriction: false,
+    }
+}
+
+fn version_state(version: &Version) -> OperatorState<'static> {
+    OperatorState { version: Some(version.to_string().into()), ..OperatorState::default() }
 }
 
 /// Returns the state of an installed package.

@@ -147,7 +147,7 @@ impl CatalogCache {
         Ok(unchecked)
     }
 
-    /// Finds the operations that are offered. A connector that a call would refuse has none, and is withheld
+    /// Finds the operations that are offered: those of active versions, and of versions that a selector names. A connector that a call would refuse has none, and is withheld
     /// with the reason. Returns the ambiguous selectors of the offer; nothing is offered for them.
     fn operations(
         &mut self,
@@ -160,13 +160,16 @@ impl CatalogCache {
         let mut installed: Vec<InstalledOperations> = Vec::new();
         for entry in host.list()? {
             let connector = ConnectorRef::new(entry.name, entry.version);
+            if !entry.is_active && !offer.selectors().any(|text| selection::names_version(text, &connector)) {
+                continue;
+            }
             let mut ops = Some(Vec::new());
             if every || offer.selectors().any(|text| selection::may_mean(text, &connector)) {
                 let package = host.package(&connector).map_err(|error| error.to_string());
                 ops = package.as_ref().ok().map(|package| {
                     package.operations().iter().map(|operation| operation.name().json().to_owned()).collect()
                 });
-                packages.push((connector.clone(), package));
+                packages.push((connector.clone(), entry.is_active, package));
             }
             installed.push((connector, ops));
         }
@@ -174,7 +177,7 @@ impl CatalogCache {
         for one in &ambiguous {
             found.withheld.push(WithheldItem::new(&one.text, one.why()));
         }
-        for (connector, package) in packages {
+        for (connector, is_active, package) in packages {
             if !self.selection.admits(offer, &connector) {
                 found.left_out.push(WithheldItem::new(connector.to_string(), "left out by --only"));
                 continue;
@@ -187,7 +190,9 @@ impl CatalogCache {
                 }
             };
             for operation in package.operations() {
-                if let Some(name) = self.selection.selects(offer, &connector, operation.name().json()) {
+                if let Some(name) =
+                    self.selection.selects(offer, (&connector, is_active), operation.name().json())
+                {
                     let tool = ToolDraft::operation(&package, &connector, operation).with_chosen_name(name);
                     found.tools.push(Arc::new(tool.with_text_values(offer.sends_text())));
                 }

@@ -137,15 +137,19 @@ impl ToolSelection {
         only.peek().is_none() || only.any(is_meant)
     }
 
-    /// Returns whether this operation of the connector is offered, and its chosen name if there is one.
+    /// Returns whether this operation of the connector is offered, and its chosen name if there is one. A version that is
+    /// not active is offered only if a selector names it.
     pub(super) fn selects<'o>(
         &self,
         offer: &'o ToolFilter,
-        connector: &ConnectorRef,
+        (connector, is_active): (&ConnectorRef, bool),
         op: &str,
     ) -> Option<Option<&'o str>> {
-        let mut selected = offer.is_every_operation().then_some(None);
+        let mut selected = (is_active && offer.is_every_operation()).then_some(None);
         for (text, name) in offer.named_selectors() {
+            if !is_active && !names_version(text, connector) {
+                continue;
+            }
             let Some(meaning) = self.operations.get(text) else { continue };
             let is_connector = meaning.connector == connector.name().to_string();
             let is_meant =
@@ -192,6 +196,12 @@ pub(super) fn may_mean(text: &str, connector: &ConnectorRef) -> bool {
     readings(text, connector).next().is_some()
 }
 
+/// Returns true if `text` names this version of the connector, or an operation of it.
+pub(super) fn names_version(text: &str, connector: &ConnectorRef) -> bool {
+    let rest = text.strip_prefix(&connector.to_string());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// Returns true if `text` is the connector's name, its name and version, or the last part of its name.
 fn names(text: &str, connector: &ConnectorRef) -> bool {
     let name = connector.name().to_string();
@@ -223,7 +233,7 @@ impl ToolFilter {
     }
 
     /// Offers the operations that `selector` names: `CONNECTOR` or `CONNECTOR.OP`, the connector as
-    /// `github://acme/slack`, `github://acme/slack@1.2.0` or `slack`. `TOOL=CONNECTOR.OP` gives the operation's tool
+    /// `github://acme/slack` or `slack` for its active version, or `github://acme/slack@1.2.0`. `TOOL=CONNECTOR.OP` gives the operation's tool
     /// that name.
     #[must_use]
     pub fn operations(mut self, selector: impl Into<String>) -> Self {
@@ -237,7 +247,7 @@ impl ToolFilter {
         self
     }
 
-    /// Offers every operation of every installed connector.
+    /// Offers every operation of the active version of every installed connector.
     #[must_use]
     pub fn every_operation(mut self) -> Self {
         self.every_operation = true;
@@ -318,16 +328,23 @@ mod tests {
         let all = installed(&[("github://acme/slack.js@1.2.0", &["post", "get"])]);
         let slack = &all[0].0;
         let none = ToolFilter::new();
-        assert!(resolved(&none, &all).selects(&none, slack, "post").is_none());
+        assert!(resolved(&none, &all).selects(&none, (slack, true), "post").is_none());
         for text in ["github://acme/slack.js", "github://acme/slack.js@1.2.0", "slack.js"] {
             let offer = ToolFilter::new().operations(text);
-            assert_eq!(resolved(&offer, &all).selects(&offer, slack, "post"), Some(None), "{text}");
+            assert_eq!(resolved(&offer, &all).selects(&offer, (slack, true), "post"), Some(None), "{text}");
             let named = ToolFilter::new().operations(format!("say={text}.post"));
-            assert_eq!(resolved(&named, &all).selects(&named, slack, "post"), Some(Some("say")), "{text}");
+            assert_eq!(
+                resolved(&named, &all).selects(&named, (slack, true), "post"),
+                Some(Some("say")),
+                "{text}"
+            );
             let one = ToolFilter::new().operations(format!("{text}.post"));
             let selection = resolved(&one, &all);
             assert_eq!(
-                (selection.selects(&one, slack, "post"), selection.selects(&one, slack, "get")),
+                (
+                    selection.selects(&one, (slack, true), "post"),
+                    selection.selects(&one, (slack, true), "get")
+                ),
                 (Some(None), None)
             );
         }
@@ -335,10 +352,10 @@ mod tests {
             ["github://acme/slack", "slack", "github://acme/slack.js@1.2.1", "github://evil/slack.js", ""]
         {
             let offer = ToolFilter::new().operations(other);
-            assert!(resolved(&offer, &all).selects(&offer, slack, "post").is_none(), "{other}");
+            assert!(resolved(&offer, &all).selects(&offer, (slack, true), "post").is_none(), "{other}");
         }
         let every = ToolFilter::new().every_operation();
-        assert_eq!(resolved(&every, &all).selects(&every, slack, "post"), Some(None));
+        assert_eq!(resolved(&every, &all).selects(&every, (slack, true), "post"), Some(None));
         let admits = |offer: &ToolFilter| resolved(offer, &all).admits(offer, slack);
         assert!(
             admits(&none)
@@ -354,9 +371,22 @@ mod tests {
         for wrong in ["say=slack.js", "=slack.js.post", "=slack.js"] {
             let offer = ToolFilter::new().operations(wrong);
             let selection = resolved(&offer, &all);
-            assert!(selection.selects(&offer, slack, "post").is_none(), "{wrong}");
+            assert!(selection.selects(&offer, (slack, true), "post").is_none(), "{wrong}");
             let [(_, why)] = selection.unmatched_selectors(&offer)[..] else { panic!("{wrong}") };
             assert!(why.contains("TOOL=CONNECTOR.OP"), "{wrong}: {why}");
+        }
+    }
+
+    #[test]
+    fn an_inactive_version_is_offered_only_by_its_version() {
+        let all = installed(&[("github://acme/slack@1.2.0", &["post"])]);
+        let offered =
+            |offer: ToolFilter| resolved(&offer, &all).selects(&offer, (&all[0].0, false), "post").is_some();
+        for text in ["github://acme/slack@1.2.0", "github://acme/slack@1.2.0.post"] {
+            assert!(offered(ToolFilter::new().operations(text)), "{text}");
+        }
+        for text in ["github://acme/slack", "slack", "slack.post", "github://acme/slack@1.2"] {
+            assert!(!offered(ToolFilter::new().operations(text).every_operation()), "{text}");
         }
     }
 
@@ -418,10 +448,10 @@ mod tests {
             .collect();
         assert_eq!(admitted, ["github://acme/slack@1.0.0"]);
         let offer = ToolFilter::new().operations("slack.post");
-        assert!(selection.selects(&offer, &all[0].0, "post").is_some());
+        assert!(selection.selects(&offer, (&all[0].0, true), "post").is_some());
         assert!(
-            selection.selects(&offer, &all[1].0, "post").is_none()
-                && selection.selects(&offer, &all[2].0, "a").is_none()
+            selection.selects(&offer, (&all[1].0, true), "post").is_none()
+                && selection.selects(&offer, (&all[2].0, true), "a").is_none()
         );
     }
 }

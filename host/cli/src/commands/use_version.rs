@@ -1,0 +1,39 @@
+//! `use`: makes an installed version the active one of its name.
+
+use cofferdam_runtime::host::Activated;
+
+use crate::layout::{Page, TextStyle};
+use crate::report::CommandError;
+use crate::session::{Session, resolve};
+
+const EXAMPLES: &str = "\
+A connector's name alone stands for its active version: for `cofferdam call`, for the servers, and for the tools of \
+agents. Installing a version makes it the active one. Running calls end with the version that they began with, and \
+whoever names a version keeps it.
+
+Examples:
+  cofferdam use github://acme/slack@1.2.0
+  cofferdam rollback github://acme/slack";
+
+/// Makes an installed version the active one of its name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The version: NAME@VERSION.
+    #[arg(value_name = "CONNECTOR")]
+    connector: String,
+}
+
+/// Makes it active.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let host = session.host()?;
+    let connector = resolve(&host, &args.connector)?;
+    let activated = host.activate(&connector)?;
+    session.ui.result(&activated, |it| page(&activated, it))
+}
+
+/// Prints the version that is active now.
+pub(super) fn page(activated: &Activated, page: &mut Page) {
+    page.styled_field("active", TextStyle::Good, &format!("{}@{}", activated.name, activated.version));
+    page.field("before", activated.replaces.as_deref().unwrap_or("the same version"));
+}

@@ -1,0 +1,126 @@
+//! The active version of a connector: its name alone stands for it.
+
+use cofferdam_test_support::package::{manifest, pack, quiet};
+use cofferdam_test_support::{Cli, Home, Signer};
+use serde_json::{Value, json};
+
+use crate::COFFERDAM;
+
+const NAME: &str = "github://acme/quiet";
+
+struct Versions {
+    home: Home,
+    signer: Signer,
+}
+
+impl Versions {
+    fn new() -> Self {
+        let (home, signer) = (Home::new(COFFERDAM), Signer::new());
+        home.trust(&signer.public(), "github://acme/*");
+        Self { home, signer }
+    }
+
+    fn cli(&self) -> Cli {
+        Cli::new(COFFERDAM, self.home.path())
+    }
+
+    /// Installs a version from a file, as a user does; the result.
+    fn install(&self, version: &str) -> Value {
+        let package = pack(&quiet(), &manifest(NAME, version));
+        let file = self.home.path().join(format!("quiet-{version}.wasm"));
+        std::fs::write(&file, &package).unwrap();
+        std::fs::write(file.with_extension("wasm.dsse.json"), self.signer.sign(&package)).unwrap();
+        self.cli().run(&["install", file.to_str().unwrap(), "--format", "json"]).json()
+    }
+
+    /// The installed versions, each with whether it is active.
+    fn listed(&self) -> Vec<(String, bool)> {
+        let list = self.cli().run(&["list", "--format", "json"]).json();
+        let line =
+            |line: &Value| (line["version"].as_str().unwrap().to_owned(), line["active"].as_bool().unwrap());
+        list.as_array().unwrap().iter().map(line).collect()
+    }
+
+    /// Calls the bare name; the version that ran.
+    fn called(&self) -> String {
+        self.cli().run(&["call", NAME, "run"]).ok();
+        let newest = self.cli().run(&["audit", "list", "--limit", "1", "--format", "json"]).json();
+        let connector = newest[0]["connector"].as_str().unwrap().to_owned();
+        connector.rsplit('@').next().unwrap().to_owned()
+    }
+}
+
+fn versions(of: &[(&str, bool)]) -> Vec<(String, bool)> {
+    of.iter().map(|(version, active)| ((*version).to_owned(), *active)).collect()
+}
+
+#[test]
+fn an_install_activates_and_a_rollback_returns() {
+    let it = Versions::new();
+    assert_eq!(it.install("0.1.0")["replaces"], Value::Null);
+    assert_eq!(it.install("0.2.0")["replaces"], "0.1.0");
+    assert_eq!(it.called(), "0.2.0");
+    assert_eq!(it.listed(), versions(&[("0.1.0", false), ("0.2.0", true)]));
+    let rolled = it.cli().run(&["rollback", NAME, "--format", "json"]).json();
+    assert_eq!(rolled, json!({"name": NAME, "version": "0.1.0", "replaces": "0.2.0"}));
+    assert_eq!(it.called(), "0.1.0");
+    let list = it.cli().run(&["list", "--format", "json"]).json();
+    let times: Vec<_> = list.as_array().unwrap().iter().map(|line| &line["last_call"]).collect();
+    assert!(times.iter().all(|time| time.as_str().is_some_and(|time| time.ends_with('Z'))), "{list}");
+    // Installing it again makes it active again.
+    assert_eq!(it.install("0.2.0")["already_installed"], true);
+    assert_eq!(it.called(), "0.2.0");
+    let used = it.cli().run(&["use", "github://acme/quiet@0.2.0", "--format", "json"]).json();
+    assert_eq!(used["replaces"], Value::Null, "it was active");
+    // Whoever names a version keeps it.
+    it.cli().run(&["call", "github://acme/quiet@0.1.0", "run"]).ok();
+}
+
+#[test]
+fn removing_the_active_version_returns_to_the_one_before() {
+    let it = Versions::new();
+    for version in ["0.1.0", "0.2.0", "0.3.0"] {
+        it.install(version);
+    }
+    it.cli().run(&["use", "github://acme/quiet@0.1.0"]).ok();
+    let removed = it.cli().run(&["remove", NAME, "--format", "json"]).json();
+    assert_eq!(removed["removed"], "github://acme/quiet@0.1.0");
+    assert_eq!(removed["active"], "github://acme/quiet@0.3.0", "{removed}");
+    assert_eq!(it.listed(), versions(&[("0.2.0", false), ("0.3.0", true)]));
+    it.cli().run(&["rollback", NAME]).fails(67).said("cofferdam use NAME@VERSION");
+    let removed = it.cli().run(&["remove", "github://acme/quiet@0.2.0", "--format", "json"]).json();
+    assert_eq!(removed.get("active"), None, "the active one is the same: {removed}");
+    it.cli().run(&["rollback", NAME]).fails(67).said("0.3.0");
+}
+
+#[test]
+fn each_change_of_the_active_version_is_recorded() {
+    let it = Versions::new();
+    it.install("0.1.0");
+    it.install("0.2.0");
+    it.cli().run(&["rollback", NAME]).ok();
+    it.cli().run(&["rollback", NAME]).ok();
+    it.cli().run(&["remove", NAME]).ok();
+    let changes = it.cli().run(&["audit", "changes", "--format", "json"]).json();
+    let mut seen: Vec<_> = changes
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|change| change["action"] == "activate")
+        .map(|change| (&change["before"]["version"], &change["after"]["version"]))
+        .map(|(before, after)| format!("{before} {after}").replace('"', ""))
+        .collect();
+    seen.reverse();
+    assert_eq!(seen, ["0.1.0 0.2.0", "0.2.0 0.1.0", "0.1.0 0.2.0", "0.2.0 0.1.0"], "{changes}");
+}
+
+#[test]
+fn a_lost_index_has_the_highest_version_active() {
+    let it = Versions::new();
+    it.install("0.9.0");
+    it.install("0.10.0");
+    it.cli().run(&["rollback", NAME]).ok();
+    std::fs::remove_file(it.home.path().join("packages/index.json")).unwrap();
+    it.cli().run(&["verify", "--rebuild-index"]).ok();
+    assert_eq!(it.listed(), versions(&[("0.9.0", false), ("0.10.0", true)]));
+}
