@@ -65,10 +65,15 @@ impl Installed {
 
 /// An index with the given contents and a correct checksum: an attacker can compute one.
 fn index(packages: &[(&str, &str)]) -> String {
+    let active: BTreeMap<_, _> = packages
+        .iter()
+        .filter_map(|(key, _)| key.rsplit_once('@'))
+        .map(|(name, version)| (name, BTreeMap::from([("version", version)])))
+        .collect();
     let packages: BTreeMap<_, _> =
         packages.iter().map(|(key, hash)| (*key, BTreeMap::from([("sha256", *hash)]))).collect();
-    let check = Digest::sha256(&serde_json::to_vec(&packages).unwrap()).to_string();
-    json!({"version": 1, "packages": packages, "check": check}).to_string()
+    let check = Digest::sha256(&serde_json::to_vec(&(&packages, &active)).unwrap()).to_string();
+    json!({"version": 2, "packages": packages, "active": active, "check": check}).to_string()
 }
 
 #[test]

@@ -39,6 +39,7 @@ const FAILING: &[(&str, bool)] = &[
     ("remove github://acme/quiet@9.9.9", false),
     ("use github://acme/quiet@9.9.9", false),
     ("rollback github://acme/quiet", false),
+    ("diff github://acme/quiet@9.9.9 none.wasm", false),
     ("binding set bearer/slack", false),
     ("binding list", false),
     ("binding rebind bearer/slack/work", false),

@@ -34,6 +34,7 @@ mod concurrency;
 mod contract;
 mod credentials;
 mod dev;
+mod diff;
 mod disk;
 mod docs;
 mod documents;

@@ -153,6 +153,7 @@ pub(super) enum Command {
     Install(commands::install::Args),
     List(commands::list::Args),
     Inspect(commands::inspect::Args),
+    Diff(commands::diff::Args),
     Why(commands::why::Args),
     Explain(commands::explain::Args),
     Verify(commands::verify::Args),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
-use cofferdam_runtime::host::{ImportView, LimitView, OperationView, PackageInspection};
+use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection};
 
 use crate::files;
 use crate::layout::{self, Page, TextStyle};
@@ -44,19 +44,26 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { what, signature, host: _ } = args;
     let Some(what) = what else { return confinement::run(session) };
-    let host = session.host()?;
-    let inspection = if is_installed_name(&what) {
-        host.inspect(&resolve(&host, &what)?)?
-    } else {
-        let path = PathBuf::from(what);
-        let bytes = files::read_package(&path)?;
-        let signature = match signature {
-            Some(path) => Some(files::read_signature(&path)?),
-            None => files::read_if_there("The signature file", &signature_path(&path))?,
-        };
-        host.inspect_package(bytes, signature.as_deref())?
-    };
+    let inspection = inspected(&session.host()?, &what, signature)?;
     session.ui.result(&inspection, |it| page(&inspection, it))
+}
+
+/// Inspects an installed connector, or a package file with the signature in this file or beside it.
+pub(super) fn inspected(
+    host: &Host,
+    what: &str,
+    signature: Option<PathBuf>,
+) -> Result<PackageInspection, CommandError> {
+    if is_installed_name(what) {
+        return Ok(host.inspect(&resolve(host, what)?)?);
+    }
+    let path = PathBuf::from(what);
+    let bytes = files::read_package(&path)?;
+    let signature = match signature {
+        Some(path) => Some(files::read_signature(&path)?),
+        None => files::read_if_there("The signature file", &signature_path(&path))?,
+    };
+    Ok(host.inspect_package(bytes, signature.as_deref())?)
 }
 
 fn page(inspection: &PackageInspection, page: &mut Page) {

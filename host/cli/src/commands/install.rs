@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_runtime::host::{InstallOptions, Installed, PackageInspection};
+use cofferdam_runtime::host::{
+    ChangeSeverity, InstallOptions, Installed, PackageDifference, PackageInspection,
+};
 
+use crate::commands::diff;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
@@ -62,9 +65,8 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let host = session.host()?;
     if session.ui.shows_notes() {
         let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
-        let there =
-            host.list()?.into_iter().find(|entry| entry.is_active && entry.name.as_str() == inspection.name);
-        announce(session, &inspection, there.map(|entry| entry.version.to_string()));
+        let there = host.resolve(&inspection.name).ok().and_then(|active| host.inspect(&active).ok());
+        announce(session, &inspection, there.as_ref());
     }
     let mut options = InstallOptions::default();
     if let Some(hash) = hash {
@@ -90,7 +92,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 }
 
 /// Prints the package that is about to be trusted.
-fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option<String>) {
+fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option<&PackageInspection>) {
     let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
         (Some(signer), status) => format!("{status}, by the key {signer}"),
         (None, status) => status.to_owned(),
@@ -98,8 +100,8 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
     let ui = session.ui;
     ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
-    if let Some(there) = there.filter(|there| *there != inspection.version) {
-        ui.note(&format!("  version      {there} -> {}", inspection.version));
+    if let Some(there) = there.filter(|there| there.version != inspection.version) {
+        ui.note(&format!("  version      {} -> {}", there.version, inspection.version));
     }
     ui.note(&format!("  hash         {}", inspection.hash));
     ui.note(&format!("  signature    {signer}"));
@@ -111,6 +113,11 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
             let label = format!("{}/{}", credential.kind, credential.service);
             ui.note(&format!("  warning: {label} goes to {host} unencrypted: who is on the way can read it"));
         }
+    }
+    let changes =
+        there.map(|there| PackageDifference::between(there, inspection).changes).unwrap_or_default();
+    for change in changes.iter().filter(|change| change.severity != ChangeSeverity::Note) {
+        ui.note(&format!("  {:<12} {}", change.severity.name(), diff::sentence(change)));
     }
 }
 

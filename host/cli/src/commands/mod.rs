@@ -9,6 +9,7 @@ pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
 pub(super) mod dev;
+pub(super) mod diff;
 pub(super) mod doctor;
 pub(super) mod explain;
 mod fallback;
@@ -56,6 +57,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Install(args) => install::run(args, session),
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
+        Command::Diff(args) => diff::run(args, session),
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),

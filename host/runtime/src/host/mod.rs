@@ -7,6 +7,7 @@ mod audit;
 mod binding_test;
 mod bindings;
 mod builder;
+mod difference;
 mod export;
 mod inspection;
 mod install;
@@ -39,6 +40,7 @@ pub use bindings::{
 };
 pub use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
+pub use difference::{ChangeSeverity, ComparedPackage, PackageChange, PackageDifference};
 pub use export::{ExportSummary, verify_export};
 pub use inspection::{
     CredentialView, ImportView, InstalledRevision, LimitView, OperationView, PackageInspection,

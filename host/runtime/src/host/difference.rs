@@ -1,0 +1,318 @@
+//! The differences between two packages of a connector, for a person who reviews an upgrade.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use cofferdam_core::failure::RepeatRule;
+use cofferdam_model::manifest::OperationEffect;
+use serde::Serialize;
+
+use super::inspection::{CredentialView, OperationView, PackageInspection};
+
+/// A package in a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ComparedPackage {
+    /// `<scheme>://<owner>/<repo>`.
+    pub name: String,
+    /// The exact version.
+    pub version: String,
+    /// `sha256:` and 64 digits.
+    pub hash: String,
+}
+
+/// The weight of a change. The heaviest is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeSeverity {
+    /// The connector may do more, or somebody else vouches for it.
+    Wider,
+    /// Callers or agents see something else.
+    Changed,
+    /// The connector may do less.
+    Narrower,
+    /// Nothing that a caller or a reviewer depends on.
+    Note,
+}
+
+impl ChangeSeverity {
+    /// Every severity, the heaviest first.
+    pub const ALL: [Self; 4] = [Self::Wider, Self::Changed, Self::Narrower, Self::Note];
+
+    /// Returns the stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wider => "wider",
+            Self::Changed => "changed",
+            Self::Narrower => "narrower",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PackageChange {
+    /// Its weight.
+    pub severity: ChangeSeverity,
+    /// The part of the package: `identity`, `network`, `methods`, `credentials`, `imports`, `limits`, `operations` or
+    /// `package`.
+    pub part: &'static str,
+    /// The host, credential, import, limit or operation.
+    pub subject: String,
+    /// The change in words.
+    pub what: String,
+    /// The state before. None if there was none.
+    pub before: Option<String>,
+    /// The state after. None if there is none.
+    pub after: Option<String>,
+}
+
+/// The differences between two packages, the heaviest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PackageDifference {
+    /// The package that is compared with.
+    pub before: ComparedPackage,
+    /// The package that is reviewed.
+    pub after: ComparedPackage,
+    /// The differences, ordered by severity and part.
+    pub changes: Vec<PackageChange>,
+}
+
+impl PackageDifference {
+    /// Compares two packages.
+    #[must_use]
+    pub fn between(before: &PackageInspection, after: &PackageInspection) -> Self {
+        let mut found = Changes::default();
+        found.identity(before, after);
+        found.set("network", (&before.network, &after.network), "host", "it may reach");
+        found.set("methods", (&before.methods, &after.methods), "method", "it may send");
+        found.credentials(&before.credentials, &after.credentials);
+        found.imports(before, after);
+        found.limits(before, after);
+        found.operations(&before.operations, &after.operations);
+        found.0.sort_by_key(|change| change.severity);
+        let compared = |one: &PackageInspection| ComparedPackage {
+            name: one.name.clone(),
+            version: one.version.clone(),
+            hash: one.hash.clone(),
+        };
+        Self { before: compared(before), after: compared(after), changes: found.0 }
+    }
+
+    /// Returns true if the second package may do more than the first.
+    #[must_use]
+    pub fn is_wider(&self) -> bool {
+        self.changes.iter().any(|change| change.severity == ChangeSeverity::Wider)
+    }
+}
+
+#[derive(Default)]
+struct Changes(Vec<PackageChange>);
+
+impl Changes {
+    fn push(
+        &mut self,
+        (severity, part): (ChangeSeverity, &'static str),
+        subject: &str,
+        what: impl Into<String>,
+        (before, after): (Option<&dyn Display>, Option<&dyn Display>),
+    ) {
+        self.0.push(PackageChange {
+            severity,
+            part,
+            subject: subject.to_owned(),
+            what: what.into(),
+            before: before.map(ToString::to_string),
+            after: after.map(ToString::to_string),
+        });
+    }
+
+    fn identity(&mut self, before: &PackageInspection, after: &PackageInspection) {
+        use ChangeSeverity::{Narrower, Note, Wider};
+        if before.name != after.name {
+            let names = (Some(&before.name as &dyn Display), Some(&after.name as &dyn Display));
+            self.push((Wider, "identity"), "name", "it is another connector", names);
+        }
+        let signer = |one: &PackageInspection| match &one.signature.signer {
+            Some(signer) => format!("{}, by {signer}", one.signature.status),
+            None => one.signature.status.clone(),
+        };
+        let (old, new) = (signer(before), signer(after));
+        if old != new {
+            let (severity, what) = match (&before.signature.signer, &after.signature.signer) {
+                (_, None) => (Wider, "no trusted key vouches for it"),
+                (None, Some(_)) => (Narrower, "a trusted key vouches for it now"),
+                (Some(_), Some(_)) => (Wider, "another trusted key vouches for it"),
+            };
+            self.push((severity, "identity"), "signer", what, (Some(&old), Some(&new)));
+        }
+        let publisher = |one: &PackageInspection| one.publisher.clone().unwrap_or_else(|| "none".to_owned());
+        let (old, new) = (publisher(before), publisher(after));
+        if old != new {
+            self.push(
+                (Note, "identity"),
+                "publisher",
+                "it names another publisher",
+                (Some(&old), Some(&new)),
+            );
+        }
+        if before.size != after.size {
+            let sizes = (Some(&before.size as &dyn Display), Some(&after.size as &dyn Display));
+            self.push((Note, "package"), "size", "it has another size, in bytes", sizes);
+        }
+        if before.hash != after.hash && before.version == after.version {
+            let hashes = (Some(&before.hash as &dyn Display), Some(&after.hash as &dyn Display));
+            self.push((Wider, "package"), "version", "other bytes have the same version", hashes);
+        }
+    }
+
+    /// Compares two sets of grants.
+    fn set(&mut self, part: &'static str, (before, after): (&[String], &[String]), kind: &str, may: &str) {
+        let (old, new): (BTreeSet<_>, BTreeSet<_>) = (before.iter().collect(), after.iter().collect());
+        for added in new.difference(&old) {
+            let clear = if added.starts_with("http://") { ", unencrypted" } else { "" };
+            let what = format!("{may} this {kind} as well{clear}");
+            self.push((ChangeSeverity::Wider, part), added, what, (None, Some(added)));
+        }
+        for removed in old.difference(&new) {
+            let what = format!("{may} this {kind} no longer");
+            self.push((ChangeSeverity::Narrower, part), removed, what, (Some(removed), None));
+        }
+    }
+
+    fn credentials(&mut self, before: &[CredentialView], after: &[CredentialView]) {
+        use ChangeSeverity::{Changed, Narrower, Wider};
+        let by_name = |all: &[CredentialView]| -> BTreeMap<String, CredentialView> {
+            all.iter().map(|one| (format!("{}/{}", one.kind, one.service), one.clone())).collect()
+        };
+        let (old, new) = (by_name(before), by_name(after));
+        for (name, now) in &new {
+            let Some(was) = old.get(name) else {
+                self.push((Wider, "credentials"), name, "it asks for this credential", (None, Some(now)));
+                continue;
+            };
+            let hosts = |one: &CredentialView| one.hosts.iter().cloned().collect::<BTreeSet<_>>();
+            let (had, has) = (hosts(was), hosts(now));
+            for host in has.difference(&had) {
+                let what = format!("the credential may go to {host} as well");
+                self.push((Wider, "credentials"), name, what, (None, Some(host)));
+            }
+            for host in had.difference(&has) {
+                let what = format!("the credential may go to {host} no longer");
+                self.push((Narrower, "credentials"), name, what, (Some(host), None));
+            }
+            if was.place != now.place {
+                let places = (Some(&was.place as &dyn Display), Some(&now.place as &dyn Display));
+                self.push((Changed, "credentials"), name, "it is sent in another place", places);
+            }
+            if was.optional != now.optional {
+                let word = |optional| if optional { "optional" } else { "required" };
+                let (old, new) = (word(was.optional), word(now.optional));
+                self.push(
+                    (Changed, "credentials"),
+                    name,
+                    format!("it is {new} now"),
+                    (Some(&old), Some(&new)),
+                );
+            }
+        }
+        for (name, was) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            let what = "it asks for this credential no longer";
+            self.push((Narrower, "credentials"), name, what, (Some(was), None));
+        }
+    }
+
+    fn imports(&mut self, before: &PackageInspection, after: &PackageInspection) {
+        let granted = |one: &PackageInspection| -> Vec<String> {
+            let imports = one.imports.iter().filter(|import| import.standing != "plumbing");
+            imports.map(|import| import.name.clone()).collect()
+        };
+        let (old, new) = (granted(before), granted(after));
+        self.set("imports", (&old, &new), "interface", "it uses");
+    }
+
+    fn limits(&mut self, before: &PackageInspection, after: &PackageInspection) {
+        for (name, now) in &after.limits {
+            let Some(was) = before.limits.get(name).filter(|was| was.effective != now.effective) else {
+                continue;
+            };
+            let (severity, what) = match now.effective > was.effective {
+                true => (ChangeSeverity::Wider, "a call gets more"),
+                false => (ChangeSeverity::Narrower, "a call gets less"),
+            };
+            let (old, new) =
+                (format!("{} {}", was.effective, was.unit), format!("{} {}", now.effective, now.unit));
+            self.push((severity, "limits"), name, what, (Some(&old), Some(&new)));
+        }
+    }
+
+    fn operations(&mut self, before: &[OperationView], after: &[OperationView]) {
+        use ChangeSeverity::{Changed, Wider};
+        let by_name = |all: &[OperationView]| -> BTreeMap<String, OperationView> {
+            all.iter().map(|one| (one.name.clone(), one.clone())).collect()
+        };
+        let (old, new) = (by_name(before), by_name(after));
+        for (name, now) in &new {
+            let Some(was) = old.get(name) else {
+                let (severity, what) = match now.effect {
+                    Some(OperationEffect::ReadOnly) => (Changed, "it is new, and only reads"),
+                    _ => (Wider, "it is new, and may write"),
+                };
+                self.push((severity, "operations"), name, what, (None, Some(&now.signature)));
+                continue;
+            };
+            self.operation(name, was, now);
+        }
+        for (name, was) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            self.push(
+                (Changed, "operations"),
+                name,
+                "it is gone: its callers fail",
+                (Some(&was.signature), None),
+            );
+        }
+    }
+
+    fn operation(&mut self, name: &str, was: &OperationView, now: &OperationView) {
+        use ChangeSeverity::{Changed, Narrower, Wider};
+        if was.signature != now.signature {
+            let signatures = (Some(&was.signature as &dyn Display), Some(&now.signature as &dyn Display));
+            self.push((Changed, "operations"), name, "its types changed", signatures);
+        }
+        if was.effect != now.effect {
+            let reads = |one: &OperationView| one.effect == Some(OperationEffect::ReadOnly);
+            let (severity, what) = match (reads(was), reads(now)) {
+                (true, _) => (Wider, "it lost its read-only guard: it may write"),
+                (_, true) => (Narrower, "it only reads now, and the host holds it to that"),
+                _ => (Changed, "its declared effect changed"),
+            };
+            let word = |one: &OperationView| one.effect.map_or("undeclared", OperationEffect::name);
+            self.push((severity, "operations"), name, what, (Some(&word(was)), Some(&word(now))));
+        }
+        if was.repeat != now.repeat {
+            let (severity, what) = match now.repeat {
+                RepeatRule::Always => (Wider, "it may be repeated after a failure, whatever it sent"),
+                RepeatRule::UnlessUnkeyed if was.repeat == RepeatRule::Never => {
+                    (Wider, "it may be repeated after a failure, unless it sent a request without a key")
+                }
+                RepeatRule::UnlessUnkeyed => {
+                    (Narrower, "it is no longer repeated once it sent a request without a key")
+                }
+                RepeatRule::Never => (Narrower, "it is never repeated"),
+            };
+            self.push(
+                (severity, "operations"),
+                name,
+                what,
+                (Some(&was.repeat.name()), Some(&now.repeat.name())),
+            );
+        }
+        if was.docs != now.docs {
+            let text = |one: &OperationView| one.docs.clone().unwrap_or_default();
+            let (old, new) = (text(was), text(now));
+            let what = "its description changed, which agents read";
+            self.push((Changed, "operations"), name, what, (Some(&old), Some(&new)));
+        }
+    }
+}
