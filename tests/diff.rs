@@ -116,7 +116,9 @@ fn wider_grants_come_first() {
     // The other way round, what was wider is narrower.
     let back = it.changes("after.wasm", "before.wasm");
     assert!(
-        back.contains(&"narrower credentials api_key/other: it asks for this credential no longer".to_owned())
+        back.contains(
+            &"narrower credentials api_key/other: it asks for this credential no longer".to_owned()
+        )
     );
     assert!(
         back.contains(

@@ -211,19 +211,20 @@ impl LogWriter {
         if self.is_running(&stored) {
             return Ok(());
         }
-        let settle = |journal: &Journal| {
+        // None if the call was opened; otherwise the interrupted one from which it took the key, if there is one.
+        let unopened = |journal: &Journal| {
             let is_unended =
                 |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call)).is_some();
             // A damaged journal tells nothing: the key stays taken.
-            if !journal.is_intact() || is_unended(stored.call) {
-                return Ok(());
-            }
-            give_up_unopened(table, &key, &stored, stored.taken_from.filter(|call| is_unended(*call)))
+            let is_known = journal.is_intact() && !is_unended(stored.call);
+            is_known.then(|| stored.taken_from.filter(|call| is_unended(*call)))
         };
         if let Some(journal) = self.held_journal(&stored.writer) {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
             self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
-            return journal.committer.with_journal(|journal| settle(journal));
+            let interrupted = journal.committer.with_journal(|journal| unopened(journal));
+            // Not while the journal is locked: a claim locks it while it changes the table.
+            return interrupted.map_or(Ok(()), |it| give_up_unopened(table, &key, &stored, it));
         }
         // None if another process took the journal just now, to resume the call.
         let patience = self.settings.busy_timeout;
@@ -231,7 +232,9 @@ impl LogWriter {
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         // A journal that is older than it was tells nothing either.
         let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };
-        Journal::open(dir, self.journal_settings, Some(signed))?.as_ref().map_or(Ok(()), settle)
+        let journal = Journal::open(dir, self.journal_settings, Some(signed))?;
+        let interrupted = journal.as_ref().and_then(unopened);
+        interrupted.map_or(Ok(()), |it| give_up_unopened(table, &key, &stored, it))
     }
 
     /// Returns the interrupted call that holds the key, if that may be repeated.
