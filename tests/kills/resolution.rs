@@ -123,6 +123,18 @@ fn a_call_killed_before_it_resumes_another_leaves_that_to_the_next() {
 }
 
 #[test]
+fn a_skip_blocks_a_key_that_an_unwritten_call_took() {
+    let stage = Stage::new();
+    killed(&stage, job(Op::Order, "taken", true), "request.answered");
+    let id = only(&stage)["audit_id"].as_str().unwrap().to_owned();
+    killed(&stage, job(Op::Order, "taken", true), "before.commit");
+    stage.cli().run(&["recover", "skip", &id, "--reason", "it is there"]).ok();
+    let again = told(&stage.start(job(Op::Order, "taken", true), 1, "").end());
+    assert_eq!(again["error"]["code"], "outcome_unknown", "its key stays taken: {again}");
+    assert_eq!(effects(&stage, "taken"), 1);
+}
+
+#[test]
 fn a_freed_key_runs_once_more() {
     let stage = Stage::new();
     killed(&stage, job(Op::OrderOnce, "freed", true), "attempt.begins");

@@ -204,7 +204,18 @@ impl LogWriter {
 
     /// Brings a claim up to date whose process may have ended.
     pub(super) fn settle_claim(&self, keys: &HeldKeys, claim: &KeyClaim) -> Result<(), AuditError> {
-        let (table, key) = (&keys.table, digest(&claim.key));
+        self.settle_key(keys, digest(&claim.key))
+    }
+
+    /// Gives an interrupted call its keys back that calls took which were never opened.
+    pub(super) fn settle_keys_of(&self, keys: &HeldKeys, call: &AuditId) -> Result<(), AuditError> {
+        let all = keys.table.all()?.into_iter();
+        let mut taken = all.filter(|(_, stored)| stored.taken_from == Some(call.bytes()));
+        taken.try_for_each(|(key, _)| self.settle_key(keys, key))
+    }
+
+    fn settle_key(&self, keys: &HeldKeys, key: [u8; 32]) -> Result<(), AuditError> {
+        let table = &keys.table;
         let Some(stored) = table.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
             return Ok(());
         };
@@ -213,11 +224,10 @@ impl LogWriter {
         }
         // None if the call was opened; otherwise the interrupted one from which it took the key, if there is one.
         let unopened = |journal: &Journal| {
-            let is_unended =
-                |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call)).is_some();
+            let first_entry = |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call));
             // A damaged journal tells nothing: the key stays taken.
-            let is_known = journal.is_intact() && !is_unended(stored.call);
-            is_known.then(|| stored.taken_from.filter(|call| is_unended(*call)))
+            let is_known = journal.is_intact() && first_entry(stored.call).is_none();
+            is_known.then(|| stored.taken_from.and_then(|call| Some((call, first_entry(call)?))))
         };
         if let Some(journal) = self.held_journal(&stored.writer) {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
@@ -440,16 +450,16 @@ pub(super) struct KeyEnd {
 }
 
 /// Takes a key from a call whose process ended before the call was in the journal: nothing of it ran. An interrupted call
-/// has it again from which it was taken; otherwise it is free.
+/// has it again from which it was taken, with the number of its first entry; otherwise it is free.
 fn give_up_unopened(
     table: &KeyTable,
     key: &[u8; 32],
     stored: &StoredKey,
-    interrupted: Option<[u8; 16]>,
+    interrupted: Option<([u8; 16], u64)>,
 ) -> Result<(), AuditError> {
     table.change(|keys| match (keys.get(key)?, interrupted) {
-        (Some(now), Some(call)) if now == *stored => {
-            keys.put(key, &StoredKey { call, taken_from: None, ..now })
+        (Some(now), Some((call, since))) if now == *stored => {
+            keys.put(key, &StoredKey { call, since, taken_from: None, ..now })
         }
         (Some(now), None) if now == *stored => keys.remove(key),
         _ => Ok(()),

@@ -259,19 +259,23 @@ fn close(
     Ok(())
 }
 
+/// Returns true if the operator may decide about a key in this state. This includes freeing a key that an earlier decision
+/// blocked: a second review may know better.
+pub(super) fn is_open_to(state: StoredKeyState, frees_key: bool) -> bool {
+    !matches!((state, frees_key), (StoredKeyState::Retained, _) | (StoredKeyState::Blocked, false))
+}
+
 /// Applies the operator's decision about a call to the keys that it holds. Returns false if it holds none that is to be
 /// decided about.
 pub(super) fn resolve(keys: &mut KeyChange<'_>, call: &AuditId, frees_key: bool) -> Result<bool, AuditError> {
     let mut changed = false;
     for key in keys.keys_of(&call.bytes())? {
-        let Some(stored) = keys.get(&key)? else { continue };
-        match (stored.state, frees_key) {
-            (StoredKeyState::Retained, _) | (StoredKeyState::Blocked, false) => continue,
-            // Also a key that an earlier decision blocked: a second review may know better.
-            (_, true) => keys.remove(&key)?,
-            (_, false) => {
-                keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, until: None, ..stored })?
-            }
+        let Some(stored) = keys.get(&key)?.filter(|stored| is_open_to(stored.state, frees_key)) else {
+            continue;
+        };
+        match frees_key {
+            true => keys.remove(&key)?,
+            false => keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, until: None, ..stored })?,
         }
         changed = true;
     }

@@ -30,6 +30,9 @@ const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 /// of 4 KiB.
 const CHANGES_COPIED: u32 = 256;
 
+/// The length in bytes from which a process that ends copies the write-ahead log.
+const LONG_LOG_BYTES: u64 = 8 * 1024 * 1024;
+
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
       key   BLOB PRIMARY KEY,
@@ -184,12 +187,13 @@ impl KeyTable {
         };
         let connection = connect(busy_timeout)?;
         connection.execute_batch(SCHEMA)?;
+        let at_once = connect(busy_timeout)?;
+        at_once.busy_timeout(Duration::ZERO)?;
         let opened = file_at(path).map_err(AuditError::from_io)?;
         let own = Self {
             path: path.to_owned(),
             connection: Mutex::new(connection),
-            // Another process may hold the file just now.
-            at_once: connect(Duration::ZERO).ok().map(Mutex::new),
+            at_once: Some(Mutex::new(at_once)),
             mac_key,
             uncopied: AtomicU32::new(0),
             opened,
@@ -274,6 +278,13 @@ impl KeyTable {
     /// Returns true if there are so many changes that they should be copied into the file.
     pub(crate) fn is_copy_due(&self) -> bool {
         self.uncopied.load(Ordering::Relaxed) >= CHANGES_COPIED
+    }
+
+    /// Returns true if the write-ahead log is so long that a process that ends copies it, however few changes it made.
+    pub(crate) fn has_long_log(&self) -> bool {
+        let mut log = self.path.as_os_str().to_owned();
+        log.push("-wal");
+        fs::symlink_metadata(log).is_ok_and(|log| log.len() > LONG_LOG_BYTES)
     }
 
     /// Copies the changes from the write-ahead log into the file, as far as no other process reads them. Waits for the disk.

@@ -152,6 +152,8 @@ struct EndingKey {
     end: KeyEnd,
     /// Held until the key has its state: meanwhile the table is not made again without it.
     keys: Result<HeldKeys, AuditError>,
+    /// True while the journal has the end, and the key table does not.
+    is_behind: bool,
 }
 
 impl EndingKey {
@@ -159,34 +161,44 @@ impl EndingKey {
         own.state().ending_keys.insert(end.audit_id.clone());
         let (call, has_value) = (end.audit_id.bytes(), end.verdict.status == CallStatus::Value);
         let (own, audit_id) = (Arc::clone(own), end.audit_id.clone());
-        Self { own, audit_id, key, end: KeyEnd { call, key: end.key, has_value }, keys }
+        Self { own, audit_id, key, end: KeyEnd { call, key: end.key, has_value }, keys, is_behind: false }
     }
 
     /// Gives the key its state, once the journal has the end of the call: at once, or on a thread that may wait.
-    fn apply(self, outcome: Option<SealedOutcome>) {
-        let changed = self.keys.as_ref().ok().and_then(|keys| {
-            keys.table.try_change(|table| end_key(table, &self.key, &self.end, outcome))?;
-            Some(keys.table.is_copy_due())
+    fn apply(mut self, outcome: Option<SealedOutcome>) {
+        self.is_behind = true;
+        let at_once =
+            self.keys.as_ref().ok().and_then(|keys| {
+                keys.table.try_change(|table| end_key(table, &self.key, &self.end, outcome))
+            });
+        if at_once.is_some() {
+            self.is_behind = false;
+            return self.copy_if_due();
+        }
+        Arc::clone(&self.own).in_background(move |_| {
+            let changed = self.keys.as_ref().map_err(Clone::clone).and_then(|keys| {
+                keys.table.change(|table| end_key(table, &self.key, &self.end, outcome))
+            });
+            self.is_behind = changed.is_err();
+            self.copy_if_due();
+            // The journal has it: the table is brought up to date when it is opened next.
+            changed.inspect_err(|error| {
+                tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
+            })
         });
-        match changed {
-            Some(false) => {}
-            Some(true) => self.own.copy_keys(),
-            None => Arc::clone(&self.own).in_background(move |own| {
-                let changed = self.keys.as_ref().map_err(Clone::clone).and_then(|keys| {
-                    keys.table.change(|table| end_key(table, &self.key, &self.end, outcome))
-                });
-                // The journal has it: the table is brought up to date when it is opened next.
-                changed.inspect_err(|error| {
-                    own.are_keys_behind.store(true, Ordering::SeqCst);
-                    tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
-                })
-            }),
+    }
+
+    fn copy_if_due(&self) {
+        if self.keys.as_ref().is_ok_and(|keys| keys.table.is_copy_due()) {
+            self.own.copy_keys();
         }
     }
 }
 
 impl Drop for EndingKey {
     fn drop(&mut self) {
+        // Also if the background thread never came to it.
+        self.own.are_keys_behind.fetch_or(self.is_behind, Ordering::SeqCst);
         self.own.state().ending_keys.remove(&self.audit_id);
     }
 }
@@ -667,8 +679,9 @@ impl LogWriter {
             .insert(audit_id.clone(), OpenedCall { is_opening: true, ..opened(&journal, call) });
         let done = move |result: &Result<(), AuditError>| {
             if result.is_err() {
-                own.state().calls.remove(&audit_id);
+                // Until its key is released, the call counts as running.
                 claim.inspect(|claim| claim.release(&audit_id));
+                own.state().calls.remove(&audit_id);
             } else if let Some(call) = own.state().calls.get_mut(&audit_id) {
                 call.is_opening = false;
             }
@@ -931,12 +944,16 @@ impl Drop for LogWriter {
         let writer = own.writer.clone();
         let head = own.committer.with_journal(|journal| journal.head().n);
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let copied = keys.clone();
         if let (Some(keys), false) = (keys, self.are_keys_behind.load(Ordering::SeqCst)) {
             let noted = keys.change(|keys| {
                 keys.note_read(&writer, head);
                 Ok(())
             });
             drop(noted);
+        }
+        if let Some(keys) = copied.filter(|keys| keys.has_long_log()) {
+            report_unsigned(|| keys.copy_changes());
         }
         let Some(journal) = Arc::into_inner(own).and_then(|own| own.committer.into_journal()) else { return };
         report_unsigned(|| {

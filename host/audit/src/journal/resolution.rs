@@ -122,6 +122,7 @@ impl LogWriter {
         decision: &ResolveCall,
     ) -> Result<bool, AuditError> {
         let keys = self.keys()?;
+        self.settle_keys_of(&keys, audit_id)?;
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
         let resolved = self.adopt(audit_id, |seq| {
             let event = match decision.status {
@@ -140,17 +141,15 @@ impl LogWriter {
         if decision.status != CallStatus::Skipped || self.is_claimed(&keys, audit_id)? {
             return Ok(false);
         }
-        let own = self.own_journal()?;
-        keys.table.change(|keys| {
-            let is_changed = key_facts::resolve(keys, audit_id, decision.frees_key)?;
-            if is_changed {
-                // Before the change is: the key is not free until the decision is in the log. Not with `write`, which
-                // may need the table for other entries.
-                let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
-                wait(own.committer.commit(vec![decided], Box::new(|_| ()), None))?;
-            }
-            Ok(is_changed)
-        })
+        let held = keys.table.rows_of(&audit_id.bytes())?;
+        if !held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key)) {
+            return Ok(false);
+        }
+        // The key is not free until the decision is in the log. The table is not locked meanwhile: a commit that fails
+        // releases claims in it.
+        let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
+        wait(self.own_journal()?.committer.commit(vec![decided], Box::new(|_| ()), None))?;
+        keys.table.change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
     }
 
     /// Returns true if the call holds a key and has no end.
