@@ -67,8 +67,11 @@ fn an_install_activates_and_a_rollback_returns() {
     let list = it.cli().run(&["list", "--format", "json"]).json();
     let times: Vec<_> = list.as_array().unwrap().iter().map(|line| &line["last_call"]).collect();
     assert!(times.iter().all(|time| time.as_str().is_some_and(|time| time.ends_with('Z'))), "{list}");
-    // Installing it again makes it active again.
-    assert_eq!(it.install("0.2.0")["already_installed"], true);
+    // Installing it again does not undo the rollback.
+    let again = it.install("0.2.0");
+    assert_eq!((&again["already_installed"], &again["active"]), (&json!(true), &json!(false)));
+    assert_eq!(it.called(), "0.1.0");
+    it.cli().run(&["use", "github://acme/quiet@0.2.0"]).ok();
     assert_eq!(it.called(), "0.2.0");
     let used = it.cli().run(&["use", "github://acme/quiet@0.2.0", "--format", "json"]).json();
     assert_eq!(used["replaces"], Value::Null, "it was active");

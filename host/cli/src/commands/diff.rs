@@ -1,11 +1,11 @@
 //! `diff`: the differences between two packages, for a person who reviews an upgrade.
 
-use cofferdam_runtime::host::{ChangeSeverity, PackageChange, PackageDifference};
+use cofferdam_runtime::host::{ChangeSeverity, Host, PackageChange, PackageDifference, PackageInspection};
 
 use crate::commands::inspect;
 use crate::layout::{Page, TextStyle, printable_line};
 use crate::report::CommandError;
-use crate::session::Session;
+use crate::session::{Session, resolve};
 
 const EXAMPLES: &str = "\
 What is wider comes first: the connector may do more, or another key vouches for it. Nothing of the packages is run \
@@ -18,6 +18,9 @@ Examples:
 
 /// The longest text of a change, in characters; the JSON has all of it.
 const SHOWN_CHARS: usize = 200;
+
+/// The number of characters before the first difference in a long text that are shown.
+const CONTEXT_CHARS: usize = 20;
 
 /// Shows what changes from one package to another, the heaviest changes first.
 #[derive(Debug, clap::Args)]
@@ -39,8 +42,7 @@ pub(crate) struct Args {
 /// Compares.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let before = inspect::inspected(&host, &args.before, None)?;
-    let after = inspect::inspected(&host, &args.after, None)?;
+    let (before, after) = (compared(&host, &args.before)?, compared(&host, &args.after)?);
     let difference = PackageDifference::between(&before, &after);
     session.ui.result(&difference, |it| match args.markdown {
         true => markdown(&difference, it),
@@ -48,8 +50,17 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
+/// Inspects one of the two; an installed package that was changed is refused.
+fn compared(host: &Host, what: &str) -> Result<PackageInspection, CommandError> {
+    let inspection = inspect::inspected(host, what, None)?;
+    if inspection.hash_matches == Some(false) {
+        host.package(&resolve(host, what)?)?;
+    }
+    Ok(inspection)
+}
+
 /// Prints the changes, for people.
-pub(super) fn page(difference: &PackageDifference, page: &mut Page) {
+fn page(difference: &PackageDifference, page: &mut Page) {
     let PackageDifference { before, after, changes } = difference;
     page.heading(&format!("{}@{} -> {}@{}", before.name, before.version, after.name, after.version));
     if changes.is_empty() {
@@ -83,19 +94,21 @@ fn markdown(difference: &PackageDifference, page: &mut Page) {
     page.line("| severity | part | subject | change | before | after |");
     page.line("|---|---|---|---|---|---|");
     for change in changes {
-        let cell = |text: &str| printable_line(text, SHOWN_CHARS).replace('|', "\\|").replace('`', "'");
-        let state = |state: &Option<String>| {
-            let text = state.as_deref().map(cell).filter(|text| !text.is_empty());
-            text.map_or_else(String::new, |text| format!("`{text}`"))
+        // A cell ends at a bar, whatever is before it.
+        let cell = |text: &str| printable_line(text, SHOWN_CHARS).replace('|', "\u{a6}").replace('`', "'");
+        let state = |state: &str| {
+            let text = cell(state);
+            if text.is_empty() { text } else { format!("`{text}`") }
         };
+        let (before, after) = excerpts(change);
         page.line(&format!(
             "| {} | {} | `{}` | {} | {} | {} |",
             change.severity.name(),
             change.part,
             cell(&change.subject),
             cell(&change.what),
-            state(&change.before),
-            state(&change.after)
+            state(before),
+            state(after)
         ));
     }
 }
@@ -115,7 +128,47 @@ pub(super) fn sentence(change: &PackageChange) -> String {
 
 /// Returns both states of a change, if it has both.
 fn states(change: &PackageChange) -> Option<String> {
-    let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+    let (_, _) = (change.before.as_ref()?, change.after.as_ref()?);
+    let (before, after) = excerpts(change);
     let shown = |text: &str| printable_line(text, SHOWN_CHARS);
     Some(format!("{} -> {}", shown(before), shown(after)))
+}
+
+/// Returns the states from shortly before the first difference on, if they are long.
+fn excerpts(change: &PackageChange) -> (&str, &str) {
+    let (before, after) =
+        (change.before.as_deref().unwrap_or_default(), change.after.as_deref().unwrap_or_default());
+    if before.chars().count().max(after.chars().count()) <= SHOWN_CHARS {
+        return (before, after);
+    }
+    let same = before.chars().zip(after.chars()).take_while(|(one, other)| one == other).count();
+    let from = |text: &str| {
+        let mut characters = text.char_indices();
+        characters.nth(same.saturating_sub(CONTEXT_CHARS)).map_or(text.len(), |(at, _)| at)
+    };
+    (before.get(from(before)..).unwrap_or_default(), after.get(from(after)..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_shown_from_its_first_difference() {
+        let change = |before: &str, after: &str| PackageChange {
+            severity: ChangeSeverity::Changed,
+            part: "operations",
+            subject: "post".to_owned(),
+            what: String::new(),
+            before: Some(before.to_owned()),
+            after: Some(after.to_owned()),
+        };
+        assert_eq!(excerpts(&change("short", "text")), ("short", "text"));
+        let same = "\u{e9}".repeat(300);
+        let (before, after) = (format!("{same}end"), format!("{same}other"));
+        let context = "\u{e9}".repeat(CONTEXT_CHARS);
+        let expected = (format!("{context}end"), format!("{context}other"));
+        assert_eq!(excerpts(&change(&before, &after)), (&*expected.0, &*expected.1));
+        assert_eq!(excerpts(&change(&same, &before)).0, context);
+    }
 }

@@ -65,7 +65,12 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let host = session.host()?;
     if session.ui.shows_notes() {
         let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
-        let there = host.resolve(&inspection.name).ok().and_then(|active| host.inspect(&active).ok());
+        let active = host.resolve(&inspection.name).ok();
+        let there = active.as_ref().and_then(|active| host.inspect(active).ok());
+        let there = there.filter(|there| there.hash_matches == Some(true));
+        if active.is_some() && there.is_none() {
+            session.ui.warn("the active version cannot be compared with it: `cofferdam verify` says why");
+        }
         announce(session, &inspection, there.as_ref());
     }
     let mut options = InstallOptions::default();
@@ -124,6 +129,9 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
 fn page(installed: &Installed, page: &mut Page) {
     let did = if installed.already_installed { "was there" } else { "installed" };
     page.styled_field(did, TextStyle::Good, &format!("{}@{}", installed.name, installed.version));
+    if !installed.active {
+        page.field("active", "another version: `cofferdam use` makes this one active");
+    }
     let previous = installed.previous.as_ref().filter(|_| !installed.already_installed);
     if let Some(before) = installed.replaces.as_ref().or(previous) {
         page.field("version", &format!("{before} -> {}", installed.version));

@@ -23,5 +23,5 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let activated = host.rollback(resolve(&host, &args.name)?.name())?;
-    session.ui.result(&activated, |it| use_version::page(&activated, it))
+    use_version::show(&activated, &host, session)
 }

@@ -1,6 +1,7 @@
 //! `use`: makes an installed version the active one of its name.
 
-use cofferdam_runtime::host::Activated;
+use cofferdam_core::error::Error;
+use cofferdam_runtime::host::{Activated, Host};
 
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
@@ -29,11 +30,20 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let host = session.host()?;
     let connector = resolve(&host, &args.connector)?;
     let activated = host.activate(&connector)?;
-    session.ui.result(&activated, |it| page(&activated, it))
+    show(&activated, &host, session)
 }
 
-/// Prints the version that is active now.
-pub(super) fn page(activated: &Activated, page: &mut Page) {
+/// Shows the version that is active now, and warns if calls of it fail.
+pub(super) fn show(activated: &Activated, host: &Host, session: &Session<'_>) -> Result<(), CommandError> {
+    let verified =
+        resolve(host, &activated.name).map_err(Error::from).and_then(|active| host.package(&active));
+    if let Err(error) = verified {
+        session.ui.warn(&format!("calls of it fail: {error}"));
+    }
+    session.ui.result(activated, |it| page(activated, it))
+}
+
+fn page(activated: &Activated, page: &mut Page) {
     page.styled_field("active", TextStyle::Good, &format!("{}@{}", activated.name, activated.version));
     page.field("before", activated.replaces.as_deref().unwrap_or("the same version"));
 }

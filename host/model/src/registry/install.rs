@@ -31,8 +31,8 @@ pub enum InstallOutcome {
 
 impl Registry {
     /// Installs a package that the caller has verified, and makes its version the active one of its name. Installing an
-    /// installed package again changes nothing else, except that a given signature replaces the old one, and damaged
-    /// bytes are repaired.
+    /// installed package again changes nothing, except that a given signature replaces the old one, and damaged bytes are
+    /// repaired.
     ///
     /// # Errors
     /// Other bytes under the same name and version, a version below one that is or was installed, and
@@ -92,17 +92,17 @@ impl Registry {
         if let Some(installed) = installed.filter(|installed| installed != digest) {
             return Err(RegistryError::conflict(name, version, installed, *digest));
         }
-        if installed.is_none() && !any_version {
-            self.check_downgrade(name, version)?;
-        }
-        if installed.is_some() && index.active(name).is_some_and(|active| active.version == *version) {
+        if installed.is_some() {
             return self.place(package, signature);
+        }
+        if !any_version {
+            self.check_downgrade(name, version)?;
         }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
-        let placed = self.place(package, signature)?;
+        self.place(package, signature)?;
         files::move_into_place(&fresh, &self.root.join(INDEX))?;
-        Ok(if installed.is_some() { placed } else { InstallOutcome::Installed })
+        Ok(InstallOutcome::Installed)
     }
 
     /// Makes an installed version the active one of its name. Returns true if it was not.

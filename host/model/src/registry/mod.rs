@@ -109,8 +109,8 @@ impl Registry {
         Ok(index.entries().map(entry).collect())
     }
 
-    /// Returns the present fingerprint of the index, which shows whether anything was installed or removed
-    /// since. None if there is no index.
+    /// Returns the present fingerprint of the index, which shows whether anything was installed, activated or
+    /// removed since. None if there is no index.
     pub fn index_fingerprint(&self) -> Option<FileFingerprint> {
         fs::symlink_metadata(self.root.join(INDEX)).ok().map(|metadata| FileFingerprint::from(&metadata))
     }

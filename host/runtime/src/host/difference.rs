@@ -141,7 +141,7 @@ impl Changes {
         let (old, new) = (signer(before), signer(after));
         if old != new {
             let (severity, what) = match (&before.signature.signer, &after.signature.signer) {
-                (_, None) => (Wider, "no trusted key vouches for it"),
+                (_, None) => (Wider, "its signature does not count here"),
                 (None, Some(_)) => (Narrower, "a trusted key vouches for it now"),
                 (Some(_), Some(_)) => (Wider, "another trusted key vouches for it"),
             };
@@ -206,6 +206,16 @@ impl Changes {
                 let places = (Some(&was.place as &dyn Display), Some(&now.place as &dyn Display));
                 self.push((Changed, "credentials"), name, "it is sent in another place", places);
             }
+            if was.signs_for != now.signs_for {
+                let service = |one: &CredentialView| one.signs_for.clone().unwrap_or_default();
+                let (old, new) = (service(was), service(now));
+                self.push(
+                    (Wider, "credentials"),
+                    name,
+                    "it signs for another service",
+                    (Some(&old), Some(&new)),
+                );
+            }
             if was.optional != now.optional {
                 let word = |optional| if optional { "optional" } else { "required" };
                 let (old, new) = (word(was.optional), word(now.optional));
@@ -224,9 +234,10 @@ impl Changes {
     }
 
     fn imports(&mut self, before: &PackageInspection, after: &PackageInspection) {
+        // A host that has an interface has it in every compatible version.
         let granted = |one: &PackageInspection| -> Vec<String> {
             let imports = one.imports.iter().filter(|import| import.standing != "plumbing");
-            imports.map(|import| import.name.clone()).collect()
+            imports.map(|import| import.name.split('@').next().unwrap_or_default().to_owned()).collect()
         };
         let (old, new) = (granted(before), granted(after));
         self.set("imports", (&old, &new), "interface", "it uses");
@@ -290,7 +301,8 @@ impl Changes {
             let word = |one: &OperationView| one.effect.map_or("undeclared", OperationEffect::name);
             self.push((severity, "operations"), name, what, (Some(&word(was)), Some(&word(now))));
         }
-        if was.repeat != now.repeat {
+        // What only reads may always be repeated.
+        if was.repeat != now.repeat && now.effect != Some(OperationEffect::ReadOnly) {
             let (severity, what) = match now.repeat {
                 RepeatRule::Always => (Wider, "it may be repeated after a failure, whatever it sent"),
                 RepeatRule::UnlessUnkeyed if was.repeat == RepeatRule::Never => {
@@ -313,6 +325,13 @@ impl Changes {
             let (old, new) = (text(was), text(now));
             let what = "its description changed, which agents read";
             self.push((Changed, "operations"), name, what, (Some(&old), Some(&new)));
+        }
+        for (param, new) in &now.param_docs {
+            let old = was.param_docs.get(param).map_or("", String::as_str);
+            if old != new {
+                let what = format!("the description of its parameter {param} changed, which agents read");
+                self.push((Changed, "operations"), name, what, (Some(&old), Some(new)));
+            }
         }
     }
 }

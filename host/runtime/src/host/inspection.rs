@@ -8,7 +8,7 @@ use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule};
 use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::limits::{LimitRequest, Limits};
-use cofferdam_model::manifest::{CredentialGrant, DeclaredIdempotency, OperationEffect};
+use cofferdam_model::manifest::{CredentialGrant, CredentialPlacement, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_model::registry::StoredPackage;
 use cofferdam_model::trust::KeyringFingerprint;
@@ -72,6 +72,9 @@ pub struct CredentialView {
     pub service: String,
     /// Its place in a request.
     pub place: String,
+    /// The name of the service in AWS signatures, if it signs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signs_for: Option<String>,
     /// The `host:port`s that it may be sent to.
     pub hosts: Vec<String>,
     /// True if a call runs without it if none is bound.
@@ -113,6 +116,9 @@ pub struct OperationView {
     pub result: Option<String>,
     /// Its documentation, from the package.
     pub docs: Option<String>,
+    /// The documentation of its parameters, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub param_docs: BTreeMap<String, String>,
     /// The manifest's declaration about repeating it.
     pub idempotency: DeclaredIdempotency,
     /// The repeat rule of the host: always, never, or until it sends an unkeyed request.
@@ -280,6 +286,8 @@ fn credential(grant: &CredentialGrant) -> CredentialView {
         kind: grant.kind().name(),
         service: grant.service().to_owned(),
         place: grant.placement().to_string(),
+        signs_for: matches!(grant.placement(), CredentialPlacement::Signature)
+            .then(|| grant.signing_name().to_owned()),
         hosts: grant.hosts().iter().map(ToString::to_string).collect(),
         optional: grant.optional(),
     }
@@ -288,12 +296,16 @@ fn credential(grant: &CredentialGrant) -> CredentialView {
 impl fmt::Display for CredentialView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let optional = if self.optional { ", optional" } else { "" };
-        write!(f, "{}/{}, {}, to {}{optional}", self.kind, self.service, self.place, self.hosts.join(", "))
+        let signs = self.signs_for.as_ref().filter(|name| **name != self.service);
+        let signs = signs.map_or_else(String::new, |name| format!(" for {name}"));
+        let hosts = self.hosts.join(", ");
+        write!(f, "{}/{}, {}{signs}, to {hosts}{optional}", self.kind, self.service, self.place)
     }
 }
 
 fn view(package: &Package, operation: &OperationSignature) -> OperationView {
     let name = operation.name().json();
+    let docs = package.docs().operation(name);
     OperationView {
         name: name.to_owned(),
         signature: operation.to_string(),
@@ -303,7 +315,13 @@ fn view(package: &Package, operation: &OperationSignature) -> OperationView {
             .map(|param| (param.name.json().to_owned(), param.shape.to_string()))
             .collect(),
         result: operation.result().map(ToString::to_string),
-        docs: package.docs().operation(name).map(|docs| docs.text().to_owned()),
+        docs: docs.map(|docs| docs.text().to_owned()),
+        param_docs: operation
+            .params()
+            .iter()
+            .map(|param| param.name.json())
+            .filter_map(|param| Some((param.to_owned(), docs?.param(param)?.to_owned())))
+            .collect(),
         idempotency: package.manifest().idempotency(name),
         repeat: package.manifest().repeat_rule(name),
         effect: package.manifest().effect(name),

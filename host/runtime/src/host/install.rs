@@ -64,8 +64,9 @@ pub struct Installed {
     pub previous: Option<String>,
     /// True if this is a lower version than that, which the options allowed.
     pub downgrade: bool,
-    /// The version that was active before: from now on, the name alone stands for this one. None if this is the first one,
-    /// or was active already.
+    /// True if the name alone stands for this version. A version that was installed before is not made active.
+    pub active: bool,
+    /// The version that was active before this install made this one active.
     pub replaces: Option<String>,
     /// The audit id of this install.
     pub audit_id: AuditId,
@@ -130,8 +131,6 @@ impl Host {
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
         let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
-        let replaces = loader.registry.active(package.manifest().name()).map_err(HostError::from)?;
-        let replaces = replaces.filter(|active| active != package.manifest().version());
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
@@ -139,7 +138,6 @@ impl Host {
         let any_version = options.allow_downgrade;
         let signer = proof.signer().map(ToString::to_string);
         let (audit, before, by) = (self.audit.clone(), previous.clone(), signer.clone());
-        let replaced = replaces.clone();
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
             // In one task with the change: a caller that gives up does not separate the two.
@@ -147,18 +145,23 @@ impl Host {
             if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), by)? {
                 recorder.intend(change)?;
             }
-            if let Some(replaced) = &replaced {
-                let manifest = package.manifest();
-                recorder.intend(activation(manifest.name(), Some(replaced), Some(manifest.version())))?;
+            let (name, version) = (package.manifest().name(), package.manifest().version());
+            let is_new = registry.find(name, version)?.is_none();
+            let replaces = registry.active(name)?.filter(|_| is_new);
+            if replaces.is_some() {
+                recorder.intend(activation(name, replaces.as_ref(), Some(version)))?;
             }
             let outcome = recorder.conclude(if any_version {
                 registry.install_any_version(&package, signature)
             } else {
                 registry.install(&package, signature)
             });
-            Ok::<_, HostError>((package, outcome?))
+            let outcome = outcome?;
+            let is_active =
+                registry.active(package.manifest().name())?.as_ref() == Some(package.manifest().version());
+            Ok::<_, HostError>((package, outcome, replaces, is_active))
         });
-        let (package, outcome) = write.await.map_err(|error| {
+        let (package, outcome, replaces, is_active) = write.await.map_err(|error| {
             HostError::new(HostErrorKind::Internal, "The install was lost.").with_source(error)
         })??;
         Ok(Installed {
@@ -172,6 +175,7 @@ impl Host {
             ),
             previous: previous.map(|version| version.to_string()),
             downgrade,
+            active: is_active,
             replaces: replaces.map(|version| version.to_string()),
             audit_id: context.audit_id().clone(),
         })

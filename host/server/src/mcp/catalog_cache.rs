@@ -160,7 +160,12 @@ impl CatalogCache {
         let mut installed: Vec<InstalledOperations> = Vec::new();
         for entry in host.list()? {
             let connector = ConnectorRef::new(entry.name, entry.version);
-            if !entry.is_active && !offer.selectors().any(|text| selection::names_version(text, &connector)) {
+            if !entry.is_active
+                && !offer
+                    .selectors()
+                    .chain(offer.only_texts())
+                    .any(|text| selection::names_version(text, &connector))
+            {
                 continue;
             }
             let mut ops = Some(Vec::new());

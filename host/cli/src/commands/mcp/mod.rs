@@ -72,7 +72,7 @@ struct McpServeArgs {
     #[arg(long, value_name = "[TOOL=]CONNECTOR[.OP]", value_delimiter = ',')]
     operations: Vec<String>,
 
-    /// Offers every operation of every installed connector.
+    /// Offers every operation of the active version of every installed connector.
     #[arg(long, conflicts_with = "operations")]
     all_operations: bool,
 
