@@ -210,6 +210,24 @@ fn descriptions_of_parameters_and_signing_names_are_compared() {
 }
 
 #[test]
+fn an_inspection_names_what_to_look_at() {
+    let it = Review::new();
+    let inspection = it.cli().run(&["inspect", "after.wasm", "--format", "json"]).json();
+    let expected = [
+        "requests to http://b.example:80 are not encrypted, with bearer/acme",
+        "order_once may write, and is repeated after a failure whatever it sent",
+    ];
+    assert_eq!(inspection["risks"], json!(expected));
+    let text = it.cli().run(&["inspect", "after.wasm"]).ok();
+    assert!(text.contains("LOOK AT") && text.contains(expected[0]), "{text}");
+    assert!(text.contains("that every connector may have"), "{text}");
+    let manifest = "[connector]\nname = \"github://acme/probe\"\nversion = \"2.0.0\"\n\
+                    [capabilities.network]\nhosts = [\"a.example:443\"]\n";
+    let risks = it.home.host().inspect_package(pack(&guest("hello"), manifest), None).unwrap().risks;
+    assert!(risks.iter().any(|risk| risk.contains("imports nothing that sends requests")), "{risks:?}");
+}
+
+#[test]
 fn a_changed_active_version_is_not_compared_with() {
     let it = Review::new();
     it.cli().run(&["install", "before.wasm"]).ok();

@@ -72,14 +72,22 @@ fn page(inspection: &PackageInspection, page: &mut Page) {
         page.line(description);
     }
     identity(page, inspection);
+    if !inspection.risks.is_empty() {
+        page.heading("LOOK AT");
+        for risk in &inspection.risks {
+            page.styled(TextStyle::Doubtful, risk);
+        }
+    }
     reach(page, inspection);
     page.heading("IMPORTS");
-    page.table(["IMPORT", "STANDING", "MEANS"], inspection.imports.iter().map(import).collect());
-    for unused in &inspection.unused_imports {
-        page.styled(
-            TextStyle::Doubtful,
-            &format!("{unused}: declared, and not imported; more than it needs"),
-        );
+    let (plumbing, others): (Vec<_>, Vec<_>) =
+        inspection.imports.iter().partition(|import| import.standing == "plumbing");
+    page.table(["IMPORT", "STANDING", "MEANS"], others.into_iter().map(import).collect());
+    if !plumbing.is_empty() {
+        page.line(&format!(
+            "and {} that every connector may have: no authority comes with them",
+            plumbing.len()
+        ));
     }
     page.heading("LIMITS OF A CALL");
     let limits = inspection.limits.iter().map(|(name, limit)| {
@@ -160,7 +168,6 @@ fn reach(page: &mut Page, inspection: &PackageInspection) {
 
 fn import(import: &ImportView) -> [String; 3] {
     let means = match import.standing {
-        "plumbing" => "every connector may have it: no authority comes with it",
         "declared" => "the manifest asks for it, and the host grants it",
         "shut" => "the manifest names it: there to link against, and every use is denied",
         "undeclared" => "REFUSED: the manifest does not ask for it",

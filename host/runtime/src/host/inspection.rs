@@ -50,6 +50,8 @@ pub struct PackageInspection {
     pub limits: BTreeMap<&'static str, LimitView>,
     /// Its operations.
     pub operations: Vec<OperationView>,
+    /// The points that a reviewer should look at, in words.
+    pub risks: Vec<String>,
 }
 
 /// The result of the signature check.
@@ -168,7 +170,7 @@ impl Host {
         let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
         let manifest = package.manifest();
         check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
-        Ok(PackageInspection {
+        let mut inspection = PackageInspection {
             name: manifest.name().to_string(),
             version: manifest.version().to_string(),
             description: manifest.description().map(ToOwned::to_owned),
@@ -188,7 +190,10 @@ impl Host {
             credentials: manifest.credentials().iter().map(credential).collect(),
             limits: self.limit_views(manifest.limits())?,
             operations: package.operations().iter().map(|operation| view(&package, operation)).collect(),
-        })
+            risks: Vec::new(),
+        };
+        inspection.risks = risks(&inspection);
+        Ok(inspection)
     }
 
     /// Checks a package as an install would, except for the signature: imports, limits, and that it compiles and
@@ -279,6 +284,35 @@ impl Host {
             ),
         ]))
     }
+}
+
+/// Returns the points that a reviewer should look at.
+fn risks(of: &PackageInspection) -> Vec<String> {
+    let mut risks = Vec::new();
+    for host in of.network.iter().filter(|host| host.starts_with("http://")) {
+        let sent = of.credentials.iter().filter(|credential| credential.hosts.contains(host));
+        let names: Vec<_> = sent.map(|it| format!("{}/{}", it.kind, it.service)).collect();
+        let with = if names.is_empty() { String::new() } else { format!(", with {}", names.join(" and ")) };
+        risks.push(format!("requests to {host} are not encrypted{with}"));
+    }
+    // The host repeats it after a failure, whatever it sent: without the call's key, a write may happen twice.
+    let repeats =
+        |it: &&OperationView| it.repeat == RepeatRule::Always && it.effect != Some(OperationEffect::ReadOnly);
+    if !of.network.is_empty() {
+        risks.extend(
+            of.operations
+                .iter()
+                .filter(repeats)
+                .map(|it| format!("{} may write, and is repeated after a failure whatever it sent", it.name)),
+        );
+    }
+    let asks = !of.network.is_empty() || !of.credentials.is_empty();
+    if asks && !of.imports.iter().any(|import| import.name.starts_with("wasi:http/")) {
+        risks.push("it asks for hosts or credentials, and imports nothing that sends requests".to_owned());
+    }
+    let unused = of.unused_imports.iter();
+    risks.extend(unused.map(|import| format!("it asks for {import}, and does not import it")));
+    risks
 }
 
 fn credential(grant: &CredentialGrant) -> CredentialView {
