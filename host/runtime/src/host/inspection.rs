@@ -311,7 +311,9 @@ fn risks(of: &PackageInspection) -> Vec<String> {
         risks.push("it asks for hosts or credentials, and imports nothing that sends requests".to_owned());
     }
     let unused = of.unused_imports.iter();
-    risks.extend(unused.map(|import| format!("it asks for {import}, and does not import it")));
+    risks.extend(
+        unused.map(|import| format!("it asks for {import}, and does not import it: more than it needs")),
+    );
     risks
 }
 
