@@ -88,14 +88,14 @@ impl LogWriter {
         Err(AuditError::new(AuditErrorKind::Locked, "the key table is in use"))
     }
 
-    /// Returns the key table, if it is open and in use by nobody who makes it again.
+    /// Returns the key table, if it is open and no process is rebuilding it.
     pub(super) fn keys_at_once(&self) -> Option<HeldKeys> {
         let table = self.keys.try_read().ok()?.clone()?;
         let shared = self.keys_lock.try_acquire().ok()??;
         table.is_in_place().then(|| HeldKeys { table, _shared: Arc::new(shared) })
     }
 
-    /// Returns true if the key is known to be free, as far as that can be told without waiting. The claim decides.
+    /// Returns true if the table shows without waiting that the key is free. Only a claim reserves it.
     pub(super) fn is_free_at_once(&self, claim: &KeyClaim) -> bool {
         // An action's key depends on those of its steps.
         let is_whole = !matches!(claim.of, KeyScope::Action { .. });
@@ -103,7 +103,7 @@ impl LogWriter {
         table.is_some_and(|table| table.is_in_place() && table.try_is_free(&digest(&claim.key)) == Some(true))
     }
 
-    /// Claims a key that no call has, without waiting. None if that is not possible, or another call has the key.
+    /// Claims a key that no call has, without waiting. None if that requires waiting, or if another call has the key.
     pub(super) fn claim_at_once(
         &self,
         call: &OpenCall,
@@ -207,7 +207,7 @@ impl LogWriter {
         self.settle_key(keys, digest(&claim.key))
     }
 
-    /// Gives an interrupted call its keys back that calls took which were never opened.
+    /// Returns keys to an interrupted call if the calls that took them were never opened.
     pub(super) fn settle_keys_of(&self, keys: &HeldKeys, call: &AuditId) -> Result<(), AuditError> {
         let all = keys.table.all()?.into_iter();
         let mut taken = all.filter(|(_, stored)| stored.taken_from == Some(call.bytes()));
@@ -222,10 +222,10 @@ impl LogWriter {
         if self.is_running(&stored) {
             return Ok(());
         }
-        // None if the call was opened; otherwise the interrupted one from which it took the key, if there is one.
+        // None if the call was opened. Otherwise the interrupted call to which the key returns, if there is one.
         let unopened = |journal: &Journal| {
             let first_entry = |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call));
-            // A damaged journal tells nothing: the key stays taken.
+            // A damaged journal is no evidence: the key stays taken.
             let is_known = journal.is_intact() && first_entry(stored.call).is_none();
             is_known.then(|| stored.taken_from.and_then(|call| Some((call, first_entry(call)?))))
         };
@@ -233,7 +233,7 @@ impl LogWriter {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
             self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
             let interrupted = journal.committer.with_journal(|journal| unopened(journal));
-            // Not while the journal is locked: a claim locks it while it changes the table.
+            // A claim locks the journal while it changes the table, so the table is changed after the journal is unlocked.
             return interrupted.map_or(Ok(()), |it| give_up_unopened(table, &key, &stored, it));
         }
         // None if another process took the journal just now, to resume the call.
@@ -365,7 +365,7 @@ impl LogWriter {
     }
 }
 
-/// Returns the claim of a call that is about to be opened in this journal, as it is stored.
+/// Returns the stored form of a claim, for a call that is about to be opened in this journal.
 fn claimed(call: &OpenCall, claim: &KeyClaim, journal: &HeldJournal) -> StoredKey {
     let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
     StoredKey {
@@ -397,8 +397,8 @@ pub(super) struct HeldKeys {
     _shared: Arc<SharedLockUse>,
 }
 
-/// A claim of a call that is about to be opened. It is held until the call is in the journal: from then on the table can be
-/// made again from that.
+/// A claim of a call that is about to be opened. It is held until the call is in the journal, from which the table can be
+/// rebuilt.
 pub(super) struct HeldClaim {
     pub(super) keys: HeldKeys,
     pub(super) key: [u8; 32],
@@ -407,7 +407,7 @@ pub(super) struct HeldClaim {
 }
 
 impl HeldClaim {
-    /// Gives the claim up, as the call was not opened.
+    /// Releases the claim of a call that was not opened.
     pub(super) fn release(&self, audit_id: &AuditId) {
         let key = &self.key;
         let released = self.keys.table.change(|keys| match (keys.get(key)?, &self.before) {
@@ -449,8 +449,8 @@ pub(super) struct KeyEnd {
     pub(super) has_value: bool,
 }
 
-/// Takes a key from a call whose process ended before the call was in the journal: nothing of it ran. An interrupted call
-/// has it again from which it was taken, with the number of its first entry; otherwise it is free.
+/// Releases the key of a call that never ran: its process ended before the call was in the journal. The key returns to the
+/// interrupted call from which it was taken, given with the number of its first entry, or else is free.
 fn give_up_unopened(
     table: &KeyTable,
     key: &[u8; 32],

@@ -26,12 +26,9 @@ use crate::error::{AuditError, AuditErrorKind};
 /// Other users may neither read nor write it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 
-/// The number of changes after which they are copied from the write-ahead log into the file. Each is three to five pages
-/// of 4 KiB.
+/// The number of changes without waiting after which they are copied from the write-ahead log into the file. Each is three
+/// to five pages of 4 KiB; SQLite itself copies after 1,000 pages.
 const CHANGES_COPIED: u32 = 256;
-
-/// The length in bytes from which a process that ends copies the write-ahead log.
-const LONG_LOG_BYTES: u64 = 8 * 1024 * 1024;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
@@ -87,7 +84,7 @@ pub(crate) struct StoredKey {
     pub(crate) has_value: bool,
     /// The sealed outcome, if it was kept.
     pub(crate) outcome: Option<SealedOutcome>,
-    /// The interrupted call from which the call took the key. It has the key again if the call is never opened.
+    /// The interrupted call from which the call took the key. The key returns to it if the call is never opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) taken_from: Option<[u8; 16]>,
 }
@@ -120,10 +117,10 @@ pub(crate) struct SealedOutcome {
 pub(crate) struct KeyTable {
     path: PathBuf,
     connection: Mutex<Connection>,
-    /// A second connection, which never waits for others; none for a table in memory.
+    /// A second connection, which never waits for other processes or the disk. None for a table in memory.
     at_once: Option<Mutex<Connection>>,
     mac_key: [u8; 32],
-    /// The number of changes since the write-ahead log was last copied into the file.
+    /// The number of changes over the second connection since the write-ahead log was last copied.
     uncopied: AtomicU32,
     /// The file that was opened, by its device and number.
     opened: (u64, u64),
@@ -181,14 +178,14 @@ impl KeyTable {
             connection.busy_timeout(busy_timeout)?;
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
-            // It waits for the disk, which no call should do: see `copy_changes`.
-            connection.pragma_update(None, "wal_autocheckpoint", 0)?;
             Ok::<_, AuditError>(connection)
         };
         let connection = connect(busy_timeout)?;
         connection.execute_batch(SCHEMA)?;
         let at_once = connect(busy_timeout)?;
         at_once.busy_timeout(Duration::ZERO)?;
+        // Copying the write-ahead log into the file waits for the disk: see `copy_changes`.
+        at_once.pragma_update(None, "wal_autocheckpoint", 0)?;
         let opened = file_at(path).map_err(AuditError::from_io)?;
         let own = Self {
             path: path.to_owned(),
@@ -259,32 +256,27 @@ impl KeyTable {
         self.change_on(&mut self.connection(), change)
     }
 
-    /// Changes keys as [`change`](Self::change) does, but without waiting for other processes. None if that is not possible:
-    /// another one uses the table, or there was an error.
+    /// Changes keys as [`change`](Self::change) does, but without waiting for other processes. None if another process uses
+    /// the table, or if there was an error.
     pub(crate) fn try_change<T>(
         &self,
         change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
     ) -> Option<T> {
         let mut connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        self.change_on(&mut connection, change).ok()
+        let changed = self.change_on(&mut connection, change).ok()?;
+        self.uncopied.fetch_add(1, Ordering::Relaxed);
+        Some(changed)
     }
 
-    /// Returns true if no call holds the key; none if that cannot be told without waiting for other processes.
+    /// Returns true if no call holds the key. None if another process uses the table, or if there was an error.
     pub(crate) fn try_is_free(&self, key: &[u8; 32]) -> Option<bool> {
         let connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         self.row(&connection, key).ok().map(|row| row.is_none())
     }
 
-    /// Returns true if there are so many changes that they should be copied into the file.
+    /// Returns true if the changes over the second connection should be copied into the file.
     pub(crate) fn is_copy_due(&self) -> bool {
         self.uncopied.load(Ordering::Relaxed) >= CHANGES_COPIED
-    }
-
-    /// Returns true if the write-ahead log is so long that a process that ends copies it, however few changes it made.
-    pub(crate) fn has_long_log(&self) -> bool {
-        let mut log = self.path.as_os_str().to_owned();
-        log.push("-wal");
-        fs::symlink_metadata(log).is_ok_and(|log| log.len() > LONG_LOG_BYTES)
     }
 
     /// Copies the changes from the write-ahead log into the file, as far as no other process reads them. Waits for the disk.
@@ -311,7 +303,6 @@ impl KeyTable {
                           ON CONFLICT DO UPDATE SET value = ?1, mac = ?2";
             transaction.prepare_cached(update)?.execute(params![value, mac])?;
             transaction.commit()?;
-            self.uncopied.fetch_add(1, Ordering::Relaxed);
         }
         Ok(outcome)
     }

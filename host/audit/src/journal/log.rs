@@ -150,7 +150,7 @@ struct EndingKey {
     audit_id: AuditId,
     key: [u8; 32],
     end: KeyEnd,
-    /// Held until the key has its state: meanwhile the table is not made again without it.
+    /// The table, which no process rebuilds until the key has its state.
     keys: Result<HeldKeys, AuditError>,
     /// True while the journal has the end, and the key table does not.
     is_behind: bool,
@@ -164,7 +164,7 @@ impl EndingKey {
         Self { own, audit_id, key, end: KeyEnd { call, key: end.key, has_value }, keys, is_behind: false }
     }
 
-    /// Gives the key its state, once the journal has the end of the call: at once, or on a thread that may wait.
+    /// Stores the state of the key after the journal has the end of the call: on this thread, or on one that may wait.
     fn apply(mut self, outcome: Option<SealedOutcome>) {
         self.is_behind = true;
         let at_once =
@@ -181,7 +181,7 @@ impl EndingKey {
             });
             self.is_behind = changed.is_err();
             self.copy_if_due();
-            // The journal has it: the table is brought up to date when it is opened next.
+            // The table is brought up to date from the journal when it is opened next.
             changed.inspect_err(|error| {
                 tracing::warn!(target: "cofferdam::audit", %error, "the table of idempotency keys is behind the journal");
             })
@@ -197,7 +197,7 @@ impl EndingKey {
 
 impl Drop for EndingKey {
     fn drop(&mut self) {
-        // Also if the background thread never came to it.
+        // The work on the background thread may never have begun.
         self.own.are_keys_behind.fetch_or(self.is_behind, Ordering::SeqCst);
         self.own.state().ending_keys.remove(&self.audit_id);
     }
@@ -766,8 +766,8 @@ impl LogWriter {
         }
     }
 
-    /// Opens a call in the journal of this process under a key that no call has. None if something is to be waited for, or
-    /// the key is not known to be free.
+    /// Opens a call in the journal of this process under a key that no call has. None if that requires waiting, or if the
+    /// key may be taken.
     fn open_at_once(self: &Arc<Self>, call: &OpenCall) -> Option<LogFuture<OpenOutcome>> {
         let is_new = call.resumes.is_none() && !self.has_call(&call.audit_id);
         // With `power`, the journal is in use for as long as the disk takes.
@@ -779,7 +779,7 @@ impl LogWriter {
         Some(Box::pin(async { written.await.map(|()| OpenOutcome::Started) }))
     }
 
-    /// Writes the end of a call, unless it is written or being written already, and then gives its key its state.
+    /// Writes the end of a call, unless it is written or being written already, and then stores the state of its key.
     fn end(
         self: &Arc<Self>,
         begin: Option<&OpenCall>,
@@ -850,7 +850,7 @@ impl LogWriter {
                     ending.finish(&mut state, result);
                     let is_left = state.is_left(&call.journal);
                     drop(state);
-                    // A call that goes on for an operator holds its key until that decision.
+                    // A call without an end holds its key until an operator decides about it.
                     if let Some(key) = key.filter(|_| is_end) {
                         key.apply(outcome.get().copied());
                     }
@@ -944,16 +944,12 @@ impl Drop for LogWriter {
         let writer = own.writer.clone();
         let head = own.committer.with_journal(|journal| journal.head().n);
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let copied = keys.clone();
         if let (Some(keys), false) = (keys, self.are_keys_behind.load(Ordering::SeqCst)) {
             let noted = keys.change(|keys| {
                 keys.note_read(&writer, head);
                 Ok(())
             });
             drop(noted);
-        }
-        if let Some(keys) = copied.filter(|keys| keys.has_long_log()) {
-            report_unsigned(|| keys.copy_changes());
         }
         let Some(journal) = Arc::into_inner(own).and_then(|own| own.committer.into_journal()) else { return };
         report_unsigned(|| {

@@ -38,7 +38,7 @@ fn clock_state(seen: Option<i64>, now: i64) -> ClockState {
     }
 }
 
-/// Returns true if the log goes by the clock, which has `now`, in microseconds since 1970.
+/// Returns true if the time of the log follows the clock, which is at `now`, in microseconds since 1970.
 pub(super) fn is_believed(seen: Option<i64>, now: i64) -> bool {
     seen.is_some() && clock_state(seen, now) == ClockState::Believed
 }
