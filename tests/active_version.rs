@@ -1,7 +1,7 @@
-//! The active version of a connector: its name alone stands for it.
+//! The active version of a connector: installs, switches, removals and their entries in the audit log.
 
 use cofferdam_test_support::package::{manifest, pack, quiet};
-use cofferdam_test_support::{Cli, Home, Signer};
+use cofferdam_test_support::{Cli, Home, Signer, connector};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -24,16 +24,14 @@ impl Versions {
         Cli::new(COFFERDAM, self.home.path())
     }
 
-    /// Installs a version from a file, as a user does; the result.
+    /// Installs a version from a file, as a user does, and returns the result.
     fn install(&self, version: &str) -> Value {
-        let package = pack(&quiet(), &manifest(NAME, version));
         let file = self.home.path().join(format!("quiet-{version}.wasm"));
-        std::fs::write(&file, &package).unwrap();
-        std::fs::write(file.with_extension("wasm.dsse.json"), self.signer.sign(&package)).unwrap();
+        self.signer.write(&file, &pack(&quiet(), &manifest(NAME, version)));
         self.cli().run(&["install", file.to_str().unwrap(), "--format", "json"]).json()
     }
 
-    /// The installed versions, each with whether it is active.
+    /// Returns the installed versions, with true for the active one.
     fn listed(&self) -> Vec<(String, bool)> {
         let list = self.cli().run(&["list", "--format", "json"]).json();
         let line =
@@ -41,7 +39,16 @@ impl Versions {
         list.as_array().unwrap().iter().map(line).collect()
     }
 
-    /// Calls the bare name; the version that ran.
+    /// Returns the recorded switches, the oldest first: the versions before and after.
+    fn switches(&self) -> Vec<[String; 2]> {
+        let changes = self.cli().run(&["audit", "changes", "--limit", "0", "--format", "json"]).json();
+        let text = |state: &Value| state["version"].as_str().unwrap().to_owned();
+        let all = changes.as_array().unwrap().iter().rev();
+        let switches = all.filter(|change| change["action"] == "activate");
+        switches.map(|change| ["before", "after"].map(|state| text(&change[state]))).collect()
+    }
+
+    /// Calls the connector by its name, and returns the version that ran.
     fn called(&self) -> String {
         self.cli().run(&["call", NAME, "run"]).ok();
         let newest = self.cli().run(&["audit", "list", "--limit", "1", "--format", "json"]).json();
@@ -75,12 +82,12 @@ fn an_install_activates_and_a_rollback_returns() {
     assert_eq!(it.called(), "0.2.0");
     let used = it.cli().run(&["use", "github://acme/quiet@0.2.0", "--format", "json"]).json();
     assert_eq!(used["replaces"], Value::Null, "it was active");
-    // Whoever names a version keeps it.
+    // A reference with a version is not affected.
     it.cli().run(&["call", "github://acme/quiet@0.1.0", "run"]).ok();
 }
 
 #[test]
-fn removing_the_active_version_returns_to_the_one_before() {
+fn a_removal_activates_the_version_before() {
     let it = Versions::new();
     for version in ["0.1.0", "0.2.0", "0.3.0"] {
         it.install(version);
@@ -93,7 +100,7 @@ fn removing_the_active_version_returns_to_the_one_before() {
     it.cli().run(&["rollback", NAME]).fails(67).said("cofferdam use NAME@VERSION");
     let removed = it.cli().run(&["remove", "github://acme/quiet@0.2.0", "--format", "json"]).json();
     assert_eq!(removed.get("active"), None, "the active one is the same: {removed}");
-    it.cli().run(&["rollback", NAME]).fails(67).said("0.3.0");
+    it.cli().run(&["rollback", NAME]).fails(67).said("was active before");
 }
 
 #[test]
@@ -104,17 +111,38 @@ fn each_change_of_the_active_version_is_recorded() {
     it.cli().run(&["rollback", NAME]).ok();
     it.cli().run(&["rollback", NAME]).ok();
     it.cli().run(&["remove", NAME]).ok();
-    let changes = it.cli().run(&["audit", "changes", "--format", "json"]).json();
-    let mut seen: Vec<_> = changes
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|change| change["action"] == "activate")
-        .map(|change| (&change["before"]["version"], &change["after"]["version"]))
-        .map(|(before, after)| format!("{before} {after}").replace('"', ""))
-        .collect();
-    seen.reverse();
-    assert_eq!(seen, ["0.1.0 0.2.0", "0.2.0 0.1.0", "0.1.0 0.2.0", "0.2.0 0.1.0"], "{changes}");
+    let expected = [["0.1.0", "0.2.0"], ["0.2.0", "0.1.0"], ["0.1.0", "0.2.0"], ["0.2.0", "0.1.0"]]
+        .map(|it| it.map(str::to_owned));
+    assert_eq!(it.switches(), expected);
+}
+
+#[test]
+fn concurrent_switches_are_recorded_in_their_order() {
+    let it = Versions::new();
+    for version in ["0.1.0", "0.2.0", "0.3.0"] {
+        it.install(version);
+    }
+    let host = it.home.host();
+    std::thread::scope(|scope| {
+        for version in ["0.1.0", "0.2.0", "0.3.0"] {
+            let (host, reference) = (host.clone(), connector(&format!("{NAME}@{version}")));
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    host.activate(&reference).unwrap();
+                    // Another thread may have switched to the version before.
+                    let _ = host.rollback(reference.name());
+                }
+            });
+        }
+    });
+    drop(host);
+    let switches = it.switches();
+    assert!(switches.len() > 60, "{switches:?}");
+    for pair in switches.windows(2) {
+        assert_eq!(pair[0][1], pair[1][0], "each switch begins with the version of the one before");
+    }
+    let active = it.listed().into_iter().find(|(_, active)| *active).unwrap();
+    assert_eq!(switches.last().unwrap()[1], active.0);
 }
 
 #[test]

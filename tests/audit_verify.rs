@@ -19,8 +19,7 @@ pub(crate) fn recorded() -> (Home, Cli) {
     let signer = Signer::new();
     home.trust(&signer.public(), "github://acme/*");
     let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
-    fs::write(home.path().join("quiet.wasm"), &bytes).unwrap();
-    fs::write(home.path().join("quiet.wasm.dsse.json"), signer.sign(&bytes)).unwrap();
+    signer.write(home.path().join("quiet.wasm"), &bytes);
     let cli = Cli::new(COFFERDAM, home.path());
     cli.run(&["install", "quiet.wasm"]).ok();
     for _ in 0..3 {

@@ -34,8 +34,7 @@ pub(crate) fn home(packages: &[Vec<u8>]) -> (Home, Cli) {
     home.trust(&signer.public(), "github://acme/*");
     for (number, bytes) in packages.iter().enumerate() {
         let file = home.path().join(format!("{number}.wasm"));
-        fs::write(&file, bytes).unwrap();
-        fs::write(home.path().join(format!("{number}.wasm.dsse.json")), signer.sign(bytes)).unwrap();
+        signer.write(&file, bytes);
         cli.run(&["install".as_ref(), file.as_os_str(), "--allow-downgrade".as_ref()]).ok();
     }
     (home, cli)

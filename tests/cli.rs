@@ -291,8 +291,7 @@ fn the_configuration_can_allow_a_private_host() {
     assert_eq!(*name, "probe");
     let signer = Signer::new();
     desk.home.trust(&signer.public(), "github://cofferdam/*");
-    fs::write(desk.path("probe.wasm"), bytes).unwrap();
-    fs::write(desk.path("probe.wasm.dsse.json"), signer.sign(bytes)).unwrap();
+    signer.write(desk.path("probe.wasm"), bytes);
     desk.run("install probe.wasm").ok();
     let url = format!("url={}", shared_host().upstream.url("/text/configured"));
     let call = ["call", "github://cofferdam/probe", "fetch", "--arg", &url];

@@ -1,4 +1,4 @@
-//! The differences between two packages, as a reviewer sees them.
+//! `diff`, and the changes that `install` and `inspect` show a reviewer.
 
 use cofferdam_runtime::host::PackageDifference;
 use cofferdam_test_support::package::{guest, pack};
@@ -71,17 +71,14 @@ impl Review {
     }
 
     fn packs(&self, file: &str, manifest: &str) {
-        let package = pack(&guest("probe"), manifest);
-        let path = self.home.path().join(file);
-        std::fs::write(path.with_extension("wasm.dsse.json"), self.signer.sign(&package)).unwrap();
-        std::fs::write(path, package).unwrap();
+        self.signer.write(self.home.path().join(file), &pack(&guest("probe"), manifest));
     }
 
     fn cli(&self) -> Cli {
         Cli::new(COFFERDAM, self.home.path()).in_dir(self.home.path())
     }
 
-    /// The changes as `severity part subject: what`.
+    /// Returns the changes as `severity part subject: what`.
     fn changes(&self, before: &str, after: &str) -> Vec<String> {
         let difference = self.cli().run(&["diff", before, after, "--format", "json"]).json();
         let text = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
@@ -114,7 +111,7 @@ fn wider_grants_come_first() {
             "note package size: it has another size, in bytes",
         ]
     );
-    // The other way round, what was wider is narrower.
+    // In the other direction, wider changes are narrower.
     let back = it.changes("after.wasm", "before.wasm");
     assert!(
         back.contains(
@@ -135,7 +132,7 @@ fn a_lost_signature_is_wider() {
     std::fs::remove_file(it.home.path().join("after.wasm.dsse.json")).unwrap();
     let changes = it.changes("before.wasm", "after.wasm");
     assert!(
-        changes[0].starts_with("wider identity signer: its signature does not count here"),
+        changes[0].starts_with("wider identity signer: its signature is not accepted here"),
         "{changes:?}"
     );
     let changes = it.changes("after.wasm", "before.wasm");
@@ -169,7 +166,7 @@ fn an_install_shows_what_changes() {
     ] {
         assert!(said.contains(change), "{said}");
     }
-    // An installed name is the active version.
+    // A name resolves to the active version.
     let difference = it.cli().run(&["diff", NAME, "before.wasm", "--format", "json"]).json();
     assert_eq!(difference["before"]["version"], "1.1.0");
     assert_eq!(difference["after"]["version"], "1.0.0");
@@ -194,7 +191,7 @@ fn the_differences_are_text_and_markdown() {
 }
 
 #[test]
-fn descriptions_of_parameters_and_signing_names_are_compared() {
+fn parameter_docs_and_signing_names_are_compared() {
     let it = Review::new();
     let before = it.home.host().inspect_package(pack(&guest("probe"), BEFORE), None).unwrap();
     let mut after = before.clone();
@@ -220,7 +217,7 @@ fn an_inspection_names_what_to_look_at() {
     assert_eq!(inspection["risks"], json!(expected));
     let text = it.cli().run(&["inspect", "after.wasm"]).ok();
     assert!(text.contains("LOOK AT") && text.contains(expected[0]), "{text}");
-    assert!(text.contains("that every connector may have"), "{text}");
+    assert!(text.contains("imports grant nothing"), "{text}");
     let manifest = "[connector]\nname = \"github://acme/probe\"\nversion = \"2.0.0\"\n\
                     [capabilities.network]\nhosts = [\"a.example:443\"]\n";
     let risks = it.home.host().inspect_package(pack(&guest("hello"), manifest), None).unwrap().risks;

@@ -21,8 +21,7 @@ fn release() -> (Home, std::path::PathBuf) {
     let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
     // Beside the home and not inside it: the home's content is what the tests compare.
     let file = home.path().with_extension("quiet.wasm");
-    fs::write(&file, &bytes).unwrap();
-    fs::write(file.with_extension("wasm.dsse.json"), signer.sign(&bytes)).unwrap();
+    signer.write(&file, &bytes);
     (home, file)
 }
 

@@ -1,7 +1,5 @@
 //! Downgrades: an older version needs permission, is reported, and is never below the minimum in the keyring.
 
-use std::fs;
-
 use cofferdam::{Call, Error, HostErrorKind, InstallOptions};
 use cofferdam_test_support::{Cli, Home, Signer, connector, log_capture, package};
 use serde_json::{Value, json};
@@ -23,9 +21,7 @@ fn setup(versions: &[&str]) -> (Home, Signer, Cli) {
     home.trust(&signer.public(), "github://acme/*");
     let cli = Cli::new(COFFERDAM, home.path());
     for version in versions {
-        let bytes = quiet(version);
-        fs::write(home.path().join(format!("{version}.wasm")), &bytes).unwrap();
-        fs::write(home.path().join(format!("{version}.wasm.dsse.json")), signer.sign(&bytes)).unwrap();
+        signer.write(home.path().join(format!("{version}.wasm")), &quiet(version));
     }
     (home, signer, cli)
 }

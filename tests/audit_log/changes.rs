@@ -22,8 +22,7 @@ fn setup(versions: &[&str]) -> (Home, Cli, Signer) {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     for version in versions {
         let bytes = slack(NAME, version, "slack.com:443");
-        fs::write(home.path().join(format!("{version}.wasm")), &bytes).unwrap();
-        fs::write(home.path().join(format!("{version}.wasm.dsse.json")), signer.sign(&bytes)).unwrap();
+        signer.write(home.path().join(format!("{version}.wasm")), &bytes);
     }
     let cli = Cli::new(COFFERDAM, home.path()).in_dir(home.path());
     (home, cli, signer)
@@ -63,7 +62,7 @@ fn changes_are_recorded_with_old_and_new_state() {
     cli.run(&["trust", "revoke", &key, "--reason", "laptop stolen"]).ok();
     cli.run(&["trust", "remove", &key]).ok();
 
-    // A rollback has tests of its own.
+    // `active_version` tests the changes of active versions.
     let mut changes = changes(&cli);
     changes.retain(|change| change["action"] != "activate");
     let expected = [

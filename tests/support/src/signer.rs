@@ -1,5 +1,8 @@
 //! A signing key of a test, and what it signs.
 
+use std::fs;
+use std::path::Path;
+
 use cofferdam_core::digest::Digest;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::package::Package;
@@ -49,6 +52,19 @@ impl Signer {
         let package = Package::open(package.to_vec()).expect("what is signed is a package");
         let manifest = package.manifest();
         self.state(manifest.name(), manifest.version(), package.digest())
+    }
+
+    /// Writes a package to `path`, and its signature to the file next to it that `install` reads.
+    ///
+    /// # Panics
+    /// The bytes are not a package, or a file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>, package: &[u8]) {
+        let (path, signature) = (path.as_ref(), self.sign(package));
+        let mut signature_path = path.as_os_str().to_owned();
+        signature_path.push(".dsse.json");
+        for (path, bytes) in [(path, package), (Path::new(&signature_path), &signature)] {
+            fs::write(path, bytes).expect("a file of a test is written");
+        }
     }
 
     /// A signature file for any statement that a test makes.

@@ -5,11 +5,10 @@ use cofferdam_runtime::host::{ChangeSeverity, Host, PackageChange, PackageDiffer
 use crate::commands::inspect;
 use crate::layout::{Page, TextStyle, printable_line};
 use crate::report::CommandError;
-use crate::session::{Session, resolve};
+use crate::session::{Session, is_installed_name, resolve};
 
 const EXAMPLES: &str = "\
-What is wider comes first: the connector may do more, or another key vouches for it. Nothing of the packages is run \
-or compiled.
+The changes that let the connector do more come first, with those of its signer. Neither package is run or compiled.
 
 Examples:
   cofferdam diff github://acme/slack slack-1.3.0.wasm
@@ -22,7 +21,7 @@ const SHOWN_CHARS: usize = 200;
 /// The number of characters before the first difference in a long text that are shown.
 const CONTEXT_CHARS: usize = 20;
 
-/// Shows what changes from one package to another, the heaviest changes first.
+/// Shows the differences between two packages, those that let the connector do more first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -39,7 +38,7 @@ pub(crate) struct Args {
     markdown: bool,
 }
 
-/// Compares.
+/// Compares the packages.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let (before, after) = (compared(&host, &args.before)?, compared(&host, &args.after)?);
@@ -50,13 +49,11 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
-/// Inspects one of the two; an installed package that was changed is refused.
 fn compared(host: &Host, what: &str) -> Result<PackageInspection, CommandError> {
-    let inspection = inspect::inspected(host, what, None)?;
-    if inspection.hash_matches == Some(false) {
-        host.package(&resolve(host, what)?)?;
+    match is_installed_name(what) {
+        true => Ok(host.inspect_unchanged(&resolve(host, what)?)?),
+        false => inspect::inspect_file(host, what.into(), None),
     }
-    Ok(inspection)
 }
 
 /// Prints the changes, for people.
@@ -94,7 +91,7 @@ fn markdown(difference: &PackageDifference, page: &mut Page) {
     page.line("| severity | part | subject | change | before | after |");
     page.line("|---|---|---|---|---|---|");
     for change in changes {
-        // A cell ends at a bar, whatever is before it.
+        // A bar ends a cell, also after a backslash.
         let cell = |text: &str| printable_line(text, SHOWN_CHARS).replace('|', "\u{a6}").replace('`', "'");
         let state = |state: &str| {
             let text = cell(state);
@@ -126,15 +123,17 @@ pub(super) fn sentence(change: &PackageChange) -> String {
     format!("{}: {}: {}", change.part, printable_line(&change.subject, SHOWN_CHARS), change.what)
 }
 
-/// Returns both states of a change, if it has both.
+/// Returns the states before and after a change, if it has both.
 fn states(change: &PackageChange) -> Option<String> {
-    let (_, _) = (change.before.as_ref()?, change.after.as_ref()?);
+    if change.before.is_none() || change.after.is_none() {
+        return None;
+    }
     let (before, after) = excerpts(change);
     let shown = |text: &str| printable_line(text, SHOWN_CHARS);
     Some(format!("{} -> {}", shown(before), shown(after)))
 }
 
-/// Returns the states from shortly before the first difference on, if they are long.
+/// Returns the states before and after a change. Long texts begin shortly before their first difference.
 fn excerpts(change: &PackageChange) -> (&str, &str) {
     let (before, after) =
         (change.before.as_deref().unwrap_or_default(), change.after.as_deref().unwrap_or_default());

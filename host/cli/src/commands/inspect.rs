@@ -44,20 +44,20 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { what, signature, host: _ } = args;
     let Some(what) = what else { return confinement::run(session) };
-    let inspection = inspected(&session.host()?, &what, signature)?;
+    let host = session.host()?;
+    let inspection = match is_installed_name(&what) {
+        true => host.inspect(&resolve(&host, &what)?)?,
+        false => inspect_file(&host, PathBuf::from(what), signature)?,
+    };
     session.ui.result(&inspection, |it| page(&inspection, it))
 }
 
-/// Inspects an installed connector, or a package file with the signature in this file or beside it.
-pub(super) fn inspected(
+/// Inspects a package file, with the signature in the given file or in the file next to the package.
+pub(super) fn inspect_file(
     host: &Host,
-    what: &str,
+    path: PathBuf,
     signature: Option<PathBuf>,
 ) -> Result<PackageInspection, CommandError> {
-    if is_installed_name(what) {
-        return Ok(host.inspect(&resolve(host, what)?)?);
-    }
-    let path = PathBuf::from(what);
     let bytes = files::read_package(&path)?;
     let signature = match signature {
         Some(path) => Some(files::read_signature(&path)?),
@@ -84,10 +84,7 @@ fn page(inspection: &PackageInspection, page: &mut Page) {
         inspection.imports.iter().partition(|import| import.standing == "plumbing");
     page.table(["IMPORT", "STANDING", "MEANS"], others.into_iter().map(import).collect());
     if !plumbing.is_empty() {
-        page.line(&format!(
-            "and {} that every connector may have: no authority comes with them",
-            plumbing.len()
-        ));
+        page.line(&format!("{} more imports grant nothing: every connector may have them", plumbing.len()));
     }
     page.heading("LIMITS OF A CALL");
     let limits = inspection.limits.iter().map(|(name, limit)| {

@@ -65,13 +65,11 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let host = session.host()?;
     if session.ui.shows_notes() {
         let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
-        let active = host.resolve(&inspection.name).ok();
-        let there = active.as_ref().and_then(|active| host.inspect(active).ok());
-        let there = there.filter(|there| there.hash_matches == Some(true));
-        if active.is_some() && there.is_none() {
-            session.ui.warn("the active version cannot be compared with it: `cofferdam verify` says why");
+        let active = host.resolve(&inspection.name).ok().map(|active| host.inspect_unchanged(&active));
+        if let Some(Err(error)) = &active {
+            session.ui.warn(&format!("the active version cannot be compared with the new one: {error}"));
         }
-        announce(session, &inspection, there.as_ref());
+        announce(session, &inspection, active.and_then(Result::ok).as_ref());
     }
     let mut options = InstallOptions::default();
     if let Some(hash) = hash {
@@ -97,7 +95,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 }
 
 /// Prints the package that is about to be trusted.
-fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option<&PackageInspection>) {
+fn announce(session: &Session<'_>, inspection: &PackageInspection, active: Option<&PackageInspection>) {
     let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
         (Some(signer), status) => format!("{status}, by the key {signer}"),
         (None, status) => status.to_owned(),
@@ -105,8 +103,8 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
     let ui = session.ui;
     ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
-    if let Some(there) = there.filter(|there| there.version != inspection.version) {
-        ui.note(&format!("  version      {} -> {}", there.version, inspection.version));
+    if let Some(active) = active.filter(|active| active.version != inspection.version) {
+        ui.note(&format!("  version      {} -> {}", active.version, inspection.version));
     }
     ui.note(&format!("  hash         {}", inspection.hash));
     ui.note(&format!("  signature    {signer}"));
@@ -120,7 +118,7 @@ fn announce(session: &Session<'_>, inspection: &PackageInspection, there: Option
         }
     }
     let changes =
-        there.map(|there| PackageDifference::between(there, inspection).changes).unwrap_or_default();
+        active.map(|active| PackageDifference::between(active, inspection).changes).unwrap_or_default();
     for change in changes.iter().filter(|change| change.severity != ChangeSeverity::Note) {
         ui.note(&format!("  {:<12} {}", change.severity.name(), diff::sentence(change)));
     }

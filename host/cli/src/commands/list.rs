@@ -24,7 +24,7 @@ struct ConnectorLine {
     name: String,
     version: String,
     hash: String,
-    /// True for the version that the name alone stands for.
+    /// True for the version that the name without a version resolves to.
     active: bool,
     /// The time of the last call; none if the audit log has no call, or cannot be read.
     last_call: Option<String>,

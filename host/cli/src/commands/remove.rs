@@ -23,7 +23,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     #[derive(Serialize)]
     struct RemovedConnector {
         removed: String,
-        /// The version that is active instead, if the removed one was and others are left.
+        /// The version that becomes active, if the removed version was active and others are installed.
         #[serde(skip_serializing_if = "Option::is_none")]
         active: Option<String>,
     }

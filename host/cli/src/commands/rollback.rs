@@ -5,7 +5,7 @@ use crate::report::CommandError;
 use crate::session::{Session, resolve};
 
 const EXAMPLES: &str = "\
-Given a second time, it returns to the version that it left.
+A second rollback returns to the version that the first one replaced.
 
 Examples:
   cofferdam rollback github://acme/slack";

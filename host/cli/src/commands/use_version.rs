@@ -8,9 +8,9 @@ use crate::report::CommandError;
 use crate::session::{Session, resolve};
 
 const EXAMPLES: &str = "\
-A connector's name alone stands for its active version: for `cofferdam call`, for the servers, and for the tools of \
-agents. Installing a version makes it the active one. Running calls end with the version that they began with, and \
-whoever names a version keeps it.
+A connector's name without a version resolves to its active version: in `cofferdam call`, in requests to servers, and \
+in the tools of agents. Installing a new version makes it the active one. Running calls end with the version that they \
+began with, and references with a version are not affected.
 
 Examples:
   cofferdam use github://acme/slack@1.2.0
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     connector: String,
 }
 
-/// Makes it active.
+/// Switches the active version.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let connector = resolve(&host, &args.connector)?;

@@ -22,7 +22,7 @@ pub(super) struct RegistryIndex {
     active: BTreeMap<ConnectorName, ActiveVersion>,
 }
 
-/// The version that a name alone stands for.
+/// The version that a name without a version resolves to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActiveVersion {
@@ -116,17 +116,15 @@ impl RegistryIndex {
         self.activate(name, version);
     }
 
-    /// Makes an installed version the active one of its name. Returns true if it was not.
-    pub(super) fn activate(&mut self, name: &ConnectorName, version: &Version) -> bool {
+    /// Makes an installed version the active one of its name.
+    pub(super) fn activate(&mut self, name: &ConnectorName, version: &Version) {
         let before = self.active.get(name).map(|active| active.version.clone());
-        if before.as_ref() == Some(version) || self.get(name, version).is_none() {
-            return false;
+        if before.as_ref() != Some(version) {
+            self.active.insert(name.clone(), ActiveVersion { version: version.clone(), before });
         }
-        self.active.insert(name.clone(), ActiveVersion { version: version.clone(), before });
-        true
     }
 
-    /// Takes the active versions of another index, as far as they are installed here. The other names have the highest one.
+    /// Copies the active versions of another index that are installed here. For other names, the highest version is active.
     pub(super) fn take_active_of(&mut self, other: &Self) {
         let alone = |version: &Version| ActiveVersion { version: version.clone(), before: None };
         // The last version of a name is the highest.
@@ -143,7 +141,7 @@ impl RegistryIndex {
         self.active.get(name)
     }
 
-    /// Removes a package. If it was active, the version is active that was before, or else the highest that is left.
+    /// Removes a package. If its version was active, the version before it becomes active, or else the highest one.
     pub(super) fn remove(&mut self, name: &ConnectorName, version: &Version) -> Option<Digest> {
         let digest = self.packages.remove(&(name.clone(), version.clone()))?;
         let Some(mut active) = self.active.remove(name) else { return Some(digest) };
@@ -308,14 +306,15 @@ mod tests {
             (active.version.to_string(), active.before.as_ref().map(ToString::to_string))
         };
         assert_eq!(active(&index), ("1.10.0".into(), Some("1.2.0".into())), "the last one added");
-        assert!(index.activate(&name, &version("1.2.0")) && !index.activate(&name, &version("1.2.0")));
-        assert_eq!(active(&index), ("1.2.0".into(), Some("1.10.0".into())));
-        assert!(!index.activate(&name, &version("3.0.0")), "it is not installed");
+        for _ in 0..2 {
+            index.activate(&name, &version("1.2.0"));
+            assert_eq!(active(&index), ("1.2.0".into(), Some("1.10.0".into())));
+        }
         index.insert(&name, &version("2.0.0"), Digest::sha256(b"2"));
         index.remove(&name, &version("1.2.0"));
         assert_eq!(active(&index), ("2.0.0".into(), None), "the version before is gone");
         index.remove(&name, &version("2.0.0"));
-        assert_eq!(active(&index), ("1.10.0".into(), None), "the highest that is left");
+        assert_eq!(active(&index), ("1.10.0".into(), None), "the highest remaining one");
         assert_eq!(RegistryIndex::parse(&index.to_json()).unwrap(), index);
         index.remove(&name, &version("1.10.0"));
         assert_eq!(index.active(&name), None);

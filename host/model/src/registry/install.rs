@@ -10,8 +10,7 @@ use semver::Version;
 
 use super::error::RegistryError;
 use super::files;
-use super::index::RegistryIndex;
-use super::index::VersionHighWater;
+use super::index::{ActiveVersion, RegistryIndex, VersionHighWater};
 use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
@@ -32,41 +31,25 @@ pub enum InstallOutcome {
 impl Registry {
     /// Installs a package that the caller has verified, and makes its version the active one of its name. Installing an
     /// installed package again changes nothing, except that a given signature replaces the old one, and damaged bytes are
-    /// repaired.
+    /// repaired. With `any_version`, a version below one that is or was installed is accepted.
+    ///
+    /// `record` gets the active versions before and after, if another version was active. It is called under the lock, when
+    /// nothing has changed yet.
     ///
     /// # Errors
-    /// Other bytes under the same name and version, a version below one that is or was installed, and
-    /// whatever the file system refuses; then nothing has changed.
-    pub fn install(
-        &self,
-        package: &Package,
-        signature: Option<&[u8]>,
-    ) -> Result<InstallOutcome, RegistryError> {
-        self.install_checked(package, signature, false)
-    }
-
-    /// Installs any version, for an explicitly requested downgrade.
-    ///
-    /// # Errors
-    /// As [`install`](Self::install), except for the version.
-    pub fn install_any_version(
-        &self,
-        package: &Package,
-        signature: Option<&[u8]>,
-    ) -> Result<InstallOutcome, RegistryError> {
-        self.install_checked(package, signature, true)
-    }
-
-    fn install_checked(
+    /// Other bytes under the same name and version, a version below one that is or was installed, the error of `record`,
+    /// and whatever the file system refuses; then nothing has changed.
+    pub fn install<E: From<RegistryError>>(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
         any_version: bool,
-    ) -> Result<InstallOutcome, RegistryError> {
+        record: impl FnOnce(&Version, &Version) -> Result<(), E>,
+    ) -> Result<InstallOutcome, E> {
         let _lock = self.lock()?;
         let had_tmp = self.tmp().exists();
         self.prepare()?;
-        let outcome = self.write(package, signature, any_version);
+        let outcome = self.write(package, signature, any_version, record);
         if outcome.is_err() {
             // The files written so far take space that may be scarce. If their removal fails too, the next
             // writer removes them.
@@ -79,24 +62,28 @@ impl Registry {
     }
 
     /// All files that need space are written before the first is moved into place.
-    fn write(
+    fn write<E: From<RegistryError>>(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
         any_version: bool,
-    ) -> Result<InstallOutcome, RegistryError> {
+        record: impl FnOnce(&Version, &Version) -> Result<(), E>,
+    ) -> Result<InstallOutcome, E> {
         let mut index = self.index()?;
         let (name, version, digest) =
             (package.manifest().name(), package.manifest().version(), package.digest());
         let installed = index.get(name, version);
         if let Some(installed) = installed.filter(|installed| installed != digest) {
-            return Err(RegistryError::conflict(name, version, installed, *digest));
+            return Err(RegistryError::conflict(name, version, installed, *digest).into());
         }
         if installed.is_some() {
-            return self.place(package, signature);
+            return Ok(self.place(package, signature)?);
         }
         if !any_version {
             self.check_downgrade(name, version)?;
+        }
+        if let Some(active) = index.active(name) {
+            record(&active.version, version)?;
         }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
@@ -105,21 +92,50 @@ impl Registry {
         Ok(InstallOutcome::Installed)
     }
 
-    /// Makes an installed version the active one of its name. Returns true if it was not.
+    /// Makes an installed version the active one of its name, and returns the one that it replaces. None if it was active.
+    /// `record` gets the active versions before and after, under the lock, before they change.
     ///
     /// # Errors
-    /// The version is not installed, or the file system returns an error.
-    pub fn activate(&self, name: &ConnectorName, version: &Version) -> Result<bool, RegistryError> {
+    /// The version is not installed, the error of `record`, or the file system returns an error.
+    pub fn activate<E: From<RegistryError>>(
+        &self,
+        name: &ConnectorName,
+        version: &Version,
+        record: impl FnOnce(&Version, &Version) -> Result<(), E>,
+    ) -> Result<Option<Version>, E> {
         let _lock = self.begin()?;
         let mut index = self.index()?;
         if index.get(name, version).is_none() {
-            return Err(RegistryError::NotInstalled { name: name.clone(), version: version.clone() });
+            return Err(RegistryError::NotInstalled { name: name.clone(), version: version.clone() }.into());
         }
-        let is_changed = index.activate(name, version);
-        if is_changed {
-            self.write_index(&index)?;
-        }
-        Ok(is_changed)
+        let replaced = index.active(name).map(|active| active.version.clone());
+        let Some(replaced) = replaced.filter(|active| active != version) else { return Ok(None) };
+        record(&replaced, version)?;
+        index.activate(name, version);
+        self.write_index(&index)?;
+        Ok(Some(replaced))
+    }
+
+    /// Makes the version active again that was active before the present one, and returns the replaced version and the
+    /// active one. None if no other installed version was active. `record` as for [`activate`](Self::activate).
+    ///
+    /// # Errors
+    /// The error of `record`, or the file system returns an error.
+    pub fn rollback<E: From<RegistryError>>(
+        &self,
+        name: &ConnectorName,
+        record: impl FnOnce(&Version, &Version) -> Result<(), E>,
+    ) -> Result<Option<(Version, Version)>, E> {
+        let _lock = self.begin()?;
+        let mut index = self.index()?;
+        let Some(ActiveVersion { version: replaced, before: Some(version) }) = index.active(name).cloned()
+        else {
+            return Ok(None);
+        };
+        record(&replaced, &version)?;
+        index.activate(name, &version);
+        self.write_index(&index)?;
+        Ok(Some((replaced, version)))
     }
 
     /// Refuses a version below the highest of its name that is installed, or ever was.
@@ -136,18 +152,30 @@ impl Registry {
     }
 
     /// Removes a package: first from the index, so that it disappears in one step, then its files. Its
-    /// version is remembered.
+    /// version is remembered. If it was active and other versions are left, another one becomes active: `record` gets both,
+    /// under the lock, before they change.
     ///
     /// # Errors
-    /// The package is not installed, or the file system returns an error.
-    pub fn remove(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
+    /// The package is not installed, the error of `record`, or the file system returns an error.
+    pub fn remove<E: From<RegistryError>>(
+        &self,
+        name: &ConnectorName,
+        version: &Version,
+        record: impl FnOnce(&Version, &Version) -> Result<(), E>,
+    ) -> Result<Digest, E> {
         let not_installed = || RegistryError::NotInstalled { name: name.clone(), version: version.clone() };
         if self.find(name, version)?.is_none() {
-            return Err(not_installed());
+            return Err(not_installed().into());
         }
         let _lock = self.begin()?;
         let mut index = self.index()?;
+        let before = index.active(name).map(|active| active.version.clone());
         let digest = index.remove(name, version).ok_or_else(not_installed)?;
+        if let (Some(before), Some(after)) = (before, index.active(name))
+            && before != after.version
+        {
+            record(&before, &after.version)?;
+        }
         let mut highest = self.removed()?;
         if highest.remember(name, version) {
             self.write_highest(&highest)?;
@@ -157,7 +185,7 @@ impl Registry {
         let (directory, rest) = (self.directory(&digest), self.tmp().join("removed"));
         match fs::rename(&directory, &rest) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(RegistryError::io("removing a package", directory)(error));
+                return Err(RegistryError::io("removing a package", directory)(error).into());
             }
             _ => files::remove(&rest)?,
         }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! packages/
-//!   index.json                     name@version -> hash, and the active version of each name; can be rebuilt from
-//!                                  what follows, except for the choice of the active versions
+//!   index.json                     name@version -> hash, and the active versions; can be rebuilt from what follows,
+//!                                  with the highest versions active
 //!   highest.json                   the highest version of each name that was removed
 //!   sha256/<hash>/connector.wasm   the package
 //!   sha256/<hash>/signature.dsse.json
@@ -72,7 +72,7 @@ pub struct RegistryEntry {
     pub version: Version,
     /// The hash of its package.
     pub digest: Digest,
-    /// True for the one version that the name alone stands for.
+    /// True for the one version that the name without a version resolves to.
     pub is_active: bool,
 }
 
@@ -123,20 +123,12 @@ impl Registry {
         Ok(self.index()?.get(name, version))
     }
 
-    /// The active version of `name`: the one that the name alone stands for. None if nothing is installed under it.
+    /// The active version of `name`, to which the name without a version resolves. None if no version is installed.
     ///
     /// # Errors
     /// An index that cannot be read.
     pub fn active(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
         Ok(self.index()?.active(name).map(|active| active.version.clone()))
-    }
-
-    /// The installed version of `name` that was active before the present one, if there is one.
-    ///
-    /// # Errors
-    /// An index that cannot be read.
-    pub fn active_before(&self, name: &ConnectorName) -> Result<Option<Version>, RegistryError> {
-        Ok(self.index()?.active(name).and_then(|active| active.before.clone()))
     }
 
     /// Returns true if packages exist and their index is missing.

@@ -46,7 +46,7 @@ impl Registry {
     /// after, and `open` must accept it: the bytes are not verified, so a host has its compile worker parse
     /// them. Signatures are not checked here; every load does.
     ///
-    /// The active version of each name stays active if it is found; otherwise it is the highest one.
+    /// An active version that is found stays active. For other names, the highest version is active.
     ///
     /// If two packages have one name and version, the one that the old index names is kept; without a
     /// readable old index, neither is. No package is removed.

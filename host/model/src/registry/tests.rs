@@ -25,6 +25,28 @@ fn home() -> Home {
     Home { directory, registry }
 }
 
+impl Registry {
+    fn install_unrecorded(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<InstallOutcome, RegistryError> {
+        self.install(package, signature, false, |_, _| Ok(()))
+    }
+
+    fn install_any_unrecorded(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<InstallOutcome, RegistryError> {
+        self.install(package, signature, true, |_, _| Ok(()))
+    }
+
+    fn remove_unrecorded(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
+        self.remove(name, version, |_, _| Ok(()))
+    }
+}
+
 fn package(version: &str, salt: &str) -> Package {
     Package::open(fixture_tests::package(NAME, version, salt)).unwrap()
 }
@@ -77,7 +99,7 @@ fn a_missing_registry_is_empty_and_not_created() {
     assert_eq!(home.registry.find(&name(), &version("1.0.0")).unwrap(), None);
     let gone = home.registry.read(&Digest::sha256(b"")).unwrap_err();
     told(gone, &home, HostErrorKind::RegistryUnavailable);
-    let error = home.registry.remove(&name(), &version("1.0.0")).unwrap_err();
+    let error = home.registry.remove_unrecorded(&name(), &version("1.0.0")).unwrap_err();
     told(error, &home, HostErrorKind::ConnectorNotFound);
     assert!(!home.registry.root().exists());
 }
@@ -87,8 +109,8 @@ fn packages_are_installed_found_read_and_removed() {
     let home = home();
     let registry = &home.registry;
     let (old, new) = (package("1.9.0", ""), package("1.10.0", ""));
-    assert_eq!(registry.install(&new, Some(b"signature")).unwrap(), InstallOutcome::Installed);
-    assert_eq!(registry.install_any_version(&old, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_unrecorded(&new, Some(b"signature")).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_any_unrecorded(&old, None).unwrap(), InstallOutcome::Installed);
     let versions = registry.versions(&name()).unwrap();
     assert_eq!(versions.iter().map(|entry| entry.digest).collect::<Vec<_>>(), [*old.digest(), *new.digest()]);
     assert_eq!(registry.find(&name(), &version("1.10.0")).unwrap(), Some(*new.digest()));
@@ -98,7 +120,7 @@ fn packages_are_installed_found_read_and_removed() {
         (new.bytes(), Some(&b"signature"[..]))
     );
     assert_eq!(registry.read(old.digest()).unwrap().signature, None);
-    assert_eq!(registry.remove(&name(), &version("1.9.0")).unwrap(), *old.digest());
+    assert_eq!(registry.remove_unrecorded(&name(), &version("1.9.0")).unwrap(), *old.digest());
     assert_eq!(registry.list().unwrap().len(), 1);
     assert!(matches!(registry.read(old.digest()), Err(RegistryError::Gone { .. })));
     for (path, content) in contents(registry.root()) {
@@ -112,27 +134,33 @@ fn reinstalling_changes_only_what_is_new() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
-    registry.install(&package, Some(b"one")).unwrap();
+    registry.install_unrecorded(&package, Some(b"one")).unwrap();
     let before = contents(registry.root());
-    assert_eq!(registry.install(&package, Some(b"one")).unwrap(), InstallOutcome::AlreadyInstalled);
-    assert_eq!(registry.install(&package, None).unwrap(), InstallOutcome::AlreadyInstalled);
+    assert_eq!(
+        registry.install_unrecorded(&package, Some(b"one")).unwrap(),
+        InstallOutcome::AlreadyInstalled
+    );
+    assert_eq!(registry.install_unrecorded(&package, None).unwrap(), InstallOutcome::AlreadyInstalled);
     assert_eq!(contents(registry.root()), before);
-    assert_eq!(registry.install(&package, Some(b"two")).unwrap(), InstallOutcome::SignatureUpdated);
+    assert_eq!(
+        registry.install_unrecorded(&package, Some(b"two")).unwrap(),
+        InstallOutcome::SignatureUpdated
+    );
     assert_eq!(registry.read(package.digest()).unwrap().signature.as_deref(), Some(&b"two"[..]));
     fs::write(registry.file(package.digest(), PACKAGE), b"damaged").unwrap();
-    assert_eq!(registry.install(&package, Some(b"two")).unwrap(), InstallOutcome::Repaired);
+    assert_eq!(registry.install_unrecorded(&package, Some(b"two")).unwrap(), InstallOutcome::Repaired);
     assert_eq!(registry.read(package.digest()).unwrap().bytes, package.bytes());
     fs::remove_dir_all(registry.directory(package.digest())).unwrap();
-    assert_eq!(registry.install(&package, Some(b"two")).unwrap(), InstallOutcome::Repaired);
+    assert_eq!(registry.install_unrecorded(&package, Some(b"two")).unwrap(), InstallOutcome::Repaired);
 }
 
 #[test]
 fn one_name_and_version_has_one_content() {
     let home = home();
     let (one, other) = (package("1.0.0", "one"), package("1.0.0", "other"));
-    home.registry.install(&one, None).unwrap();
+    home.registry.install_unrecorded(&one, None).unwrap();
     let before = contents(home.registry.root());
-    let error = home.registry.install(&other, None).unwrap_err();
+    let error = home.registry.install_unrecorded(&other, None).unwrap_err();
     let text = told(error, &home, HostErrorKind::Conflict);
     assert!(text.contains(&one.digest().to_string()) && text.contains(&other.digest().to_string()), "{text}");
     assert!(text.contains("cofferdam remove github://acme/test@1.0.0"), "{text}");
@@ -168,7 +196,7 @@ fn any_file_change_alters_its_fingerprint() {
     for (name, change) in changes {
         let home = home();
         let registry = &home.registry;
-        registry.install(&package, Some(b"signature")).unwrap();
+        registry.install_unrecorded(&package, Some(b"signature")).unwrap();
         let watch = registry.watch(digest).unwrap();
         let loaded = registry.read(digest).unwrap().fingerprint;
         assert_eq!(watch.fingerprint(), Some(loaded), "{name}");
@@ -184,7 +212,7 @@ fn a_new_signature_alters_the_fingerprint() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
-    registry.install(&package, None).unwrap();
+    registry.install_unrecorded(&package, None).unwrap();
     let watch = registry.watch(package.digest()).unwrap();
     let loaded = registry.read(package.digest()).unwrap().fingerprint;
     assert_eq!(watch.fingerprint(), Some(loaded));
@@ -197,7 +225,7 @@ fn a_killed_install_is_cleaned_up_by_the_next() {
     let home = home();
     let registry = &home.registry;
     let (kept, killed) = (package("1.0.0", ""), package("2.0.0", ""));
-    registry.install(&kept, None).unwrap();
+    registry.install_unrecorded(&kept, None).unwrap();
     // Killed while writing: half a package in tmp.
     let half = registry.tmp().join(killed.digest().to_string());
     fs::create_dir_all(&half).unwrap();
@@ -208,7 +236,7 @@ fn a_killed_install_is_cleaned_up_by_the_next() {
     fs::create_dir(registry.directory(killed.digest())).unwrap();
     fs::write(registry.file(killed.digest(), PACKAGE), killed.bytes()).unwrap();
     assert_eq!(registry.find(&name(), &version("2.0.0")).unwrap(), None);
-    assert_eq!(registry.install(&killed, Some(b"s")).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_unrecorded(&killed, Some(b"s")).unwrap(), InstallOutcome::Installed);
     assert_eq!(registry.read(killed.digest()).unwrap().signature.as_deref(), Some(&b"s"[..]));
     assert_eq!(fs::read_dir(registry.tmp()).unwrap().count(), 0);
     // Killed in a removal, after the index and before the files.
@@ -217,7 +245,7 @@ fn a_killed_install_is_cleaned_up_by_the_next() {
     registry.begin().unwrap();
     registry.write_index(&index).unwrap();
     assert_eq!(registry.find(&name(), &version("2.0.0")).unwrap(), None);
-    assert_eq!(registry.install(&killed, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_unrecorded(&killed, None).unwrap(), InstallOutcome::Installed);
 }
 
 #[test]
@@ -225,7 +253,7 @@ fn a_damaged_index_is_refused_and_can_be_rebuilt() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
-    registry.install(&package, None).unwrap();
+    registry.install_unrecorded(&package, None).unwrap();
     let index = registry.root().join(INDEX);
     let good = fs::read(&index).unwrap();
     let flipped: Vec<u8> = String::from_utf8(good.clone()).unwrap().replace("1.0.0", "1.0.1").into_bytes();
@@ -234,8 +262,8 @@ fn a_damaged_index_is_refused_and_can_be_rebuilt() {
         let before = contents(registry.root());
         for error in [
             registry.list().unwrap_err(),
-            registry.install(&package, None).unwrap_err(),
-            registry.remove(&name(), &version("1.0.0")).unwrap_err(),
+            registry.install_unrecorded(&package, None).unwrap_err(),
+            registry.remove_unrecorded(&name(), &version("1.0.0")).unwrap_err(),
         ] {
             let text = told(error, &home, HostErrorKind::RegistryUnavailable);
             assert!(
@@ -257,7 +285,7 @@ fn a_rebuild_keeps_valid_packages_and_reports_others() {
     let (good, damaged) = (package("1.0.0", ""), package("2.0.0", ""));
     let (twin, other_twin) = (package("3.0.0", "a"), package("3.0.0", "b"));
     for package in [&good, &damaged, &twin] {
-        registry.install(package, None).unwrap();
+        registry.install_unrecorded(package, None).unwrap();
     }
     fs::write(registry.file(damaged.digest(), PACKAGE), [damaged.bytes(), b"\0"].concat()).unwrap();
     fs::create_dir(registry.directory(other_twin.digest())).unwrap();
@@ -284,15 +312,18 @@ fn foreign_files_and_links_are_not_followed() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
-    registry.install(&package, None).unwrap();
+    registry.install_unrecorded(&package, None).unwrap();
     let digest = package.digest();
     let elsewhere = home.directory.path().join("elsewhere");
     fs::rename(registry.directory(digest), &elsewhere).unwrap();
     let refused = |expected: &str| {
         let text = told(registry.read(digest).unwrap_err(), &home, HostErrorKind::RegistryUnavailable);
         assert!(text.contains(expected), "{text}");
-        let text =
-            told(registry.install(&package, None).unwrap_err(), &home, HostErrorKind::RegistryUnavailable);
+        let text = told(
+            registry.install_unrecorded(&package, None).unwrap_err(),
+            &home,
+            HostErrorKind::RegistryUnavailable,
+        );
         assert!(text.contains(expected), "{text}");
     };
     symlink(&elsewhere, registry.directory(digest)).unwrap();
@@ -318,13 +349,13 @@ fn pipes_and_huge_files_neither_hang_nor_fill_memory() {
     let home = home();
     let registry = &home.registry;
     let package = package("1.0.0", "");
-    registry.install(&package, None).unwrap();
+    registry.install_unrecorded(&package, None).unwrap();
     let file = registry.file(package.digest(), PACKAGE);
     fs::remove_file(&file).unwrap();
     fs::File::create(&file).unwrap().set_len(3 << 30).unwrap();
     let error = registry.read(package.digest()).unwrap_err();
     assert!(matches!(error, RegistryError::TooLarge { bytes: 3_221_225_472, .. }), "{error}");
-    assert_eq!(registry.install(&package, None).unwrap(), InstallOutcome::Repaired);
+    assert_eq!(registry.install_unrecorded(&package, None).unwrap(), InstallOutcome::Repaired);
     fs::remove_file(&file).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
         .unwrap();
@@ -336,7 +367,7 @@ fn pipes_and_huge_files_neither_hang_nor_fill_memory() {
 fn an_unwritable_directory_is_explained() {
     let home = home();
     fs::write(home.directory.path().join("deep"), b"a file in the way").unwrap();
-    let error = home.registry.install(&package("1.0.0", ""), None).unwrap_err();
+    let error = home.registry.install_unrecorded(&package("1.0.0", ""), None).unwrap_err();
     assert!(told(error, &home, HostErrorKind::RegistryUnavailable).contains("in the way"));
     for (kind, words) in [
         (io::ErrorKind::StorageFull, "disk is full"),
@@ -360,7 +391,7 @@ fn concurrent_installers_converge() {
             for package in packages.iter().chain([&conflicting]) {
                 let registry = home.registry.clone();
                 let signature = [b'0' + round];
-                threads.push(scope.spawn(move || registry.install_any_version(package, Some(&signature))));
+                threads.push(scope.spawn(move || registry.install_any_unrecorded(package, Some(&signature))));
             }
         }
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -391,14 +422,14 @@ fn another_process() {
     loop {
         for package in &packages {
             let signature = package.digest().to_string();
-            registry.install_any_version(package, Some(signature.as_bytes())).unwrap();
+            registry.install_any_unrecorded(package, Some(signature.as_bytes())).unwrap();
         }
         if std::env::var_os("COFFERDAM_TEST_ONCE").is_some() {
             return;
         }
         for package in &packages {
             // Another process may have been faster.
-            let _ = registry.remove(package.manifest().name(), package.manifest().version());
+            let _ = registry.remove_unrecorded(package.manifest().name(), package.manifest().version());
         }
     }
 }
@@ -448,7 +479,7 @@ fn a_kill_leaves_the_old_or_the_new_registry() {
         // After any leftovers, the next install works.
         let next = package("1.0.0", "");
         let signature = next.digest().to_string();
-        home.registry.install_any_version(&next, Some(signature.as_bytes())).unwrap();
+        home.registry.install_any_unrecorded(&next, Some(signature.as_bytes())).unwrap();
     }
     assert!(seen.len() > 1, "the kills all hit the same state: {seen:?}");
 }
@@ -458,41 +489,69 @@ fn a_downgrade_is_refused_after_removing_the_newer() {
     let home = home();
     let registry = &home.registry;
     let (old, new) = (package("1.2.0", ""), package("1.10.0", ""));
-    registry.install(&new, None).unwrap();
+    registry.install_unrecorded(&new, None).unwrap();
     let refused = |when: &str| {
         let before = contents(registry.root());
-        let text = told(registry.install(&old, None).unwrap_err(), &home, HostErrorKind::Downgrade);
+        let text =
+            told(registry.install_unrecorded(&old, None).unwrap_err(), &home, HostErrorKind::Downgrade);
         assert!(text.contains("is older than 1.10.0"), "{when}: {text}");
         assert!(text.contains("--allow-downgrade"), "{when}: {text}");
         assert_eq!(contents(registry.root()), before, "{when}");
     };
     refused("installed");
-    registry.remove(&name(), &version("1.10.0")).unwrap();
+    registry.remove_unrecorded(&name(), &version("1.10.0")).unwrap();
     refused("removed");
     registry.rebuild_index(open).unwrap();
     refused("rebuilt");
-    assert_eq!(registry.install_any_version(&old, None).unwrap(), InstallOutcome::Installed);
-    assert_eq!(registry.install(&old, Some(b"s")).unwrap(), InstallOutcome::SignatureUpdated);
+    assert_eq!(registry.install_any_unrecorded(&old, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_unrecorded(&old, Some(b"s")).unwrap(), InstallOutcome::SignatureUpdated);
     assert_eq!(registry.highest(&name()).unwrap(), Some(version("1.10.0")));
     // The same version is none below, and neither is one of another connector.
-    assert_eq!(registry.install(&new, None).unwrap(), InstallOutcome::Installed);
+    assert_eq!(registry.install_unrecorded(&new, None).unwrap(), InstallOutcome::Installed);
     let other = Package::open(fixture_tests::package("github://acme/other", "0.1.0", "")).unwrap();
-    registry.install(&other, None).unwrap();
+    registry.install_unrecorded(&other, None).unwrap();
 }
 
 #[test]
 fn an_edited_version_history_is_refused() {
     let home = home();
     let registry = &home.registry;
-    registry.install(&package("2.0.0", ""), None).unwrap();
-    registry.remove(&name(), &version("2.0.0")).unwrap();
+    registry.install_unrecorded(&package("2.0.0", ""), None).unwrap();
+    registry.remove_unrecorded(&name(), &version("2.0.0")).unwrap();
     let path = registry.root().join("highest.json");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("2.0.0", "0.0.1")).unwrap();
-    let error = registry.install(&package("1.0.0", ""), None).unwrap_err();
+    let error = registry.install_unrecorded(&package("1.0.0", ""), None).unwrap_err();
     let text = told(error, &home, HostErrorKind::RegistryUnavailable);
     assert!(text.contains("checksum") && text.contains("--rebuild-index"), "{text}");
     let rebuilt = registry.rebuild_index(open).unwrap();
     assert!(rebuilt.skipped[0].reason.contains("forgotten"), "{:?}", rebuilt.skipped);
-    registry.install(&package("1.0.0", ""), None).unwrap();
+    registry.install_unrecorded(&package("1.0.0", ""), None).unwrap();
+}
+
+#[test]
+fn nothing_changes_if_a_switch_is_not_recorded() {
+    let home = home();
+    let registry = &home.registry;
+    let (one, two) = (package("1.0.0", ""), package("2.0.0", ""));
+    registry.install_unrecorded(&one, None).unwrap();
+    let fails = |_: &Version, _: &Version| Err(RegistryError::Locked { path: PathBuf::new() });
+    registry.install(&two, None, false, fails).unwrap_err();
+    assert_eq!(registry.find(&name(), &version("2.0.0")).unwrap(), None);
+    registry.install_unrecorded(&two, None).unwrap();
+    registry.activate(&name(), &version("1.0.0"), fails).unwrap_err();
+    registry.rollback(&name(), fails).unwrap_err();
+    registry.remove(&name(), &version("2.0.0"), fails).unwrap_err();
+    assert_eq!(registry.active(&name()).unwrap(), Some(version("2.0.0")));
+    let mut recorded = Vec::new();
+    let mut records = |before: &Version, after: &Version| {
+        recorded.push(format!("{before} {after}"));
+        Ok::<_, RegistryError>(())
+    };
+    registry.activate(&name(), &version("2.0.0"), &mut records).unwrap();
+    registry.rollback(&name(), &mut records).unwrap();
+    registry.activate(&name(), &version("2.0.0"), &mut records).unwrap();
+    registry.remove(&name(), &version("2.0.0"), &mut records).unwrap();
+    registry.remove(&name(), &version("1.0.0"), &mut records).unwrap();
+    assert_eq!(recorded, ["2.0.0 1.0.0", "1.0.0 2.0.0", "2.0.0 1.0.0"]);
 }

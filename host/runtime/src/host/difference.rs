@@ -24,13 +24,13 @@ pub struct ComparedPackage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeSeverity {
-    /// The connector may do more, or somebody else vouches for it.
+    /// The connector may do more, or its signer changed.
     Wider,
-    /// Callers or agents see something else.
+    /// Callers or agents notice the change.
     Changed,
     /// The connector may do less.
     Narrower,
-    /// Nothing that a caller or a reviewer depends on.
+    /// The change has no effect on callers and grants.
     Note,
 }
 
@@ -75,7 +75,7 @@ pub struct PackageDifference {
     pub before: ComparedPackage,
     /// The package that is reviewed.
     pub after: ComparedPackage,
-    /// The differences, ordered by severity and part.
+    /// The differences, the heaviest first.
     pub changes: Vec<PackageChange>,
 }
 
@@ -141,9 +141,9 @@ impl Changes {
         let (old, new) = (signer(before), signer(after));
         if old != new {
             let (severity, what) = match (&before.signature.signer, &after.signature.signer) {
-                (_, None) => (Wider, "its signature does not count here"),
-                (None, Some(_)) => (Narrower, "a trusted key vouches for it now"),
-                (Some(_), Some(_)) => (Wider, "another trusted key vouches for it"),
+                (_, None) => (Wider, "its signature is not accepted here"),
+                (None, Some(_)) => (Narrower, "its signature is accepted now"),
+                (Some(_), Some(_)) => (Wider, "another trusted key signed it"),
             };
             self.push((severity, "identity"), "signer", what, (Some(&old), Some(&new)));
         }
@@ -301,7 +301,7 @@ impl Changes {
             let word = |one: &OperationView| one.effect.map_or("undeclared", OperationEffect::name);
             self.push((severity, "operations"), name, what, (Some(&word(was)), Some(&word(now))));
         }
-        // What only reads may always be repeated.
+        // An operation that only reads may always be repeated.
         if was.repeat != now.repeat && now.effect != Some(OperationEffect::ReadOnly) {
             let (severity, what) = match now.repeat {
                 RepeatRule::Always => (Wider, "it may be repeated after a failure, whatever it sent"),

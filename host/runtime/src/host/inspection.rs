@@ -50,7 +50,7 @@ pub struct PackageInspection {
     pub limits: BTreeMap<&'static str, LimitView>,
     /// Its operations.
     pub operations: Vec<OperationView>,
-    /// The points that a reviewer should look at, in words.
+    /// The properties that deserve a second look, as sentences.
     pub risks: Vec<String>,
 }
 
@@ -138,23 +138,39 @@ impl Host {
     /// It is not installed, or its package cannot be read; `hash_mismatch` if it was changed and cannot be parsed
     /// any more. A changed package that can be parsed is shown with `hash_matches` false.
     pub fn inspect(&self, connector: &ConnectorRef) -> Result<PackageInspection, Error> {
+        self.inspect_installed(connector, true)
+    }
+
+    /// Inspects an installed connector whose bytes are those that were installed, as a basis of a comparison.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect), and `hash_mismatch` if the package was changed.
+    pub fn inspect_unchanged(&self, connector: &ConnectorRef) -> Result<PackageInspection, Error> {
+        self.inspect_installed(connector, false)
+    }
+
+    fn inspect_installed(
+        &self,
+        connector: &ConnectorRef,
+        accepts_changed: bool,
+    ) -> Result<PackageInspection, Error> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
         let StoredPackage { bytes, signature, .. } =
             loader.registry.read(&digest).map_err(HostError::from)?;
         let got = Digest::sha256(&bytes);
         let matches = got == digest;
-        let mut inspection = match self.inspect_package(bytes, signature.as_deref()) {
-            Ok(inspection) => inspection,
-            Err(error) if matches => return Err(error.into()),
-            Err(_) => {
+        match self.inspect_package(bytes, signature.as_deref()) {
+            Ok(inspection) if matches || accepts_changed => {
+                Ok(PackageInspection { hash_matches: Some(matches), ..inspection })
+            }
+            Err(error) if matches => Err(error.into()),
+            _ => {
                 let key = connector.to_string();
                 let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
-                return Err(hash_mismatch(&context, &key, &digest, &got));
+                Err(hash_mismatch(&context, &key, &digest, &got))
             }
-        };
-        inspection.hash_matches = Some(matches);
-        Ok(inspection)
+        }
     }
 
     /// Inspects a package file, with its detached signature if there is one. Nothing is compiled or run.
@@ -286,7 +302,7 @@ impl Host {
     }
 }
 
-/// Returns the points that a reviewer should look at.
+/// Returns the properties that deserve a second look.
 fn risks(of: &PackageInspection) -> Vec<String> {
     let mut risks = Vec::new();
     for host in of.network.iter().filter(|host| host.starts_with("http://")) {

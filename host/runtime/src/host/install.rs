@@ -64,7 +64,8 @@ pub struct Installed {
     pub previous: Option<String>,
     /// True if this is a lower version than that, which the options allowed.
     pub downgrade: bool,
-    /// True if the name alone stands for this version. A version that was installed before is not made active.
+    /// True if this version is the active one of its name. An install of a version that is installed already does not make
+    /// it active.
     pub active: bool,
     /// The version that was active before this install made this one active.
     pub replaces: Option<String>,
@@ -146,19 +147,14 @@ impl Host {
                 recorder.intend(change)?;
             }
             let (name, version) = (package.manifest().name(), package.manifest().version());
-            let is_new = registry.find(name, version)?.is_none();
-            let replaces = registry.active(name)?.filter(|_| is_new);
-            if replaces.is_some() {
-                recorder.intend(activation(name, replaces.as_ref(), Some(version)))?;
-            }
-            let outcome = recorder.conclude(if any_version {
-                registry.install_any_version(&package, signature)
-            } else {
-                registry.install(&package, signature)
+            let mut replaces = None;
+            let outcome = registry.install(&package, signature, any_version, |before, after| {
+                replaces = Some(before.to_string());
+                recorder.intend(activation(name, before, after))
             });
-            let outcome = outcome?;
+            let outcome = recorder.conclude(outcome)?;
             let is_active =
-                registry.active(package.manifest().name())?.as_ref() == Some(package.manifest().version());
+                outcome == InstallOutcome::Installed || registry.active(name)?.as_ref() == Some(version);
             Ok::<_, HostError>((package, outcome, replaces, is_active))
         });
         let (package, outcome, replaces, is_active) = write.await.map_err(|error| {
@@ -176,7 +172,7 @@ impl Host {
             previous: previous.map(|version| version.to_string()),
             downgrade,
             active: is_active,
-            replaces: replaces.map(|version| version.to_string()),
+            replaces,
             audit_id: context.audit_id().clone(),
         })
     }

@@ -162,32 +162,32 @@ impl Host {
         self.pipeline.loader.registry.has_lost_its_index()
     }
 
-    /// Removes an installed connector and its cached code. If it was the active version of its name, the version is active
-    /// that was before, or else the highest one that is left; its version is returned. This is recorded, and done also if
-    /// the audit log cannot be written. It may block.
+    /// Removes an installed connector and its cached code. If it was the active version of its name and others are
+    /// installed, the version that was active before becomes active, or else the highest one; it is returned. Both changes
+    /// are recorded, and made also if the audit log cannot be written. It may block.
     ///
     /// # Errors
     /// It is not installed, or the package directory cannot be written.
     pub fn remove(&self, connector: &ConnectorRef) -> Result<Option<Version>, HostError> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
-        let was_active = loader.registry.active(connector.name())?.as_ref() == Some(connector.version());
+        let (name, version) = (connector.name(), connector.version());
         let mut recorder = ChangeRecorder::new(&self.audit);
         recorder.intend(OperatorChange {
             action: OperatorAction::Remove,
             subject: connector.to_string(),
-            before: Some(package_state(connector.version(), &digest, None)),
+            before: Some(package_state(version, &digest, None)),
             after: None,
             is_restriction: true,
         })?;
-        recorder.conclude(loader.registry.remove(connector.name(), connector.version()))?;
+        let mut active = None;
+        let removed = loader.registry.remove(name, version, |before, after| {
+            active = Some(after.clone());
+            // It follows from the removal, which must be possible with a full disk.
+            recorder.intend(OperatorChange { is_restriction: true, ..activation(name, before, after) })
+        });
+        recorder.conclude(removed)?;
         loader.forget(&connector.to_string(), &digest);
-        let active = loader.registry.active(connector.name())?.filter(|_| was_active);
-        if active.is_some() {
-            let change = activation(connector.name(), Some(connector.version()), active.as_ref());
-            // It follows from the removal, which is made.
-            ChangeRecorder::new(&self.audit).intend(OperatorChange { is_restriction: true, ..change })?;
-        }
         Ok(active)
     }
 
@@ -222,7 +222,7 @@ impl Host {
         loader.registry.rebuild_index(|bytes| loader.sandbox.open_blocking(bytes))
     }
 
-    /// Resolves a reference as people write it: `name@version`, or a bare name, which stands for its active version.
+    /// Resolves a reference as people write it: `name@version`, or a bare name, which resolves to its active version.
     ///
     /// # Errors
     /// The text matches no installed connector.

@@ -171,16 +171,12 @@ fn key_state(entry: &KeyEntry, now: Timestamp) -> OperatorState<'static> {
 }
 
 /// Returns the change of the active version of a connector.
-pub(super) fn activation(
-    name: &ConnectorName,
-    before: Option<&Version>,
-    after: Option<&Version>,
-) -> OperatorChange {
+pub(super) fn activation(name: &ConnectorName, before: &Version, after: &Version) -> OperatorChange {
     OperatorChange {
         action: OperatorAction::Activate,
         subject: name.to_string(),
-        before: before.map(version_state),
-        after: after.map(version_state),
+        before: Some(version_state(before)),
+        after: Some(version_state(after)),
         is_restriction: false,
     }
 }

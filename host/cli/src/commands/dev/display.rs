@@ -232,7 +232,7 @@ impl Display {
         self.attempts(&attempts);
         answer::note_replayed(&self.ui, report.replayed.as_ref());
         let ending = report.operator_view().map(answer::ending_lines).unwrap_or_default();
-        // The failure has the output of a guest that was ended.
+        // The failure of a guest that was ended includes its output.
         let stderr = stderr.filter(|_| ending.is_empty());
         for (stream, text) in [("stdout", stdout), ("stderr", stderr)] {
             for line in text.into_iter().flat_map(str::lines) {

@@ -37,7 +37,7 @@ use prompt::{Line, Prompt};
 const EXAMPLES: &str = "\
 The connector is built at each save and replaced in a home of its own, whose key no other home trusts. It runs with \
 the grants and the limits of its manifest. Type `OPERATION {JSON}` or `OPERATION NAME=VALUE ...` to call it; Tab \
-completes. Lines on standard input are calls, too, one after the other, if it is not a terminal, and the end of it ends the command.
+completes. If standard input is not a terminal, its lines are calls, one after the other, and its end ends the command.
 
 Examples:
   cofferdam dev
@@ -171,7 +171,7 @@ impl<'a> Development<'a> {
         display.note("building");
         let mut building = Some((Instant::now(), self.build(&display)));
         let mut current: Option<CurrentBuild> = None;
-        // Lines that came before the first build had an end, or that are piped and come one after the other.
+        // Lines that were read before the first build had an end, and piped lines, whose calls run one after the other.
         let mut waiting: VecDeque<Line> = VecDeque::new();
         let is_piped = prompt.printer().is_none();
         let mut calls: JoinSet<EndedCall> = JoinSet::new();
