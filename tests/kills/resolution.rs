@@ -107,11 +107,11 @@ fn a_cancelled_unsafe_call_waits_for_a_resolution() {
 }
 
 #[test]
-fn a_call_killed_before_it_resumes_another_leaves_that_to_the_next() {
+fn a_killed_resumption_leaves_the_key_to_the_next_call() {
     let stage = Stage::new();
     killed(&stage, job(Op::Order, "third", true), "request.answered");
     let first = only(&stage);
-    // It has taken the key of the first, and no entry of it is written.
+    // It has taken the key of the first call, and has no entry.
     killed(&stage, job(Op::Order, "third", true), "before.commit");
     assert_eq!(only(&stage), first);
     let third = told(&stage.start(job(Op::Order, "third", true), 1, "").end());

@@ -61,7 +61,7 @@ impl HostCallRecorder {
     pub(super) fn exit(&self) {
         let now = self.now();
         let mut calls = self.lock();
-        // Nothing names the drop of a resource, nor a guest that yields after a share of its fuel.
+        // Drops of resources have no name, and neither has a guest's yield after a share of its fuel.
         let Some(mut call) = calls.running.take().filter(|call| !call.function.is_empty()) else { return };
         if calls.ended.len() == HOST_CALLS {
             calls.omitted = calls.omitted.saturating_add(1);

@@ -227,11 +227,11 @@ impl FileLock {
     }
 }
 
-/// A lock that other processes share, and that the threads of this process hold together. Its file stays open.
+/// A lock that is shared with other processes and among the threads of this process. Its file stays open.
 #[derive(Debug)]
 pub struct SharedFileLock {
     path: PathBuf,
-    /// The lock that was taken last.
+    /// The most recently opened file.
     taken: Mutex<Option<Arc<CountedLock>>>,
 }
 
@@ -243,7 +243,7 @@ struct CountedLock {
 }
 
 impl SharedFileLock {
-    /// Creates a lock on the file at `path`, which is opened when the lock is taken first.
+    /// Creates a lock on the file at `path`. The file is opened when the lock is taken for the first time.
     pub fn new(path: PathBuf) -> Self {
         Self { path, taken: Mutex::default() }
     }

@@ -106,8 +106,8 @@ fn fields(headers: &HeaderMap, scanner: &Scanner) -> Vec<(String, String)> {
     headers.iter().map(clean).collect()
 }
 
-/// Returns the text without the values of personal parameters and JSON members. It may be cut anywhere, and of any other
-/// kind: a name is what stands before `=` or, in quotation marks, before `:`.
+/// Returns the text without the values of personal parameters and JSON members. The text may be cut off anywhere, and it
+/// need not be JSON or a form: a name is a word before `=`, or a word in quotation marks before `:`.
 fn without_personal_values(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -139,7 +139,7 @@ fn parameter_end(text: &str) -> usize {
     text.find(|c: char| c.is_whitespace() || "&;\"'<>,".contains(c)).unwrap_or(text.len())
 }
 
-/// Returns the length of a JSON member's value: a text to its end, a list or an object to the end of what is there.
+/// Returns the length of a JSON member's value. Lists and objects extend to the end of the text.
 fn member_end(text: &str) -> usize {
     let begin = text.len().saturating_sub(text.trim_start().len());
     let value = text.get(begin..).unwrap_or_default();
@@ -155,7 +155,7 @@ fn member_end(text: &str) -> usize {
     let mut escaped = false;
     for (offset, c) in value.char_indices().skip_while(|(offset, _)| *offset < quote.len()) {
         at = offset.saturating_add(c.len_utf8());
-        // In a text within a text the quotation mark is escaped, and ends it all the same.
+        // In JSON within a JSON string, an escaped quotation mark ends the inner string.
         if c == '"' && (!escaped || quote.len() > 1) {
             break;
         }

@@ -147,8 +147,9 @@ impl CatalogCache {
         Ok(unchecked)
     }
 
-    /// Finds the operations that are offered: those of active versions, and of versions that a selector names. A connector that a call would refuse has none, and is withheld
-    /// with the reason. Returns the ambiguous selectors of the offer; nothing is offered for them.
+    /// Finds the operations that are offered: those of active versions, and those of versions that a selector names. A
+    /// connector that a call would refuse has none, and is withheld with the reason. Returns the ambiguous selectors of the
+    /// offer; nothing is offered for them.
     fn operations(
         &mut self,
         host: &Host,

@@ -233,8 +233,8 @@ impl ToolFilter {
     }
 
     /// Offers the operations that `selector` names: `CONNECTOR` or `CONNECTOR.OP`, the connector as
-    /// `github://acme/slack` or `slack` for its active version, or `github://acme/slack@1.2.0`. `TOOL=CONNECTOR.OP` gives the operation's tool
-    /// that name.
+    /// `github://acme/slack` or `slack` for its active version, or `github://acme/slack@1.2.0`. `TOOL=CONNECTOR.OP`
+    /// gives the operation's tool that name.
     #[must_use]
     pub fn operations(mut self, selector: impl Into<String>) -> Self {
         let selector = selector.into();
