@@ -28,7 +28,7 @@ impl Versions {
     fn install(&self, version: &str) -> Value {
         let file = self.home.path().join(format!("quiet-{version}.wasm"));
         self.signer.write(&file, &pack(&quiet(), &manifest(NAME, version)));
-        self.cli().run(&["install", file.to_str().unwrap(), "--format", "json"]).json()
+        self.cli().install(&[file.to_str().unwrap(), "--format", "json"]).json()
     }
 
     /// Returns the installed versions, with true for the active one.

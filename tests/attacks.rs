@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use cofferdam::{Error, InstallOptions};
 use cofferdam_core::digest::Digest;
 use cofferdam_model::manifest::ConnectorName;
-use cofferdam_test_support::{Home, Signer, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use semver::Version;
 use serde_json::{Value, json};
 
@@ -245,7 +245,8 @@ fn signer_subject_and_digest_must_all_match() {
     ];
     for (what, envelope, code) in rows {
         let before = home.snapshot().without("host.key").without("cache");
-        let outcome = run(home.host().install(bytes.clone(), Some(envelope), InstallOptions::default()));
+        let outcome =
+            run(home.host().install_accepted(bytes.clone(), Some(envelope), InstallOptions::default()));
         if code.is_empty() {
             // No algorithm is negotiable and key ids are hints: such fields change nothing.
             outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -285,7 +286,7 @@ fn reordered_sections_fail_the_signature() {
         ("a manifest in a nested component", nested),
         ("unknown sections of ours", unknown),
     ] {
-        match run(it.home.host().install(bytes, Some(signed.clone()), InstallOptions::default())) {
+        match run(it.home.host().install_accepted(bytes, Some(signed.clone()), InstallOptions::default())) {
             Err(Error::Failure(failure)) => check(&failure, signature("identity_mismatch")),
             outcome => panic!("{what}: {outcome:?}"),
         }

@@ -5,7 +5,7 @@ use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_egress::vault::SecretMaterial;
 use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::vault::{binding, secret};
-use cofferdam_test_support::{Cli, Home, MemoryVault, Signer, Upstream, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, MemoryVault, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -41,7 +41,7 @@ fn stage() -> Stage {
     let builder = home.builder().vault(MemoryVault::with([bound]));
     let builder = builder.allow_private(upstream.host_port()).allow_private(other.host_port());
     let host = builder.allow_private(format!("localhost:{closed_port}")).build().unwrap();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     let cli = Cli::new(COFFERDAM, home.path());
     Stage { upstream, other, closed_port, host, cli, _home: home }
 }

@@ -8,7 +8,7 @@ mod unwritable;
 
 use cofferdam::{AuditId, Call, Host, InstallOptions};
 use cofferdam_runtime::call::CallResult;
-use cofferdam_test_support::{Cli, Home, Signer, connector, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -140,7 +140,7 @@ fn an_unsigned_package_is_logged_as_unsigned() {
     let home = Home::new(COFFERDAM);
     let host = home.host();
     let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
-    run(host.install(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
+    run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
     let call = Call::new(connector("github://acme/quiet@1.0.0"), "run", json!({}));
     let (outcome, id) = at(&host, call.allow_unsigned());
     outcome.unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn recorded() -> (Home, Cli) {
     let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
     signer.write(home.path().join("quiet.wasm"), &bytes);
     let cli = Cli::new(COFFERDAM, home.path());
-    cli.run(&["install", "quiet.wasm"]).ok();
+    cli.install(&["quiet.wasm"]).ok();
     for _ in 0..3 {
         cli.run(&["call", REFERENCE, "run"]).ok();
     }

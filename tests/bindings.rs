@@ -35,7 +35,7 @@ pub(crate) fn home(packages: &[Vec<u8>]) -> (Home, Cli) {
     for (number, bytes) in packages.iter().enumerate() {
         let file = home.path().join(format!("{number}.wasm"));
         signer.write(&file, bytes);
-        cli.run(&["install".as_ref(), file.as_os_str(), "--allow-downgrade".as_ref()]).ok();
+        cli.install(&[file.as_os_str(), "--allow-downgrade".as_ref()]).ok();
     }
     (home, cli)
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cofferdam::{COMPILE_WORKER_ARG, CompileLimits, Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Home, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, package};
 
 use crate::COFFERDAM;
 use crate::envelope::check_host_error;
@@ -105,7 +105,7 @@ fn alone_every_bomb_is_refused_within_its_budget() {
         let bytes = package::pack_unchecked(&within_a_connector(&bomb, by), &manifest);
         let size = bytes.len() as u64 / 1024;
         let (disk, before) = (home.snapshot(), memory_from_here());
-        let outcome = run(host.install(bytes, None, InstallOptions::default().allow_unsigned()));
+        let outcome = run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned()));
         let Err(Error::Host(error)) = outcome else { panic!("{what}: {outcome:?}") };
         check_host_error(&error);
         let grown = memory("VmHWM:").saturating_sub(before);

@@ -2,7 +2,7 @@
 
 use cofferdam::{ActionScope, Call, Error, Failure, FailureBoundary, Host};
 use cofferdam_runtime::host::AccessQuery;
-use cofferdam_test_support::{Cli, Home, Signer, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -170,7 +170,7 @@ fn why_agrees_with_an_install() {
     ] {
         let bytes = import(name);
         let options = cofferdam::InstallOptions::default().allow_unsigned();
-        let failure = match run(desk.host().install(bytes.clone(), None, options)) {
+        let failure = match run(desk.host().install_accepted(bytes.clone(), None, options)) {
             Err(Error::Failure(failure)) => failure,
             other => panic!("{name}: {other:?}"),
         };

@@ -28,6 +28,11 @@ impl Desk {
         self.cli.run(&line.split(' ').collect::<Vec<_>>())
     }
 
+    /// Runs `install` with these arguments, and accepts what the package asks for.
+    pub(crate) fn install(&self, line: &str) -> CommandResult {
+        self.cli.install(&line.split(' ').collect::<Vec<_>>())
+    }
+
     pub(crate) fn cli(&self) -> &Cli {
         &self.cli
     }
@@ -88,12 +93,12 @@ fn a_connector_is_built_installed_called_and_removed() {
     let public = key["public_key"].as_str().unwrap();
     let signed = desk.run("sign hello.wasm --key my.key --format json").json();
     assert_eq!((&signed["hash"], &signed["key_id"]), (&built["hash"], &key["key_id"]));
-    let untrusted = desk.run("install hello.wasm --format json").fails(81);
+    let untrusted = desk.install("hello.wasm --format json").fails(81);
     envelope::check_unlogged_json(&untrusted.envelope());
     desk.run(&format!("trust add {public} --for github://cofferdam/hello")).ok();
-    let installed = desk.run("install hello.wasm --format json").json();
+    let installed = desk.install("hello.wasm --format json").json();
     assert_eq!((&installed["hash"], &installed["signer"]), (&built["hash"], &key["key_id"]));
-    assert_eq!(desk.run("install hello.wasm --format json").json()["already_installed"], true);
+    assert_eq!(desk.install("hello.wasm --format json").json()["already_installed"], true);
 
     let listed = desk.run("list --format json").json();
     assert_eq!(
@@ -134,7 +139,7 @@ fn a_component_of_another_toolchain_is_packed() {
     fs::write(desk.path("connector.toml"), package::manifest("github://acme/quiet", "1.0.0")).unwrap();
     let packed = desk.run("pack c.wasm --manifest connector.toml -o packed.wasm --format json").json();
     assert_eq!(packed["operations"][0]["name"], "run");
-    desk.run("install packed.wasm --allow-unsigned").ok();
+    desk.install("packed.wasm --allow-unsigned").ok();
     desk.run("call github://acme/quiet run").fails(81).said("unsigned");
     assert_eq!(desk.run("call github://acme/quiet run --allow-unsigned").json(), Value::Null);
 }
@@ -292,7 +297,7 @@ fn the_configuration_can_allow_a_private_host() {
     let signer = Signer::new();
     desk.home.trust(&signer.public(), "github://cofferdam/*");
     signer.write(desk.path("probe.wasm"), bytes);
-    desk.run("install probe.wasm").ok();
+    desk.install("probe.wasm").ok();
     let url = format!("url={}", shared_host().upstream.url("/text/configured"));
     let call = ["call", "github://cofferdam/probe", "fetch", "--arg", &url];
     desk.cli.run(&call).fails(77).said("allow");

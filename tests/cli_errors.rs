@@ -21,7 +21,7 @@ fn mistyped_arguments_are_refused_with_a_correction() {
 fn a_lost_index_is_reported() {
     let desk = desk();
     desk.quiet();
-    desk.run("install quiet.wasm --allow-unsigned").ok();
+    desk.install("quiet.wasm --allow-unsigned").ok();
     fs::remove_file(desk.path("packages/index.json")).unwrap();
     desk.run("call github://acme/quiet run --allow-unsigned").fails(66).said("verify --rebuild-index");
     let listed = desk.run("list");
@@ -45,5 +45,5 @@ fn manifest_errors_are_named_with_their_line() {
     let ran = desk.run("pack quiet.wasm --manifest connector.toml -o packed.wasm").fails(65);
     assert!(ran.stderr.contains("connector.toml:7: limits.memory: "), "{}", ran.stderr);
     fs::write(desk.path("big.wasm"), package::pack(&package::quiet(), &manifest)).unwrap();
-    desk.run("install big.wasm --allow-unsigned").fails(65).said("connector.toml:7: limits.memory: ");
+    desk.install("big.wasm --allow-unsigned").fails(65).said("connector.toml:7: limits.memory: ");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cofferdam::{Call, Compiler, Host, HostErrorKind};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_test_support::package::{component, guest_package, manifest, pack};
-use cofferdam_test_support::{Home, Signer, Upstream, connector, process};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, connector, process};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -18,7 +18,7 @@ fn host(concurrency: u32, upstream: &Upstream) -> (Home, Host) {
     home.trust(&signer.public(), "github://cofferdam/*");
     let package = guest_package("probe", &[upstream.grant()]);
     let host = home.builder().concurrency(concurrency).allow_private(upstream.host_port()).build().unwrap();
-    run(host.install(package.clone(), Some(signer.sign(&package)), Default::default())).unwrap();
+    run(host.install_accepted(package.clone(), Some(signer.sign(&package)), Default::default())).unwrap();
     (home, host)
 }
 
@@ -131,7 +131,7 @@ fn large_calls_wait_for_pool_space() {
     home.trust(&signer.public(), "local://test/*");
     let bytes = pack(&component(&body), &manifest("local://test/large", "1.0.0"));
     let host = home.builder().concurrency(2).build().unwrap();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     run(async {
         let mut calls = JoinSet::new();
         for _ in 0..12 {

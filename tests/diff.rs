@@ -158,8 +158,8 @@ fn operations_that_appear_or_change_are_listed() {
 #[test]
 fn an_install_shows_what_changes() {
     let it = Review::new();
-    it.cli().run(&["install", "before.wasm"]).ok();
-    let said = it.cli().run(&["install", "after.wasm"]).stderr;
+    it.cli().install(&["before.wasm"]).ok();
+    let said = it.cli().install(&["after.wasm"]).stderr;
     for change in [
         "wider        network: http://b.example:80: it may reach this host as well, unencrypted",
         "narrower     limits: wall_time: a call gets less",
@@ -227,11 +227,11 @@ fn an_inspection_names_what_to_look_at() {
 #[test]
 fn a_changed_active_version_is_not_compared_with() {
     let it = Review::new();
-    it.cli().run(&["install", "before.wasm"]).ok();
+    it.cli().install(&["before.wasm"]).ok();
     let before = std::fs::read(it.home.path().join("before.wasm")).unwrap();
     std::fs::write(it.home.installed_file(&before), pack(&guest("probe"), AFTER)).unwrap();
     let refused = it.cli().run(&["diff", NAME, "after.wasm", "--format", "json"]).fails(80).envelope();
     assert_eq!(refused["error"]["class"], "hash_mismatch", "{refused}");
-    let said = it.cli().run(&["install", "after.wasm"]).stderr;
+    let said = it.cli().install(&["after.wasm"]).stderr;
     assert!(said.contains("cannot be compared"), "{said}");
 }

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use cofferdam_core::digest::Digest;
 use cofferdam_test_support::{Cli, Home, Signer, Snapshot, package};
 use serde_json::json;
 
@@ -25,6 +26,11 @@ fn release() -> (Home, std::path::PathBuf) {
     (home, file)
 }
 
+/// The hash of the package, which `--accept` takes.
+fn hash(file: &Path) -> String {
+    format!("sha256:{}", Digest::sha256(&fs::read(file).unwrap()))
+}
+
 fn discard(file: &Path) {
     fs::remove_file(file).unwrap();
     fs::remove_file(file.with_extension("wasm.dsse.json")).unwrap();
@@ -34,7 +40,7 @@ fn discard(file: &Path) {
 fn a_killed_install_is_complete_or_absent() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
-    let args = ["install".as_ref(), file.as_os_str()];
+    let args = cli.install_args(&[file.as_os_str()]);
     let started = std::time::Instant::now();
     cli.run(&args).ok();
     let whole = started.elapsed();
@@ -76,7 +82,7 @@ fn a_home_that_is_not_a_directory_is_named() {
     let before = home.snapshot();
     for below in [blocked.clone(), blocked.join("home")] {
         let cli = Cli::new(COFFERDAM, &below).in_dir(Path::new("/"));
-        let ran = cli.run(&["install".as_ref(), file.as_os_str(), "--allow-unsigned".as_ref()]);
+        let ran = cli.install(&[file.as_os_str(), "--allow-unsigned".as_ref()]);
         assert_ne!(ran.code, Some(0));
         assert!(!ran.stderr.is_empty());
     }
@@ -120,12 +126,13 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
         r#"mkdir -m 700 "$H/packages"; mount -t tmpfs -o size=8k,mode=700 none "$H/packages"
            list() {{ (cd "$H/packages" && find . -name .lock -o -name tmp -o -name sha256 -o -print | sort); }}
            list >&2; echo ---- >&2
-           "$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
+           "$C" install {file} --accept {hash} --format json 2>&1 >/dev/null; echo "exit $?"
            list >&2; echo ---- >&2
            mount -o remount,size=64m "$H/packages"
-           "$C" install {file} >/dev/null 2>&1; echo "then $?"
+           "$C" install {file} --accept {hash} >/dev/null 2>&1; echo "then $?"
            "$C" audit changes --format json"#,
-        file = file.display()
+        file = file.display(),
+        hash = hash(&file)
     );
     let output = with_mount(home.path(), "64m", &script);
     discard(&file);
@@ -138,8 +145,11 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let listings: Vec<_> = stderr.split("----").map(str::trim).collect();
     assert_eq!(listings[0], listings[1], "nothing is left of the attempt");
     let changes: Vec<serde_json::Value> = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
-    let failed: Vec<_> = changes.iter().map(|change| &change["failed"]).collect();
-    assert_eq!(failed, [&json!(null), &json!(true), &json!(null)], "{stdout}");
+    let failed: Vec<_> = changes.iter().map(|change| (&change["action"], &change["failed"])).collect();
+    let (consent, install) = (&json!("consent"), &json!("install"));
+    let (done, failure) = (&json!(null), &json!(true));
+    let first = [(consent, done), (install, done), (consent, failure), (install, failure)];
+    assert_eq!(failed, [&first[..], &first[..2]].concat(), "{stdout}");
 }
 
 #[test]
@@ -147,11 +157,12 @@ fn a_disk_without_space_for_the_log_stops_installs() {
     let (home, file) = release();
     fs::write(home.path().join("ballast"), vec![7; 48 * 1024]).unwrap();
     let script = format!(
-        r#""$C" install {file} --format json 2>&1 >/dev/null; echo "exit $?"
+        r#""$C" install {file} --accept {hash} --format json 2>&1 >/dev/null; echo "exit $?"
            "$C" list --format json; ls "$H/packages/sha256" 2>/dev/null
            rm "$H/ballast"; mount -o remount,size=64m "$H"
-           "$C" install {file} >/dev/null 2>&1; echo "then $?""#,
-        file = file.display()
+           "$C" install {file} --accept {hash} >/dev/null 2>&1; echo "then $?""#,
+        file = file.display(),
+        hash = hash(&file)
     );
     let output = with_mount(home.path(), "64k", &script);
     discard(&file);
@@ -165,15 +176,16 @@ fn a_disk_without_space_for_the_log_stops_installs() {
 fn a_read_only_home_runs_nothing_unrecorded() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
-    cli.run(&["install".as_ref(), file.as_os_str()]).ok();
+    cli.install(&[file.as_os_str()]).ok();
     let before = home.snapshot();
     let script = format!(
         r#"mount -o remount,ro "$H"
            "$C" call {REFERENCE} run --format json; echo "call $?"
-           "$C" install {file} --quiet >/dev/null 2>&1; echo "again $?"
+           "$C" install {file} --accept {hash} --quiet >/dev/null 2>&1; echo "again $?"
            "$C" remove {REFERENCE} --format json 2>&1; echo "remove $?"
            "$C" trust list >/dev/null; echo "list $?""#,
-        file = file.display()
+        file = file.display(),
+        hash = hash(&file)
     );
     let output = with_mount(home.path(), "64m", &script);
     discard(&file);
@@ -191,7 +203,7 @@ fn a_read_only_home_runs_nothing_unrecorded() {
 fn two_processes_that_install_at_once_both_succeed() {
     let (home, file) = release();
     let cli = Cli::new(COFFERDAM, home.path());
-    let args = ["install".as_ref(), file.as_os_str()];
+    let args = cli.install_args(&[file.as_os_str()]);
     for _ in 0..5 {
         let children: Vec<_> = (0..3)
             .map(|_| {

@@ -283,7 +283,12 @@ fn run_page(page: &str, desk: &Desk, directory: &Path) {
         let makes = line.starts_with("new ");
         let directory_of_new = desk.path("");
         let at = if makes { &directory_of_new } else { directory };
-        let mut command = desk.cli().clone().in_dir(at).command(&words(&line));
+        let cli = desk.cli().clone().in_dir(at);
+        let mut command = match line.strip_prefix("install ") {
+            // A person at a terminal is asked.
+            Some(package) => cli.command(&cli.install_args(&words(package))),
+            None => cli.command(&words(&line)),
+        };
         with_toolchain(&mut command).env_remove("CARGO_TARGET_DIR");
         command.env("XDG_CONFIG_HOME", desk.path("config")).env("XDG_CACHE_HOME", crate::new::cache());
         let output = command.output().unwrap();

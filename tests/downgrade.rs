@@ -1,7 +1,7 @@
 //! Downgrades: an older version needs permission, is reported, and is never below the minimum in the keyring.
 
 use cofferdam::{Call, Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Cli, Home, Signer, connector, log_capture, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, log_capture, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -30,14 +30,17 @@ fn setup(versions: &[&str]) -> (Home, Signer, Cli) {
 fn downgrades_need_explicit_permission() {
     log_capture::catch();
     let (home, signer, cli) = setup(&["1.2.0", "1.10.0"]);
-    let first = cli.run(&["install", "1.10.0.wasm", "--format", "json"]).json();
+    let first = cli.install(&["1.10.0.wasm", "--format", "json"]).json();
     assert_eq!((&first["previous"], &first["downgrade"]), (&Value::Null, &json!(false)));
     for when in ["installed", "removed"] {
         let before = home.snapshot();
-        let refused = cli.run(&["install", "1.2.0.wasm"]).fails(67);
+        let refused = cli.install(&["1.2.0.wasm"]).fails(67);
         assert!(refused.stderr.contains("--allow-downgrade") && refused.stderr.contains("1.10.0"), "{when}");
-        let error =
-            run(home.host().install(quiet("1.2.0"), Some(signer.sign(&quiet("1.2.0"))), Default::default()));
+        let error = run(home.host().install_accepted(
+            quiet("1.2.0"),
+            Some(signer.sign(&quiet("1.2.0"))),
+            Default::default(),
+        ));
         let Err(Error::Host(error)) = error else { panic!("{when}: {error:?}") };
         check_host_error(&error);
         assert_eq!(error.kind(), HostErrorKind::Downgrade, "{when}");
@@ -46,14 +49,15 @@ fn downgrades_need_explicit_permission() {
             cli.run(&["remove", &format!("{NAME}@1.10.0")]).ok();
         }
     }
-    let allowed = cli.run(&["install", "1.2.0.wasm", "--allow-downgrade"]);
+    let allowed = cli.install(&["1.2.0.wasm", "--allow-downgrade"]);
     assert!(allowed.stderr.contains("it is a downgrade, from 1.10.0 to 1.2.0"), "{}", allowed.stderr);
     assert!(allowed.ok().contains("1.10.0 -> 1.2.0"));
     cli.run(&["call", &format!("{NAME}@1.2.0"), "run"]).ok();
     // It is logged, by the library as well.
     let again = quiet("1.3.0");
     let options = InstallOptions::default().allow_downgrade();
-    let installed = run(home.host().install(again.clone(), Some(signer.sign(&again)), options)).unwrap();
+    let installed =
+        run(home.host().install_accepted(again.clone(), Some(signer.sign(&again)), options)).unwrap();
     assert!(installed.downgrade, "{installed:?}");
     let id = installed.audit_id.as_str();
     let record = log_capture::records(|record| record.get("audit_id") == Some(id)).pop().unwrap();
@@ -63,16 +67,16 @@ fn downgrades_need_explicit_permission() {
 #[test]
 fn a_large_version_jump_is_shown() {
     let (_home, _, cli) = setup(&["1.2.0", "999999.0.0"]);
-    cli.run(&["install", "1.2.0.wasm"]).ok();
-    assert!(cli.run(&["install", "999999.0.0.wasm"]).ok().contains("1.2.0 -> 999999.0.0"));
-    let again = cli.run(&["install", "999999.0.0.wasm", "--format", "json"]).json();
+    cli.install(&["1.2.0.wasm"]).ok();
+    assert!(cli.install(&["999999.0.0.wasm"]).ok().contains("1.2.0 -> 999999.0.0"));
+    let again = cli.install(&["999999.0.0.wasm", "--format", "json"]).json();
     assert_eq!((&again["already_installed"], &again["downgrade"]), (&json!(true), &json!(false)));
 }
 
 #[test]
 fn versions_below_the_minimum_are_refused() {
     let (home, signer, cli) = setup(&["1.2.0", "1.4.0"]);
-    cli.run(&["install", "1.2.0.wasm"]).ok();
+    cli.install(&["1.2.0.wasm"]).ok();
     let warm = home.host();
     let reference = connector(&format!("{NAME}@1.2.0"));
     run(warm.call(&reference, "run", json!({}))).unwrap();
@@ -90,14 +94,14 @@ fn versions_below_the_minimum_are_refused() {
     let before = home.snapshot();
     for options in [InstallOptions::default().allow_downgrade(), InstallOptions::default().allow_unsigned()] {
         for signed in [Some(signer.sign(&quiet("1.2.0"))), None] {
-            let error =
-                run(home.host().install(quiet("1.2.0"), signed.clone(), options.clone())).unwrap_err();
+            let error = run(home.host().install_accepted(quiet("1.2.0"), signed.clone(), options.clone()))
+                .unwrap_err();
             let code = error.failure().unwrap().code().to_owned();
             assert!(code == "below_floor" || (signed.is_none() && code == "unsigned"), "{code}");
         }
     }
     assert_eq!(home.snapshot(), before);
-    cli.run(&["install", "1.4.0.wasm"]).ok();
+    cli.install(&["1.4.0.wasm"]).ok();
     cli.run(&["call", &format!("{NAME}@1.4.0"), "run"]).ok();
 
     assert!(cli.run(&["trust", "floor"]).ok().contains("1.3.0"));

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam::InstallOptions;
 use cofferdam_model::trust::PublicKey;
-use cofferdam_test_support::{Home, Signer, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -124,8 +124,9 @@ fn we_verify_the_signature_of_securesystemslib() {
     let key = PublicKey::parse(&format!("ed25519:{}", STANDARD.encode(raw))).unwrap();
     let home = Home::new(COFFERDAM);
     let envelope = answer["envelope"].to_string().into_bytes();
-    let install =
-        || run(home.host().install(bytes.clone(), Some(envelope.clone()), InstallOptions::default()));
+    let install = || {
+        run(home.host().install_accepted(bytes.clone(), Some(envelope.clone()), InstallOptions::default()))
+    };
     assert_eq!(install().unwrap_err().failure().unwrap().code(), "unknown_key");
     home.trust(&key, "github://acme/quiet");
     assert_eq!(install().unwrap().signer.as_deref(), Some(key.id().to_string().as_str()));

@@ -39,6 +39,7 @@ const FAILING: &[(&str, bool)] = &[
     ("remove github://acme/quiet@9.9.9", false),
     ("use github://acme/quiet@9.9.9", false),
     ("rollback github://acme/quiet", false),
+    ("review none.wasm", false),
     ("diff github://acme/quiet@9.9.9 none.wasm", false),
     ("binding set bearer/slack", false),
     ("binding list", false),
@@ -82,7 +83,7 @@ const FAILING: &[(&str, bool)] = &[
 fn every_error_has_one_of_two_envelopes() {
     let desk = desk();
     desk.quiet();
-    desk.run("install quiet.wasm --allow-unsigned").ok();
+    desk.install("quiet.wasm --allow-unsigned").ok();
     let mut walked = BTreeSet::new();
     for (line, of_a_call) in FAILING {
         // Their input has to be broken for these to fail.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use cofferdam::{Call, Failure, Host, Report};
 use cofferdam_test_support::golden::assert_committed_part;
 use cofferdam_test_support::{
-    Fault, FaultyProxy, Home, ManualClock, ReceivedRequest, ScriptedReply, Signer, Upstream, package,
+    Fault, FaultyProxy, Home, InstallAccepted as _, ManualClock, ReceivedRequest, ScriptedReply, Signer,
+    Upstream, package,
 };
 use serde_json::{Value, json};
 
@@ -87,7 +88,7 @@ impl Stage {
         let grants: Vec<_> = proxies.iter().map(|proxy| format!("http://{}", proxy.host_port())).collect();
         let bytes = package::guest_package("probe", &grants);
         let signature = signer.sign(&bytes);
-        run(host.install(bytes, Some(signature), Default::default())).unwrap();
+        run(host.install_accepted(bytes, Some(signature), Default::default())).unwrap();
         Self { upstream, proxies, host, clock, _home: home }
     }
 

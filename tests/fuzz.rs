@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cofferdam::{Call, Compiler, ConnectorRef, Error, Host, InstallOptions};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_model::package::Package;
-use cofferdam_test_support::{Home, Signer, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -237,7 +237,7 @@ impl Bench {
         let signature = self.signer.state(manifest.name(), manifest.version(), package.digest());
         let before = home.snapshot();
         let options = InstallOptions::default().allow_downgrade();
-        if let Err(error) = run(host.install(bytes, Some(signature), options)) {
+        if let Err(error) = run(host.install_accepted(bytes, Some(signature), options)) {
             self.say(&error);
             check(&error);
             assert_eq!(home.snapshot(), before, "a refused install changed something");

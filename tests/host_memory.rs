@@ -8,7 +8,7 @@ use cofferdam::{Call, Error, FailureClass, Host};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::package::{guest_package, repository};
-use cofferdam_test_support::{Home, Signer, Upstream, log_capture, process};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, log_capture, process};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -136,7 +136,7 @@ fn stage(concurrency: u32) -> (Home, Host, Upstream) {
     home.trust(&signer.public(), "github://cofferdam/*");
     let package = guest_package("probe", &[upstream.grant()]);
     let host = home.builder().concurrency(concurrency).allow_private(upstream.host_port()).build().unwrap();
-    run(host.install(package.clone(), Some(signer.sign(&package)), Default::default())).unwrap();
+    run(host.install_accepted(package.clone(), Some(signer.sign(&package)), Default::default())).unwrap();
     (home, host, upstream)
 }
 

@@ -4,7 +4,7 @@
 //! `;; expects: <class> <code> [<trap>]`, and `;; words: <text>` where wasmtime has no type for it.
 
 use cofferdam::{Call, FailureBoundary, FailureClass};
-use cofferdam_test_support::{Home, Signer, connector, log_capture, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, log_capture, package};
 use serde_json::json;
 
 use crate::COFFERDAM;
@@ -102,6 +102,6 @@ fn signed(
     }
     let bytes = package::pack(component, &manifest);
     let signature = signer.sign(&bytes);
-    run(host.install(bytes, Some(signature), Default::default()))?;
+    run(host.install_accepted(bytes, Some(signature), Default::default()))?;
     Ok(connector(&format!("{full}@1.0.0")))
 }

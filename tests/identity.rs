@@ -6,7 +6,7 @@ use std::path::Path;
 use cofferdam::{Call, ConnectorRef, Error, Failure, FailureBoundary, FailureClass, Host, InstallOptions};
 use cofferdam_core::digest::Digest;
 use cofferdam_model::manifest::ConnectorName;
-use cofferdam_test_support::{Home, Signer, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use semver::Version;
 use serde_json::{Value, json};
 
@@ -212,7 +212,7 @@ fn an_unsafe_keyring_stops_every_call() {
 fn refused_at_install(home: &Home, bytes: Vec<u8>, signature: Option<Vec<u8>>) -> Failure {
     let host = home.host();
     let before = home.snapshot();
-    let error = run(host.install(bytes, signature, InstallOptions::default())).unwrap_err();
+    let error = run(host.install_accepted(bytes, signature, InstallOptions::default())).unwrap_err();
     assert_eq!(home.snapshot(), before, "a refused install changed something");
     match error {
         Error::Failure(failure) => failure,
@@ -269,9 +269,9 @@ fn unsigned_runs_only_with_permission_each_time() {
     let bytes = quiet("1.0.0");
     let stranger = Signer::new();
     let unsigned = InstallOptions::default().allow_unsigned();
-    let bad = run(host.install(bytes.clone(), Some(stranger.sign(&bytes)), unsigned.clone()));
+    let bad = run(host.install_accepted(bytes.clone(), Some(stranger.sign(&bytes)), unsigned.clone()));
     assert_eq!(bad.unwrap_err().failure().unwrap().code(), "unknown_key");
-    let installed = run(host.install(bytes, None, unsigned)).unwrap();
+    let installed = run(host.install_accepted(bytes, None, unsigned)).unwrap();
     assert_eq!(installed.signer, None);
     let reference = connector("github://acme/quiet@1.0.0");
     let call = || Call::new(reference.clone(), "run", json!({}));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use cofferdam::{Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Home, Signer, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::json;
 
 use crate::COFFERDAM;
@@ -41,7 +41,7 @@ impl Setup {
     fn refuses(&self, what: &str, bytes: Vec<u8>) -> Error {
         let host = self.home.host();
         let before = self.home.snapshot().without("host.key");
-        let outcome = run(host.install(bytes, None, InstallOptions::default().allow_unsigned()));
+        let outcome = run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned()));
         let error = match outcome {
             Ok(installed) => panic!("{what}: installed as {installed:?}"),
             Err(error) => error,
@@ -100,7 +100,8 @@ fn flipped_bits_never_pass_the_signature() {
         let mut bytes = quiet.clone();
         let at = usize::try_from(random).unwrap() % bytes.len();
         bytes[at] ^= 1 << (random >> 61);
-        let error = run(host.install(bytes, Some(signature.clone()), InstallOptions::default())).unwrap_err();
+        let error = run(host.install_accepted(bytes, Some(signature.clone()), InstallOptions::default()))
+            .unwrap_err();
         if let Error::Failure(failure) = error {
             // A flipped name has no permitted signer; any other change breaks the signature.
             let code = if failure.code() == "key_scope" { "key_scope" } else { "identity_mismatch" };
@@ -173,7 +174,7 @@ fn undeclared_imports_are_denied_by_name() {
     );
     let host = setup.home.host();
     let options = InstallOptions::default().allow_unsigned();
-    run(host.install(package::pack(&component, &declared), None, options)).unwrap();
+    run(host.install_accepted(package::pack(&component, &declared), None, options)).unwrap();
 }
 
 #[test]
@@ -303,7 +304,9 @@ fn two_installs_at_once_converge() {
         let installs: Vec<_> = (0..6)
             .map(|_| {
                 let (host, bytes, signature) = (home.host(), bytes.clone(), signature.clone());
-                tokio::spawn(async move { host.install(bytes, Some(signature), Default::default()).await })
+                tokio::spawn(async move {
+                    host.install_accepted(bytes, Some(signature), Default::default()).await
+                })
             })
             .collect();
         for install in installs {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use cofferdam::{Host, InstallOptions};
 use cofferdam_core::digest::Digest;
 use cofferdam_test_support::services::Tools;
-use cofferdam_test_support::{Home, Signer, Upstream, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -214,7 +214,8 @@ impl Text {
         let bytes = package::example_package(&component, "text", &[upstream.grant()]);
         home.trust(&signer.public(), "github://cofferdam/*");
         let host = home.builder().allow_private(upstream.host_port()).build().unwrap();
-        run(host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default())).unwrap();
+        run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default()))
+            .unwrap();
         copy_code(home.path(), &code);
         Some(Self { host, upstream, bytes, _home: home })
     }

@@ -17,7 +17,7 @@ fn a_large_component_runs_all_operations() {
     fs::write(desk.path("connector.toml"), package::guest_manifest("hello")).unwrap();
     let packed = desk.run("pack hello.wasm --manifest connector.toml -o packed.wasm --format json").json();
     assert!(packed["size"].as_u64().unwrap() > 1024 * 1024, "{packed}");
-    desk.run("install packed.wasm --allow-unsigned").ok();
+    desk.install("packed.wasm --allow-unsigned").ok();
     for (op, args, value) in [
         ("reverse", r#"{"bytes":"AQID"}"#, json!("AwIB")),
         ("divide", r#"{"dividend":7,"divisor":2}"#, json!([3, 1])),
@@ -43,7 +43,7 @@ fn a_load_error_shows_its_cause_and_no_id() {
     let desk = desk();
     let bytes = package::pack(&of_another_type(), &package::manifest("github://acme/other", "1.0.0"));
     fs::write(desk.path("other.wasm"), bytes).unwrap();
-    let refused = desk.run("install other.wasm --allow-unsigned");
+    let refused = desk.install("other.wasm --allow-unsigned");
     assert_ne!(refused.code, Some(0), "{refused:?}");
     let causes: Vec<_> = refused.stderr.lines().filter(|line| line.starts_with("cause: ")).collect();
     assert!(causes.iter().any(|cause| cause.contains("get-random-u64")), "{}", refused.stderr);
@@ -55,7 +55,7 @@ fn a_load_error_shows_its_cause_and_no_id() {
         "no install is in the audit log: {}",
         refused.stderr
     );
-    let refused = desk.run("install other.wasm --allow-unsigned --format json");
+    let refused = desk.install("other.wasm --allow-unsigned --format json");
     let envelope: Value = serde_json::from_str(refused.stderr.lines().last().unwrap()).unwrap();
     let error = &envelope["error"];
     assert_eq!((&error["details"]["code"], &error["audit_id"]), (&json!("load_failed"), &Value::Null));
@@ -65,8 +65,8 @@ fn a_load_error_shows_its_cause_and_no_id() {
 fn a_refused_install_names_no_audit_id() {
     let desk = desk();
     desk.quiet();
-    let refused = desk.run("install quiet.wasm").fails(81);
+    let refused = desk.install("quiet.wasm").fails(81);
     assert!(!refused.stderr.contains("audit-"), "{}", refused.stderr);
-    let refused = desk.run("install quiet.wasm -v").fails(81);
+    let refused = desk.install("quiet.wasm -v").fails(81);
     assert!(!refused.stderr.lines().any(|line| line.contains("record: audit-")), "{}", refused.stderr);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cofferdam::{CompileLimits, Compiler, Error, Host, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Cli, Home, Signer, connector, log_capture, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, log_capture, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -252,7 +252,7 @@ fn the_cache_stays_within_its_configured_size() {
     for patch in 0..many {
         let bytes = package_of(&format!("2.0.{patch}"), "");
         let options = InstallOptions::default();
-        run(host.install(bytes.clone(), Some(setup.signer.sign(&bytes)), options)).unwrap();
+        run(host.install_accepted(bytes.clone(), Some(setup.signer.sign(&bytes)), options)).unwrap();
     }
     let kept = entries(setup.home.path());
     let total: u64 = kept.iter().map(|entry| fs::metadata(entry).unwrap().len()).sum();
@@ -281,7 +281,8 @@ fn a_component_is_compiled_once_for_all_callers() {
         let (a, b, c) = tokio::join!(calls(), calls(), calls());
         assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (Value::Null, Value::Null, Value::Null));
         assert_eq!(starts(&log), 2 + 2);
-        let install = || host.install(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default());
+        let install =
+            || host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), InstallOptions::default());
         let (d, e) = tokio::join!(install(), install());
         assert!(d.unwrap().already_installed && e.unwrap().already_installed);
     });
@@ -321,7 +322,7 @@ fn the_refusal_of_a_bomb_is_cached() {
     let bomb = crate::bombs::ticking(&bomb);
     let bytes = package::pack(&bomb, &package::manifest("github://acme/bomb", "1.0.0"));
     for _ in 0..3 {
-        let install = host.install(bytes.clone(), None, InstallOptions::default().allow_unsigned());
+        let install = host.install_accepted(bytes.clone(), None, InstallOptions::default().allow_unsigned());
         let error = refused(run(install));
         assert_eq!(error.kind(), HostErrorKind::CompileRefused, "{error}");
         assert_eq!(error.details()["bound"], "cpu_time");
@@ -347,8 +348,11 @@ fn an_incompatible_worker_is_a_configuration_error() {
     for program in ["/bin/true", "/bin/false", "/bin/cat"] {
         let home = Home::with_compiler(Compiler::child_with_args(program, []));
         let bytes = package_of("1.0.0", "one");
-        let error =
-            refused(run(home.host().install(bytes, None, InstallOptions::default().allow_unsigned())));
+        let error = refused(run(home.host().install_accepted(
+            bytes,
+            None,
+            InstallOptions::default().allow_unsigned(),
+        )));
         assert_eq!(error.kind(), HostErrorKind::Configuration, "{program}: {error}");
         assert!(home.snapshot().paths().all(|path| !path.contains("cwasm")), "{program}");
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cofferdam::{Compiler, Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Home, Signer, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::json;
 
 use crate::COFFERDAM;
@@ -28,7 +28,7 @@ fn worker_that_waits(dir: &Path) -> PathBuf {
 
 fn install(home: &Home, name: &str) {
     let bytes = package::pack(&package::quiet(), &package::manifest(name, "1.0.0"));
-    run(home.host().install(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
+    run(home.host().install_accepted(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
 }
 
 #[test]
@@ -71,10 +71,10 @@ fn a_known_key_s_signature_is_checked_before_parsing() {
     // Anything it had to parse would end as a configuration error.
     let nothing = Compiler::child("/bin/false");
     let host = home.builder().compiler(nothing).build().unwrap();
-    let outcome = run(host.install(other.clone(), Some(signature), InstallOptions::default()));
+    let outcome = run(host.install_accepted(other.clone(), Some(signature), InstallOptions::default()));
     let Err(Error::Failure(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((failure.class().name(), failure.code()), ("signature_failure", "identity_mismatch"));
-    let outcome = run(host.install(other, None, InstallOptions::default()));
+    let outcome = run(host.install_accepted(other, None, InstallOptions::default()));
     let Err(Error::Host(error)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.kind(), HostErrorKind::Configuration, "unsigned bytes go to the worker: {error}");
 }

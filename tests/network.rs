@@ -5,7 +5,7 @@ mod addresses;
 #[path = "network/fixture.rs"]
 mod fixture;
 
-use cofferdam_test_support::log_capture;
+use cofferdam_test_support::{InstallAccepted as _, log_capture};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -178,7 +178,7 @@ fn a_machine_without_root_certificates_gets_a_remedy() {
     let grant = format!("localhost:{}", upstream.port);
     let bytes = cofferdam_test_support::package::guest_package("probe", std::slice::from_ref(&grant));
     let signature = signer.sign(&bytes);
-    run(home.host().install(bytes, Some(signature), Default::default())).unwrap();
+    run(home.host().install_accepted(bytes, Some(signature), Default::default())).unwrap();
     let ca = home.path().join("ca.pem");
     std::fs::write(&ca, own.pem()).unwrap();
     let call = |config: &str, roots: &std::path::Path| {

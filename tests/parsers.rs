@@ -11,7 +11,7 @@ use cofferdam_model::action::{Action, TemplateValues};
 use cofferdam_model::manifest::Manifest;
 use cofferdam_model::package::{ConnectorDocs, Package, PackageSections, embed, extract, strip};
 use cofferdam_model::trust::{Envelope, Keyring, PublicKey, SigningScope};
-use cofferdam_test_support::{Cli, Home, Signer, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, package};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseResult, TestRunner};
 use serde_json::{Value, json};
@@ -223,7 +223,8 @@ fn arbitrary_registry_files_do_not_panic() {
                 check_host_error(&error);
             }
             if file == "highest.json" {
-                let refused = run(host.install(bytes.clone(), None, cofferdam::InstallOptions::default()));
+                let refused =
+                    run(host.install_accepted(bytes.clone(), None, cofferdam::InstallOptions::default()));
                 assert!(refused.is_err());
             }
         });

@@ -145,7 +145,7 @@ fn an_audit_log_of_another_name_or_user_is_refused() {
     let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
     let packed = home.path().join("quiet.wasm");
     fs::write(&packed, bytes).unwrap();
-    drop(cli(&home).run(&["install", packed.to_str().unwrap(), "--allow-unsigned"]).ok());
+    drop(cli(&home).install(&[packed.to_str().unwrap(), "--allow-unsigned"]).ok());
     drop(cli(&home).run(&["call", "github://acme/quiet", "run", "--allow-unsigned"]).ok());
     drop(cli(&home).run(&["audit", "verify"]).ok());
     let mut files = home.segments();

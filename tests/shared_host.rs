@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use cofferdam::{Call, ConnectorRef, Error, Failure, Host, HostErrorKind};
-use cofferdam_test_support::{Home, Signer, Upstream, connector, log_capture, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, connector, log_capture, package};
 use serde_json::Value;
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
@@ -71,7 +71,7 @@ static WORLD: LazyLock<SharedHost> = LazyLock::new(|| {
         .build()
         .unwrap();
     for (name, bytes) in &packages {
-        let install = host.install(bytes.clone(), Some(signer.sign(bytes)), Default::default());
+        let install = host.install_accepted(bytes.clone(), Some(signer.sign(bytes)), Default::default());
         run(install).unwrap_or_else(|error| panic!("{name}: {}", serde_json::to_string(&error).unwrap()));
     }
     SharedHost { upstream, elsewhere, closed_port, _closed: closed, home, host, packages }

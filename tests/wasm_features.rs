@@ -1,7 +1,7 @@
 //! WebAssembly proposals that are off: a component that uses one is refused at install, by its name.
 
 use cofferdam::{Error, HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Home, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, package};
 
 use crate::COFFERDAM;
 use crate::envelope::check_host_error;
@@ -71,7 +71,7 @@ fn disabled_wasm_features_are_refused_by_name() {
         let bytes = package::component(&format!("{text}\n{quiet}"));
         let bytes = package::pack(&bytes, &package::manifest("local://acme/odd", "1.0.0"));
         let before = home.snapshot().without("host.key");
-        match run(host.install(bytes, None, InstallOptions::default().allow_unsigned())) {
+        match run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned())) {
             Err(Error::Host(error)) => {
                 check_host_error(&error);
                 let text = error.to_string();
@@ -105,5 +105,5 @@ fn features_that_toolchains_emit_are_enabled() {
           (i32.const 0))
         (elem declare func $two))"#;
     let bytes = package::pack(&package::component(module), &package::manifest("local://acme/even", "1.0.0"));
-    run(host.install(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
+    run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned())).unwrap();
 }

@@ -26,7 +26,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let home = tempfile::tempdir().expect("a directory");
     let host = Host::builder().home(home.path()).compiler(Compiler::in_process()).build().expect("a host");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let options = InstallOptions::default().allow_unsigned();
+    let options = InstallOptions::default().allow_unsigned().accept(*package.digest());
     runtime.block_on(host.install(bytes, None, options)).expect("the package installs");
     let connector = ConnectorRef::new(manifest.name().clone(), manifest.version().clone());
     let operations = package.operations().iter().map(|it| it.name().json().to_owned()).collect();

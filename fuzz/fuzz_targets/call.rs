@@ -20,7 +20,7 @@ static WORLD: LazyLock<(TempDir, Host, Runtime)> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let Ok(package) = Package::open(data.to_vec()) else { return };
     let (_, host, runtime) = &*WORLD;
-    let options = InstallOptions::default().allow_unsigned().allow_downgrade();
+    let options = InstallOptions::default().allow_unsigned().allow_downgrade().accept(*package.digest());
     if runtime.block_on(host.install(data.to_vec(), None, options)).is_err() {
         return;
     }

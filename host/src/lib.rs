@@ -3,7 +3,7 @@
 //! | for | items |
 //! |---|---|
 //! | a host | [`Host`], [`HostBuilder`], [`Compiler`], [`CompileLimits`], [`compile_worker`], [`COMPILE_WORKER_ARG`] |
-//! | packages | [`InstallOptions`], [`Installed`], [`ConnectorName`], [`ConnectorRef`], [`Digest`] |
+//! | packages | [`InstallOptions`], [`Installed`], [`Consent`], [`ConnectorName`], [`ConnectorRef`], [`Digest`] |
 //! | calls | [`Call`], [`Fallback`], [`Cancellation`], [`OnKeyConflict`], [`LimitRequest`], [`CallResult`], [`Report`] |
 //! | actions | [`RunRequest`], [`ActionValue`], [`ActionResult`], [`ActionReport`], [`ActionScope`] |
 //! | errors | [`Error`], [`HostError`], [`HostErrorKind`], [`Failure`], [`FailureClass`], [`FailureBoundary`], [`AuditId`] |
@@ -37,7 +37,7 @@ pub use cofferdam_runtime::call::{
     Call, CallResult, Cancellation, ConnectorRef, Fallback, OnKeyConflict, Report,
 };
 pub use cofferdam_runtime::flow::{ActionReport, ActionResult, ActionValue, RunRequest};
-pub use cofferdam_runtime::host::{Host, HostBuilder, InstallOptions, Installed, NewBinding};
+pub use cofferdam_runtime::host::{Consent, Host, HostBuilder, InstallOptions, Installed, NewBinding};
 #[cfg(feature = "prometheus")]
 pub use cofferdam_runtime::metrics::Metrics;
 pub use cofferdam_sandbox::{COMPILE_WORKER_ARG, CompileLimits, Compiler, compile_worker};

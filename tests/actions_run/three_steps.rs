@@ -8,7 +8,7 @@ use cofferdam_egress::vault::SecretMaterial;
 use cofferdam_runtime::flow::{ActionReport, ActionResult, ActionValue, RunRequest};
 use cofferdam_test_support::services::{Front, Route};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
-use cofferdam_test_support::{Home, Signer, Upstream, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use super::fixture::{statuses, write};
@@ -45,7 +45,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
     let mut text = std::fs::read_to_string(path).unwrap();
     for name in ["github-issues", "slack"] {
         let bytes = package::guest_package(name, &[]);
-        run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+        run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
         // As the documentation tells its reader to do.
         text = text.replacen(
             &format!("sha256:{}", "0".repeat(64)),

@@ -6,7 +6,7 @@ use std::path::Path;
 use cofferdam::{Error, FailureBoundary, FailureClass, InstallOptions};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::trust::{KeyStatus, Keyring};
-use cofferdam_test_support::Signer;
+use cofferdam_test_support::{InstallAccepted as _, Signer};
 use serde_json::Value;
 
 use super::{NAME, installed, quiet};
@@ -53,7 +53,7 @@ fn flipped_bytes_of_packages_are_refused_at_install() {
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
-        match run(host.install(flipped, Some(signed.clone()), InstallOptions::default())) {
+        match run(host.install_accepted(flipped, Some(signed.clone()), InstallOptions::default())) {
             Err(Error::Host(error)) => check_host_error(&error),
             Err(Error::Failure(failure)) => {
                 check_json(&serde_json::to_value(&failure).unwrap());

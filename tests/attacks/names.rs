@@ -4,7 +4,7 @@
 use std::fs;
 
 use cofferdam::{HostErrorKind, InstallOptions};
-use cofferdam_test_support::{Cli, Home, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, package};
 use serde_json::json;
 
 use super::{installed, section};
@@ -36,7 +36,8 @@ fn deceptive_names_and_path_names_are_refused() {
         &format!("github://acme/{}", "a".repeat(4_096)),
     ] {
         let bytes = package::pack(&package::quiet(), &package::manifest(name, "1.0.0"));
-        let error = refused(run(host.install(bytes, None, InstallOptions::default().allow_unsigned())));
+        let error =
+            refused(run(host.install_accepted(bytes, None, InstallOptions::default().allow_unsigned())));
         check_host_error(&error);
         assert_eq!(error.kind(), HostErrorKind::Validation, "{name}: {error}");
         let text = format!("{error} {}", error.hint().unwrap_or_default());
@@ -98,10 +99,11 @@ fn package_text_is_displayed_safely() {
     ];
     for docs in odd_docs.iter().chain(&[json!({"operations": {"run": nasty}}).to_string()]) {
         fs::write(&file, strange(docs)).unwrap();
+        let hash = format!("sha256:{}", cofferdam::Digest::sha256(&fs::read(&file).unwrap()));
         for args in [
             &["inspect", "odd.wasm"][..],
             &["inspect", "odd.wasm", "--format", "json"],
-            &["install", "odd.wasm", "--allow-unsigned"],
+            &["install", "odd.wasm", "--allow-unsigned", "--accept", &hash],
             &["list"],
             &["inspect", "local://acme/odd@1.0.0"],
             &["call", "local://acme/odd@1.0.0", "run", "--allow-unsigned"],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cofferdam::{HostErrorKind, NewBinding, Secret, SecretMaterial, Vault, VaultFile};
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_egress::vault::{Bindings, VaultError};
-use cofferdam_test_support::{Cli, Home, Signer, connector, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -46,8 +46,8 @@ fn changes_are_recorded_with_old_and_new_state() {
     let key = signer.public().to_string();
     cli.run(&["trust", "add", &key, "--for", "github://acme/*", "--comment", "release key"]).ok();
     cli.run(&["trust", "add", &key, "--for", "github://other/*"]).ok();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
-    cli.run(&["install", "1.2.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
+    cli.install(&["1.2.0.wasm"]).ok();
     cli.run(&["trust", "floor", NAME, "1.1.0"]).ok();
     cli.run(&["trust", "floor", NAME, "1.2.0"]).ok();
     cli.run(&["trust", "floor", NAME, "--remove"]).ok();
@@ -62,9 +62,9 @@ fn changes_are_recorded_with_old_and_new_state() {
     cli.run(&["trust", "revoke", &key, "--reason", "laptop stolen"]).ok();
     cli.run(&["trust", "remove", &key]).ok();
 
-    // `active_version` tests the changes of active versions.
+    // `active_version` tests the changes of active versions, and `consent` the acceptances.
     let mut changes = changes(&cli);
-    changes.retain(|change| change["action"] != "activate");
+    changes.retain(|change| change["action"] != "activate" && change["action"] != "consent");
     let expected = [
         "trust", "trust", "install", "install", "floor", "floor", "floor", "bind", "rebind", "allow",
         "disallow", "unbind", "remove", "revoke", "distrust",
@@ -126,17 +126,17 @@ fn refused_and_repeated_changes_are_not_recorded() {
     let (_home, cli, signer) = setup(&["1.0.0"]);
     let key = signer.public().to_string();
     // Its key is not trusted yet.
-    assert_ne!(cli.run(&["install", "1.0.0.wasm"]).code, Some(0));
+    assert_ne!(cli.install(&["1.0.0.wasm"]).code, Some(0));
     assert_ne!(cli.run(&["trust", "remove", &key]).code, Some(0));
     assert_ne!(cli.run(&["remove", NAME]).code, Some(0));
     assert_ne!(cli.run(&["binding", "revoke", BINDING, "--yes"]).code, Some(0));
     assert_eq!(changes(&cli), Vec::<Value>::new());
     for _ in 0..2 {
         cli.run(&["trust", "add", &key, "--for", "github://acme/*"]).ok();
-        cli.run(&["install", "1.0.0.wasm"]).ok();
+        cli.install(&["1.0.0.wasm"]).ok();
         cli.run(&["trust", "floor", NAME, "1.0.0"]).ok();
     }
-    assert_eq!(actions(&changes(&cli)), ["trust", "install", "floor"]);
+    assert_eq!(actions(&changes(&cli)), ["trust", "consent", "install", "floor"]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     let (home, cli, signer) = setup(&["1.0.0", "1.2.0"]);
     let (key, other) = (signer.public().to_string(), Signer::new().public().to_string());
     cli.run(&["trust", "add", &key, "--for", "github://acme/*"]).ok();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     let set = [
         "binding",
         "set",
@@ -164,7 +164,7 @@ fn an_unwritable_log_stops_all_but_restrictions() {
     fs::write(&log, "").unwrap();
     let before = home.snapshot();
     cli.run(&["trust", "add", &other, "--for", "github://other/*"]).fails(84).said("audit log");
-    cli.run(&["install", "1.2.0.wasm"]).fails(84).said("audit log");
+    cli.install(&["1.2.0.wasm"]).fails(84).said("audit log");
     fed(&cli, &["binding", "rebind", BINDING, "--stdin"], SECRETS[1]).fails(84).said("audit log");
     cli.run(&["binding", "allow", BINDING, "--host", "b.example:443", "--yes"]).fails(84).said("audit log");
     let now = home.snapshot();
@@ -191,7 +191,7 @@ fn an_unwritable_log_stops_all_but_restrictions() {
 
     fs::remove_file(&log).unwrap();
     fs::rename(&backup, &log).unwrap();
-    assert_eq!(actions(&changes(&cli)), ["trust", "install", "bind"]);
+    assert_eq!(actions(&changes(&cli)), ["trust", "consent", "install", "bind"]);
     cli.run(&["audit", "verify"]).ok();
     // A host that cannot be configured does not stop a revocation either.
     fs::write(home.path().join("config.toml"), "nonsense = 1").unwrap();
@@ -255,11 +255,14 @@ fn an_embedder_s_changes_have_its_user_and_failures() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let bytes = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
-        host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default()).await.unwrap();
+        host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default()).await.unwrap();
         host.remove(&connector("github://acme/quiet@1.0.0")).unwrap();
     });
     let events = events(&host);
     let recorded: Vec<_> = events[2..].iter().map(|event| (event.action.name(), &*event.user)).collect();
     let ada = "ada of operations";
-    assert_eq!(recorded, [("bind", ada), ("trust", ada), ("install", ada), ("remove", ada)]);
+    assert_eq!(
+        recorded,
+        [("bind", ada), ("trust", ada), ("consent", ada), ("install", ada), ("remove", ada)]
+    );
 }

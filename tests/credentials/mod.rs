@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cofferdam::{Call, Error, Failure, Host, HostBuilder};
 use cofferdam_egress::vault::Binding;
-use cofferdam_test_support::{Home, MemoryVault, Signer, Upstream, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, MemoryVault, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
@@ -58,7 +58,7 @@ fn make(wants: &Wants<'_>) -> Service {
     let builder = home.builder().vault(vault.clone());
     let builder = builder.allow_private(upstream.host_port()).allow_private(other.host_port());
     let host = (wants.more)(builder).build().unwrap();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     Service { upstream, other, vault, home, host }
 }
 

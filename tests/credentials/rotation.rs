@@ -6,7 +6,7 @@ use std::time::Duration;
 use cofferdam_egress::vault::{OauthGrant, SecretMaterial};
 use cofferdam_runtime::host::NewBinding;
 use cofferdam_test_support::vault::secret;
-use cofferdam_test_support::{Cli, Home, Signer, Upstream, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, Upstream, package};
 use serde_json::{Value, json};
 
 use super::issuer::{Issuer, rotating};
@@ -29,7 +29,7 @@ fn bound(issuer: Issuer) -> Bound {
     let credentials = credential("oauth2", "slack", "\"HOST\"", "").replace("HOST", &grant);
     let bytes = package::pack(&package::guest("probe"), &format!("{manifest}\n{credentials}"));
     let host = home.host();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     host.bind(NewBinding {
         name: "oauth2/slack".parse().unwrap(),
         material: SecretMaterial::Oauth2 {

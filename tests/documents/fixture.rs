@@ -8,7 +8,9 @@ use cofferdam::{Call, Error, Failure, Host, HostBuilder, Report};
 use cofferdam_core::rng::SeededRng;
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_runtime::call::CallResult;
-use cofferdam_test_support::{Home, ManualClock, RecordedStep, ScriptedReply, Signer, Upstream, package};
+use cofferdam_test_support::{
+    Home, InstallAccepted as _, ManualClock, RecordedStep, ScriptedReply, Signer, Upstream, package,
+};
 use serde_json::{Value, json};
 
 use crate::shared_host::{example, run, shared_host};
@@ -77,7 +79,7 @@ impl SeparateHome {
     pub(crate) fn install(&self, manifest: &str) {
         let bytes = package::pack(&package::guest("probe"), manifest);
         let signature = self.signer.sign(&bytes);
-        run(self.host().install(bytes, Some(signature), Default::default())).unwrap();
+        run(self.host().install_accepted(bytes, Some(signature), Default::default())).unwrap();
     }
 
     pub(crate) fn host(&self) -> &Host {

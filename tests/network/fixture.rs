@@ -8,7 +8,7 @@ use std::time::Duration;
 use cofferdam::{Call, Error, Failure, Host};
 use cofferdam_egress::egress::{Resolve, ResolveError, ResolvedAddresses};
 use cofferdam_egress::resilience::RetryProfile;
-use cofferdam_test_support::{Home, Signer, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, package};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::Value;
@@ -61,7 +61,7 @@ impl NetworkFixture {
         let host = builder.build().unwrap();
         let bytes = package::guest_package("probe", grants);
         let signature = signer.sign(&bytes);
-        run(host.install(bytes, Some(signature), Default::default())).unwrap();
+        run(host.install_accepted(bytes, Some(signature), Default::default())).unwrap();
         Self { host, names, _home: home }
     }
 

@@ -1,6 +1,6 @@
 //! Outcomes of calls: values, each class of failure from its real cause with its status, keys, and the log.
 
-use cofferdam_test_support::{Signer, package};
+use cofferdam_test_support::{InstallAccepted as _, Signer, package};
 use serde_json::{Value, json};
 
 use super::fixture::{PROBE, Stage, probe};
@@ -40,7 +40,7 @@ fn each_failure_class_has_its_status() {
     let signer = Signer::new();
     let unsigned = package::pack(&package::quiet(), &package::manifest("github://acme/quiet", "1.0.0"));
     let options = cofferdam::InstallOptions::default().allow_unsigned();
-    run(stage.home.host().install(unsigned, None, options)).unwrap();
+    run(stage.home.host().install_accepted(unsigned, None, options)).unwrap();
     drop(signer);
     let fetch = |url: String| probe("fetch", &json!({"url": url}));
     let closed = stage.closed;

@@ -4,7 +4,7 @@ use cofferdam::{Error, FailureClass, Host};
 use cofferdam_egress::vault::{Binding, SecretMaterial};
 use cofferdam_test_support::services::{OAuth, Server, httpbin};
 use cofferdam_test_support::vault::{binding, oauth, secret};
-use cofferdam_test_support::{Home, MemoryVault, Signer, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, MemoryVault, Signer, package};
 use serde_json::{Value, json};
 
 use super::fixture::tools;
@@ -34,7 +34,7 @@ fn echo(bin: Server, kind: &str, reached: &[String], bind: impl Fn(&[&str], &[St
         builder = builder.allow_private(host_port);
     }
     let host = builder.build().unwrap();
-    run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     Echo { bin, host, _home: home }
 }
 

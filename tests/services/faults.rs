@@ -2,7 +2,7 @@
 
 use cofferdam::FailureClass;
 use cofferdam_test_support::services::Faults;
-use cofferdam_test_support::{Home, Signer, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, package};
 use serde_json::json;
 
 use super::fixture::tools;
@@ -18,7 +18,7 @@ fn unknown_authority_reset_and_close_differ() {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
     let strict = home.builder().allow_private(&host_port).build().unwrap();
-    run(strict.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+    run(strict.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     let fetch = |path: &str| json!({"url": format!("https://{host_port}{path}")});
     let failure = failed(run(strict.call(&example("probe"), "fetch", fetch("/text"))));
     let found = (failure.class(), &failure.details()["phase"], &failure.details()["request_sent"]);

@@ -6,7 +6,7 @@ use cofferdam::{Call, Error, Failure, Host};
 use cofferdam_egress::vault::{Binding, SecretMaterial};
 use cofferdam_test_support::services::{Description, Front, Moto, Route, Server, Tools, openapi};
 use cofferdam_test_support::vault::{MemoryVault, binding, secret};
-use cofferdam_test_support::{Home, ReceivedRequest, Signer, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, ReceivedRequest, Signer, package};
 use serde_json::Value;
 
 use crate::COFFERDAM;
@@ -59,7 +59,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
     let host = builder.build().unwrap();
     for name in ["slack", "stripe", "s3", "github-issues"] {
         let bytes = package::guest_package(name, &[]);
-        run(host.install(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
+        run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     }
     Ok(Stage { front, moto, _mocks: [slack, stripe, github], host, _home: home })
 });

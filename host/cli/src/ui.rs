@@ -100,6 +100,16 @@ impl Ui {
         }
     }
 
+    /// Shows a page to the person at the terminal, on standard error.
+    pub(super) fn note_page(&self, page: impl FnOnce(&mut Page)) {
+        if self.shows_notes() {
+            let mut text = Page::default();
+            page(&mut text);
+            // A closed standard error is ignored, as by `note`.
+            drop(anstream::stderr().lock().write_all(text.into_text().as_bytes()));
+        }
+    }
+
     /// Tells the person at the terminal what to look at.
     pub(super) fn warn(&self, text: &str) {
         if self.shows_notes() {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use cofferdam::{Call, Error, Failure, FailureBoundary, FailureClass, LimitRequest};
-use cofferdam_test_support::{Signer, package};
+use cofferdam_test_support::{InstallAccepted as _, Signer, package};
 use serde_json::{Value, json};
 
 use crate::show::{Promise, Scene, Show};
@@ -230,7 +230,7 @@ async fn is_tampered_with(stage: &Stage, show: &mut Show) {
         held: "nothing was installed",
     };
     let install = async {
-        let installed = stage.host.install(bytes, Some(signature), Default::default()).await;
+        let installed = stage.host.install_accepted(bytes, Some(signature), Default::default()).await;
         installed.map(|installed| json!({"installed": installed.name}))
     };
     show.scene(scene, install, |_| {

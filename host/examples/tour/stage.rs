@@ -2,7 +2,7 @@
 
 use cofferdam::{Compiler, ConnectorRef, Host};
 use cofferdam_core::digest::Digest;
-use cofferdam_test_support::{Home, Signer, Upstream, connector, package};
+use cofferdam_test_support::{Home, InstallAccepted as _, Signer, Upstream, connector, package};
 
 use crate::show::Show;
 
@@ -64,7 +64,7 @@ impl Stage {
             let hosts = [upstream.grant(), format!("http://localhost:{closed_port}")];
             let bytes = package::guest_package(name, if network { &hosts } else { &[] });
             let signature = signer.sign(&bytes);
-            let installed = host.install(bytes.clone(), Some(signature), Default::default()).await;
+            let installed = host.install_accepted(bytes.clone(), Some(signature), Default::default()).await;
             installed.map_err(|error| error.to_string())?;
             show.done(&format!(
                 "one file of {} KiB, sha256:{}…",

@@ -1,6 +1,6 @@
 //! The command line in tests: a separate environment, and output that must be checked.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,6 +41,28 @@ impl Cli {
             .current_dir(&self.cwd)
             .stdin(Stdio::null());
         command
+    }
+
+    /// Installs a package whose access is accepted, as most tests need. `args` begins with the package's file.
+    ///
+    /// # Panics
+    /// The file cannot be read, or the binary cannot be started.
+    pub fn install(&self, args: &[impl AsRef<OsStr>]) -> CommandResult {
+        self.run(&self.install_args(args))
+    }
+
+    /// The arguments of [`install`](Self::install).
+    ///
+    /// # Panics
+    /// The file cannot be read.
+    #[must_use]
+    pub fn install_args(&self, args: &[impl AsRef<OsStr>]) -> Vec<OsString> {
+        let file = args.first().expect("a package");
+        let bytes = std::fs::read(self.cwd.join(file.as_ref())).expect("a package that can be read");
+        let hash = format!("sha256:{}", cofferdam_core::digest::Digest::sha256(&bytes));
+        let mut all: Vec<OsString> = vec!["install".into(), "--accept".into(), hash.into()];
+        all.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        all
     }
 
     /// Runs it to its end.

@@ -145,7 +145,7 @@ impl Home {
     pub async fn install(&self, package: &[u8], signer: &Signer) -> Result<Installed, Error> {
         let signature = signer.sign(package);
         let host = self.builder().audit_log(Arc::new(DiscardLog)).build().expect("a host");
-        host.install(package.to_vec(), Some(signature), InstallOptions::default()).await
+        host.install_accepted(package.to_vec(), Some(signature), InstallOptions::default()).await
     }
 
     /// The installed file of `package`.
@@ -196,6 +196,32 @@ impl Home {
     /// It cannot be removed.
     pub fn remove_log(&self) {
         fs::remove_dir_all(self.path().join("audit")).unwrap();
+    }
+}
+
+/// Installs packages whose access is accepted, as most tests need.
+pub trait InstallAccepted {
+    /// Installs `package`, and accepts what it asks for.
+    ///
+    /// # Errors
+    /// As [`Host::install`].
+    fn install_accepted(
+        &self,
+        package: Vec<u8>,
+        signature: Option<Vec<u8>>,
+        options: InstallOptions,
+    ) -> impl Future<Output = Result<Installed, Error>> + Send;
+}
+
+impl InstallAccepted for Host {
+    async fn install_accepted(
+        &self,
+        package: Vec<u8>,
+        signature: Option<Vec<u8>>,
+        options: InstallOptions,
+    ) -> Result<Installed, Error> {
+        let options = options.accept(Digest::sha256(&package));
+        self.install(package, signature, options).await
     }
 }
 

@@ -29,7 +29,7 @@ pub use cofferdam_dev::{ManualClock, RecordedStep};
 pub use discard_log::DiscardLog;
 pub use fast_clock::FastClock;
 pub use faulty_proxy::{Fault, FaultyProxy};
-pub use home::{Home, connector};
+pub use home::{Home, InstallAccepted, connector};
 pub use signer::Signer;
 pub use snapshot::Snapshot;
 pub use upstream::{ReceivedRequest, ScriptedReply, Upstream};

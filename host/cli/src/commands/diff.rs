@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
-fn compared(host: &Host, what: &str) -> Result<PackageInspection, CommandError> {
+pub(super) fn compared(host: &Host, what: &str) -> Result<PackageInspection, CommandError> {
     match is_installed_name(what) {
         true => Ok(host.inspect_unchanged(&resolve(host, what)?)?),
         false => inspect::inspect_file(host, what.into(), None),
@@ -110,7 +110,8 @@ fn markdown(difference: &PackageDifference, page: &mut Page) {
     }
 }
 
-fn tone(severity: ChangeSeverity) -> TextStyle {
+/// Returns the look of a change.
+pub(super) fn tone(severity: ChangeSeverity) -> TextStyle {
     match severity {
         ChangeSeverity::Wider => TextStyle::Bad,
         ChangeSeverity::Changed => TextStyle::Doubtful,

@@ -174,7 +174,7 @@ fn import(import: &ImportView) -> [String; 3] {
 }
 
 /// An amount in a unit that people read.
-fn shown(amount: u64, limit: &LimitView) -> String {
+pub(super) fn shown(amount: u64, limit: &LimitView) -> String {
     match limit.unit {
         "bytes" => layout::bytes(amount),
         "ms" if amount.is_multiple_of(1000) => format!("{} s", amount / 1000),

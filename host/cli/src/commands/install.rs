@@ -3,25 +3,27 @@
 use std::path::PathBuf;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_runtime::host::{
-    ChangeSeverity, InstallOptions, Installed, PackageDifference, PackageInspection,
-};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_runtime::host::{Consent, InstallOptions, Installed, PackageReview};
 
-use crate::commands::diff;
+use super::review::ReviewPage;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
-use crate::{files, progress, runtime};
+use crate::{files, progress, prompt, runtime};
 
 const EXAMPLES: &str = "\
 Everything is checked before anything is written: the hash, the signature by a key that is trusted for this \
-name, the manifest, the imports, the limits, and that it compiles. `cofferdam inspect PACKAGE` shows what a \
-package is and asks for, without installing it. `cofferdam rollback NAME` returns to the version that was active \
-before.
+name, the manifest, the imports, the limits, and that it compiles. `cofferdam rollback NAME` returns to the version \
+that was active before.
+
+The access that the package asks for has to be accepted, unless it is no wider than that of the active version, with \
+the same signer: the command shows it (as `cofferdam review PACKAGE` does) and asks. Without a terminal, --accept says \
+which package is accepted.
 
 Examples:
   cofferdam install slack-1.2.0.wasm
-  cofferdam install slack-1.2.0.wasm --hash sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  cofferdam install slack-1.2.0.wasm --accept sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   cofferdam install target/cofferdam/hello-0.1.0.wasm --allow-unsigned";
 
 /// Verifies a package and installs it, as the active version of its name.
@@ -40,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHA256", value_parser = digest)]
     hash: Option<Digest>,
 
+    /// Accepts the access that the package with this SHA-256 asks for, and refuses any other package.
+    #[arg(long, value_name = "SHA256", value_parser = digest, conflicts_with = "hash")]
+    accept: Option<Digest>,
+
     /// For development: takes a package that has no signature. Each call has to allow it again, and a
     /// signature that is there and does not hold is refused all the same.
     #[arg(long)]
@@ -54,23 +60,15 @@ fn digest(text: &str) -> Result<Digest, String> {
     Digest::parse(text).ok_or_else(|| "write it as sha256: and 64 lower-case hexadecimal digits".to_owned())
 }
 
-/// Shows what is about to be trusted, verifies, installs.
+/// Shows the package, asks for consent if it is needed, verifies, installs.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let Args { package, signature, hash, allow_unsigned, allow_downgrade } = args;
+    let Args { package, signature, hash, accept, allow_unsigned, allow_downgrade } = args;
     let bytes = files::read_package(&package)?;
     let signature = match signature {
         Some(path) => Some(files::read_signature(&path)?),
         None => files::read_if_there("The signature file", &signature_path(&package))?,
     };
     let host = session.host()?;
-    if session.ui.shows_notes() {
-        let inspection = host.inspect_package(bytes.clone(), signature.as_deref())?;
-        let active = host.resolve(&inspection.name).ok().map(|active| host.inspect_unchanged(&active));
-        if let Some(Err(error)) = &active {
-            session.ui.warn(&format!("the active version cannot be compared with the new one: {error}"));
-        }
-        announce(session, &inspection, active.and_then(Result::ok).as_ref());
-    }
     let mut options = InstallOptions::default();
     if let Some(hash) = hash {
         options = options.expect_hash(hash);
@@ -80,6 +78,14 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     }
     if allow_downgrade {
         options = options.allow_downgrade();
+    }
+    let reviewing = async { Ok(host.review(bytes.clone(), signature.as_deref()).await?) };
+    let shown = ReviewPage::new(&host, runtime::block_on(reviewing)?);
+    session.ui.note_page(|it| shown.show(it));
+    if let Some(hash) = accept {
+        options = options.accept(hash);
+    } else if needs_an_answer(shown.review(), allow_unsigned) && ask(session)? {
+        options = options.accept(Digest::sha256(&bytes));
     }
     let what = format!("verifying and compiling {}", files::shown(&package));
     let installed = runtime::block_on(async {
@@ -94,33 +100,23 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     session.ui.result(&installed, |it| page(&installed, it))
 }
 
-/// Prints the package that is about to be trusted.
-fn announce(session: &Session<'_>, inspection: &PackageInspection, active: Option<&PackageInspection>) {
-    let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
-        (Some(signer), status) => format!("{status}, by the key {signer}"),
-        (None, status) => status.to_owned(),
+/// Returns whether consent is needed, and nothing else refuses the package.
+fn needs_an_answer(review: &PackageReview, allow_unsigned: bool) -> bool {
+    let is_signed = review.package.signature.signer.is_some();
+    matches!(review.consent, Consent::Required { .. }) && (is_signed || allow_unsigned)
+}
+
+/// Asks whether the package may be installed. False if there is no terminal, where the install then says how to accept.
+fn ask(session: &Session<'_>) -> Result<bool, HostError> {
+    let read = |answer: &str| match answer {
+        "y" | "yes" => Ok(true),
+        "n" | "no" => Ok(false),
+        _ => Err("answer y or n".to_owned()),
     };
-    let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
-    let ui = session.ui;
-    ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
-    if let Some(active) = active.filter(|active| active.version != inspection.version) {
-        ui.note(&format!("  version      {} -> {}", active.version, inspection.version));
-    }
-    ui.note(&format!("  hash         {}", inspection.hash));
-    ui.note(&format!("  signature    {signer}"));
-    ui.note(&format!("  network      {}", list(&inspection.network)));
-    let credentials: Vec<_> = inspection.credentials.iter().map(ToString::to_string).collect();
-    ui.note(&format!("  credentials  {}", list(&credentials)));
-    for credential in &inspection.credentials {
-        for host in credential.hosts.iter().filter(|host| host.starts_with("http://")) {
-            let label = format!("{}/{}", credential.kind, credential.service);
-            ui.note(&format!("  warning: {label} goes to {host} unencrypted: who is on the way can read it"));
-        }
-    }
-    let changes =
-        active.map(|active| PackageDifference::between(active, inspection).changes).unwrap_or_default();
-    for change in changes.iter().filter(|change| change.severity != ChangeSeverity::Note) {
-        ui.note(&format!("  {:<12} {}", change.severity.name(), diff::sentence(change)));
+    match prompt::ask(session.ui, "Accept this access and install it? (y/n)", "n", read)? {
+        Some(false) => Err(HostError::new(HostErrorKind::ConsentRequired, "The access was not accepted.")
+            .with_hint("Nothing was installed or changed.")),
+        answer => Ok(answer.unwrap_or(false)),
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) mod packaging;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+pub(super) mod review;
 pub(super) mod rollback;
 pub(super) mod run;
 #[cfg(feature = "server")]
@@ -58,6 +59,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
         Command::Diff(args) => diff::run(args, session),
+        Command::Review(args) => review::run(args, session),
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),

@@ -82,6 +82,8 @@ kinds! {
     Conflict = "conflict";
     /// A version older than one that was installed before, without leave to go back.
     Downgrade = "downgrade";
+    /// The access that a package asks for was not accepted by an operator.
+    ConsentRequired = "consent_required";
     /// The component asks for more compile time or memory than the host gives.
     CompileRefused = "compile_refused";
     /// The keyring cannot be read or is not safe to trust.

@@ -58,6 +58,8 @@ operator_actions! {
     Install = "install",
     /// An installed package is removed.
     Remove = "remove",
+    /// The access that a package asks for is accepted.
+    Consent = "consent",
     /// Another installed version becomes the active one of its name.
     Activate = "activate",
     /// A key is trusted, or trusted for more.
@@ -134,6 +136,9 @@ pub struct OperatorState<'e> {
     /// The number of findings that are accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<u64>,
+    /// The access that a package asks for, as lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Text<'e>>,
     /// The SHA-256 of a package.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<Text<'e>>,
@@ -149,7 +154,7 @@ pub struct OperatorState<'e> {
     /// The public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<Text<'e>>,
-    /// The reason for a revocation.
+    /// The reason for a revocation, or for an acceptance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'e>>,
     /// The connectors that a key is trusted for.
@@ -198,7 +203,8 @@ impl OperatorState<'_> {
             left_out = left_out.saturating_add(items.len().saturating_sub(LIST_ITEMS));
             items.iter().take(LIST_ITEMS).map(|item| bounded(item)).collect::<Vec<_>>()
         };
-        let (connectors, hosts, scopes) = (list(&self.connectors), list(&self.hosts), list(&self.scopes));
+        let (connectors, grants) = (list(&self.connectors), list(&self.grants));
+        let (hosts, scopes) = (list(&self.hosts), list(&self.scopes));
         let omitted = u64::try_from(left_out).ok().filter(|count| *count > 0);
         let details = self.details.iter().take(LIST_ITEMS);
         OperatorState {
@@ -209,6 +215,7 @@ impl OperatorState<'_> {
             details: details.map(|(name, text)| (bounded(name), bounded(text))).collect(),
             entries: self.entries,
             findings: self.findings,
+            grants,
             hash: text(&self.hash),
             hosts,
             not_after: text(&self.not_after),
@@ -251,7 +258,7 @@ mod tests {
         let text = "\u{0}\u{1f}\"\\/\n\u{7f}\u{e9}\u{2028}\u{1f600}";
         let state = json!({
             "calls": n, "changed": text, "comment": text, "connectors": [text], "details": {"a": text, "b": text},
-            "entries": n, "findings": n, "hash": text, "hosts": [text, text], "not_after": text, "omitted": n,
+            "entries": n, "findings": n, "grants": [text], "hash": text, "hosts": [text, text], "not_after": text, "omitted": n,
             "public_key": text, "reason": text, "scopes": [text], "signer": text, "status": text, "time": text,
             "unsigned": true, "until": text, "version": text,
         });

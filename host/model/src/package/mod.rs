@@ -8,6 +8,7 @@ mod decode;
 mod docs;
 mod error;
 mod features;
+mod grants;
 mod imports;
 mod outline;
 mod prescan;
@@ -32,6 +33,7 @@ pub use decode::VALIDATION_TIMEOUT;
 pub use docs::{ConnectorDocs, OperationDocs};
 pub use error::{FileKind, PackageError};
 pub use features::FEATURES;
+pub use grants::PackageGrants;
 pub use imports::{
     CONTRACT_VERSION, ImportDeclaration, ImportStatus, ImportVerdict, check_access, failure as failure_shape,
     socket_denial, verdicts,

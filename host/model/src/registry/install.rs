@@ -11,7 +11,10 @@ use semver::Version;
 use super::error::RegistryError;
 use super::files;
 use super::index::{ActiveVersion, RegistryIndex, VersionHighWater};
-use super::{HIGHEST, INDEX, LOCK, MAX_SIGNATURE_BYTES, PACKAGE, Registry, SIGNATURE};
+use super::{
+    ACCEPTED, Acceptance, HIGHEST, INDEX, LOCK, MAX_ACCEPTANCE_BYTES, MAX_SIGNATURE_BYTES, PACKAGE, Registry,
+    SIGNATURE,
+};
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
 
@@ -31,7 +34,8 @@ pub enum InstallOutcome {
 impl Registry {
     /// Installs a package that the caller has verified, and makes its version the active one of its name. Installing an
     /// installed package again changes nothing, except that a given signature replaces the old one, and damaged bytes are
-    /// repaired. With `any_version`, a version below one that is or was installed is accepted.
+    /// repaired; a given acceptance replaces the old one. With `any_version`, a version below one that is or was installed
+    /// is accepted.
     ///
     /// `record` gets the active versions before and after, if another version was active. It is called under the lock, when
     /// nothing has changed yet.
@@ -43,13 +47,14 @@ impl Registry {
         &self,
         package: &Package,
         signature: Option<&[u8]>,
+        acceptance: Option<&Acceptance>,
         any_version: bool,
         record: impl FnOnce(&Version, &Version) -> Result<(), E>,
     ) -> Result<InstallOutcome, E> {
         let _lock = self.lock()?;
         let had_tmp = self.tmp().exists();
         self.prepare()?;
-        let outcome = self.write(package, signature, any_version, record);
+        let outcome = self.write(package, signature, acceptance, any_version, record);
         if outcome.is_err() {
             // The files written so far take space that may be scarce. If their removal fails too, the next
             // writer removes them.
@@ -66,6 +71,7 @@ impl Registry {
         &self,
         package: &Package,
         signature: Option<&[u8]>,
+        acceptance: Option<&Acceptance>,
         any_version: bool,
         record: impl FnOnce(&Version, &Version) -> Result<(), E>,
     ) -> Result<InstallOutcome, E> {
@@ -77,7 +83,7 @@ impl Registry {
             return Err(RegistryError::conflict(name, version, installed, *digest).into());
         }
         if installed.is_some() {
-            return Ok(self.place(package, signature)?);
+            return Ok(self.place(package, signature, acceptance)?);
         }
         if !any_version {
             self.check_downgrade(name, version)?;
@@ -87,7 +93,7 @@ impl Registry {
         }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
-        self.place(package, signature)?;
+        self.place(package, signature, acceptance)?;
         files::move_into_place(&fresh, &self.root.join(INDEX))?;
         Ok(InstallOutcome::Installed)
     }
@@ -228,7 +234,12 @@ impl Registry {
     }
 
     /// Puts the files there; says what it did to those that were there already.
-    fn place(&self, package: &Package, signature: Option<&[u8]>) -> Result<InstallOutcome, RegistryError> {
+    fn place(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+        acceptance: Option<&Acceptance>,
+    ) -> Result<InstallOutcome, RegistryError> {
         let digest = package.digest();
         let directory = self.directory(digest);
         let there = match self.read_file(digest, PACKAGE, MAX_BYTES) {
@@ -243,6 +254,9 @@ impl Registry {
             if let Some(signature) = signature {
                 files::write_new(&fresh.join(SIGNATURE), signature)?;
             }
+            if let Some(acceptance) = acceptance {
+                files::write_new(&fresh.join(ACCEPTED), &acceptance.to_json())?;
+            }
             files::sync_dir(&fresh)?;
             files::move_into_place(&fresh, &directory)?;
             return Ok(InstallOutcome::Repaired);
@@ -252,9 +266,12 @@ impl Registry {
             self.replace(digest, PACKAGE, package.bytes())?;
         }
         let signed_anew = match signature {
-            Some(signature) => self.sign_anew(digest, signature)?,
+            Some(signature) => self.replace_if_changed(digest, SIGNATURE, MAX_SIGNATURE_BYTES, signature)?,
             None => false,
         };
+        if let Some(acceptance) = acceptance {
+            self.replace_if_changed(digest, ACCEPTED, MAX_ACCEPTANCE_BYTES, &acceptance.to_json())?;
+        }
         Ok(match (damaged, signed_anew) {
             (true, _) => InstallOutcome::Repaired,
             (false, true) => InstallOutcome::SignatureUpdated,
@@ -262,16 +279,22 @@ impl Registry {
         })
     }
 
-    fn sign_anew(&self, digest: &Digest, signature: &[u8]) -> Result<bool, RegistryError> {
-        let old = match self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES) {
+    fn replace_if_changed(
+        &self,
+        digest: &Digest,
+        file: &str,
+        limit: u64,
+        bytes: &[u8],
+    ) -> Result<bool, RegistryError> {
+        let old = match self.read_file(digest, file, limit) {
             Ok(old) => old,
             Err(RegistryError::TooLarge { .. }) => None,
             Err(error) => return Err(error),
         };
-        if old.is_some_and(|(old, _)| old == signature) {
+        if old.is_some_and(|(old, _)| old == bytes) {
             return Ok(false);
         }
-        self.replace(digest, SIGNATURE, signature)?;
+        self.replace(digest, file, bytes)?;
         Ok(true)
     }
 

@@ -7,6 +7,7 @@
 //!   highest.json                   the highest version of each name that was removed
 //!   sha256/<hash>/connector.wasm   the package
 //!   sha256/<hash>/signature.dsse.json
+//!   sha256/<hash>/accepted.json    the acceptance of what the package may do
 //!   tmp/                           what a writer is about to move into place
 //!   .lock                          held by the one writer
 //! ```
@@ -19,6 +20,7 @@
 //! The registry verifies nothing: it returns bytes as they are on disk, and every loader hashes them and
 //! checks the signature, each time.
 
+mod acceptance;
 mod error;
 mod files;
 mod index;
@@ -36,6 +38,7 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::file_fingerprint::FileFingerprint;
 use semver::Version;
 
+pub use acceptance::{Acceptance, AcceptanceBasis};
 pub use error::{ContentConflict, RegistryError, VersionDowngrade};
 pub use install::InstallOutcome;
 pub use rebuild::{RebuiltIndex, UnindexedDirectory};
@@ -48,6 +51,7 @@ use index::{RegistryIndex, VersionHighWater};
 const STORE: &str = "sha256";
 const PACKAGE: &str = "connector.wasm";
 const SIGNATURE: &str = "signature.dsse.json";
+const ACCEPTED: &str = "accepted.json";
 const INDEX: &str = "index.json";
 const HIGHEST: &str = "highest.json";
 const LOCK: &str = ".lock";
@@ -56,6 +60,7 @@ const TMP: &str = "tmp";
 const MAX_INDEX_BYTES: u64 = 16 * 1024 * 1024;
 /// The read limit; the signature's parser has the exact one.
 const MAX_SIGNATURE_BYTES: u64 = 1024 * 1024;
+const MAX_ACCEPTANCE_BYTES: u64 = 64 * 1024;
 
 /// The directory of installed packages.
 #[derive(Debug, Clone)]
@@ -83,6 +88,8 @@ pub struct StoredPackage {
     pub bytes: Vec<u8>,
     /// The signature of the package, if there is one.
     pub signature: Option<Vec<u8>>,
+    /// The acceptance beside it, if there is one that can be read. It may be that of another package.
+    pub acceptance: Option<Acceptance>,
     /// The fingerprint of the files before they were read.
     pub fingerprint: PackageFingerprint,
 }
@@ -167,7 +174,10 @@ impl Registry {
             .read_file(digest, PACKAGE, MAX_BYTES)?
             .ok_or_else(|| RegistryError::Gone { digest: *digest, path: self.file(digest, PACKAGE) })?;
         let (signature, signature_stamp) = self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES)?.unzip();
-        Ok(StoredPackage { bytes, signature, fingerprint: PackageFingerprint::new(package, signature_stamp) })
+        let acceptance = self.read_file(digest, ACCEPTED, MAX_ACCEPTANCE_BYTES)?;
+        let acceptance = acceptance.and_then(|(json, _)| Acceptance::parse(&json));
+        let fingerprint = PackageFingerprint::new(package, signature_stamp);
+        Ok(StoredPackage { bytes, signature, acceptance, fingerprint })
     }
 
     fn read_file(

@@ -31,7 +31,7 @@ impl Registry {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
-        self.install(package, signature, false, |_, _| Ok(()))
+        self.install(package, signature, None, false, |_, _| Ok(()))
     }
 
     fn install_any_unrecorded(
@@ -39,7 +39,7 @@ impl Registry {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
-        self.install(package, signature, true, |_, _| Ok(()))
+        self.install(package, signature, None, true, |_, _| Ok(()))
     }
 
     fn remove_unrecorded(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
@@ -536,7 +536,7 @@ fn nothing_changes_if_a_switch_is_not_recorded() {
     let (one, two) = (package("1.0.0", ""), package("2.0.0", ""));
     registry.install_unrecorded(&one, None).unwrap();
     let fails = |_: &Version, _: &Version| Err(RegistryError::Locked { path: PathBuf::new() });
-    registry.install(&two, None, false, fails).unwrap_err();
+    registry.install(&two, None, None, false, fails).unwrap_err();
     assert_eq!(registry.find(&name(), &version("2.0.0")).unwrap(), None);
     registry.install_unrecorded(&two, None).unwrap();
     registry.activate(&name(), &version("1.0.0"), fails).unwrap_err();

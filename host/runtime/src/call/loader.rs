@@ -12,7 +12,7 @@ use cofferdam_core::limits::LimitCeilings;
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_core::suggest;
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::{PackageFingerprint, PackageWatch, Registry, StoredPackage};
+use cofferdam_model::registry::{Acceptance, PackageFingerprint, PackageWatch, Registry, StoredPackage};
 use cofferdam_model::trust::{Keyring, KeyringFile, KeyringFingerprint};
 use cofferdam_sandbox::{LoadedConnector, PackageOpener, Sandbox, SandboxError};
 use tokio::sync::Semaphore;
@@ -50,6 +50,7 @@ struct PackageReader {
 struct ReadBytes {
     bytes: Vec<u8>,
     signature: Option<Vec<u8>>,
+    acceptance: Option<Acceptance>,
     watch: PackageWatch,
     files: PackageFingerprint,
     keyring: Keyring,
@@ -70,7 +71,7 @@ impl PackageReader {
     fn read(&self, context: &FailureContext, key: &str, digest: &Digest) -> Result<ReadBytes, Error> {
         let keyring_stamp = self.keyring.fingerprint();
         let watch = self.registry.watch(digest).map_err(HostError::from)?;
-        let StoredPackage { bytes, signature, fingerprint: stamp } =
+        let StoredPackage { bytes, signature, acceptance, fingerprint: stamp } =
             self.registry.read(digest).map_err(HostError::from)?;
         let got = Digest::sha256(&bytes);
         if got != *digest {
@@ -78,7 +79,7 @@ impl PackageReader {
         }
         let keyring = self.keyring.load()?;
         verify::check_bytes(context, digest, signature.as_deref(), &keyring, &*self.clock)?;
-        Ok(ReadBytes { bytes, signature, watch, files: stamp, keyring, keyring_stamp })
+        Ok(ReadBytes { bytes, signature, acceptance, watch, files: stamp, keyring, keyring_stamp })
     }
 
     /// Checks `package`, which was parsed from the bytes of `read`. Those bytes have been moved out of `read`.
@@ -99,6 +100,7 @@ impl PackageReader {
             allow_unsigned,
             &*self.clock,
         )?;
+        verify::check_acceptance(wanted, &package, read.acceptance.as_ref())?;
         verify::check_manifest_limits(&self.ceilings, package.manifest())?;
         verify::check_imports(context, &package)?;
         let checked = CheckedPackage { package, proof };

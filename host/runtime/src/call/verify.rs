@@ -10,7 +10,10 @@ use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::{ConnectorName, Manifest};
 use cofferdam_model::package::{MANIFEST_LABEL, Package};
+use cofferdam_model::registry::Acceptance;
 use cofferdam_model::trust::{self, Keyring, TrustError, Verified};
+
+use super::request::ConnectorRef;
 
 /// A package with the proof that it may run.
 #[derive(Debug)]
@@ -78,6 +81,20 @@ pub(crate) fn check_identity(
     let fix = "Rebuild the index with `cofferdam verify --rebuild-index`, or remove and install the connector again.";
     let connector = format!("{name}@{version}");
     Err(Failure::signature_failure(context, &connector, SignatureCode::IdentityMismatch, &reason, fix))
+}
+
+/// Checks that an operator accepted the access of the package.
+pub(super) fn check_acceptance(
+    wanted: &ConnectorRef,
+    package: &Package,
+    acceptance: Option<&Acceptance>,
+) -> Result<(), HostError> {
+    if acceptance.is_some_and(|acceptance| acceptance.covers(package)) {
+        return Ok(());
+    }
+    let message = format!("The access that {wanted} asks for is not accepted on this host.");
+    Err(HostError::new(HostErrorKind::ConsentRequired, message)
+        .with_hint("Install its package again: `cofferdam install` shows what it may do, and asks."))
 }
 
 /// Checks that every import is declared in the manifest and exists on this host.

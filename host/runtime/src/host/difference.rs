@@ -1,7 +1,7 @@
 //! The differences between two packages of a connector, for a person who reviews an upgrade.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::OperationEffect;
@@ -66,6 +66,12 @@ pub struct PackageChange {
     pub before: Option<String>,
     /// The state after. None if there is none.
     pub after: Option<String>,
+}
+
+impl fmt::Display for PackageChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.part, self.subject, self.what)
+    }
 }
 
 /// The differences between two packages, the heaviest first.

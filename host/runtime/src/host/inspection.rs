@@ -131,6 +131,14 @@ pub struct OperationView {
     pub partial: bool,
 }
 
+impl OperationView {
+    /// Returns true if it is declared to change nothing, which the host enforces.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.effect == Some(OperationEffect::ReadOnly)
+    }
+}
+
 impl Host {
     /// Inspects an installed connector.
     ///
@@ -154,10 +162,8 @@ impl Host {
         connector: &ConnectorRef,
         accepts_changed: bool,
     ) -> Result<PackageInspection, Error> {
-        let loader = &self.pipeline.loader;
-        let digest = loader.find(connector)?;
-        let StoredPackage { bytes, signature, .. } =
-            loader.registry.read(&digest).map_err(HostError::from)?;
+        let digest = self.pipeline.loader.find(connector)?;
+        let StoredPackage { bytes, signature, .. } = self.stored_package(connector)?;
         let got = Digest::sha256(&bytes);
         let matches = got == digest;
         match self.inspect_package(bytes, signature.as_deref()) {
@@ -173,6 +179,15 @@ impl Host {
         }
     }
 
+    /// Reads an installed package as it is on disk, unverified.
+    ///
+    /// # Errors
+    /// It is not installed, or it cannot be read.
+    pub fn stored_package(&self, connector: &ConnectorRef) -> Result<StoredPackage, HostError> {
+        let loader = &self.pipeline.loader;
+        Ok(loader.registry.read(&loader.find(connector)?)?)
+    }
+
     /// Inspects a package file, with its detached signature if there is one. Nothing is compiled or run.
     ///
     /// # Errors
@@ -182,8 +197,14 @@ impl Host {
         bytes: Vec<u8>,
         signature: Option<&[u8]>,
     ) -> Result<PackageInspection, HostError> {
-        let size = bytes.len() as u64;
-        let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
+        self.inspect_parsed(&self.pipeline.loader.sandbox.open_blocking(bytes)?, signature)
+    }
+
+    pub(super) fn inspect_parsed(
+        &self,
+        package: &Package,
+        signature: Option<&[u8]>,
+    ) -> Result<PackageInspection, HostError> {
         let manifest = package.manifest();
         check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
         let mut inspection = PackageInspection {
@@ -192,8 +213,8 @@ impl Host {
             description: manifest.description().map(ToOwned::to_owned),
             publisher: manifest.publisher().map(ToOwned::to_owned),
             hash: format!("sha256:{}", package.digest()),
-            size,
-            signature: self.signature_view(&package, signature)?,
+            size: package.bytes().len() as u64,
+            signature: self.signature_view(package, signature)?,
             hash_matches: None,
             imports: package
                 .import_verdicts()
@@ -205,7 +226,7 @@ impl Host {
             methods: manifest.methods().iter().map(ToString::to_string).collect(),
             credentials: manifest.credentials().iter().map(credential).collect(),
             limits: self.limit_views(manifest.limits())?,
-            operations: package.operations().iter().map(|operation| view(&package, operation)).collect(),
+            operations: package.operations().iter().map(|operation| view(package, operation)).collect(),
             risks: Vec::new(),
         };
         inspection.risks = risks(&inspection);

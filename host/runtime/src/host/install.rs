@@ -10,6 +10,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::Host;
+use super::consent::Consent;
 use super::operator::{ChangeRecorder, OperatorChange, activation, package_state};
 use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
 
@@ -19,6 +20,7 @@ pub struct InstallOptions {
     expected: Option<Digest>,
     allow_unsigned: bool,
     allow_downgrade: bool,
+    is_accepted: bool,
 }
 
 impl InstallOptions {
@@ -27,6 +29,15 @@ impl InstallOptions {
     pub fn expect_hash(mut self, hash: Digest) -> Self {
         self.expected = Some(hash);
         self
+    }
+
+    /// Accepts the access that exactly this package asks for, and refuses any other package. The embedding program says so
+    /// for an operator who reviewed it ([`Host::review`]). A package needs it unless it asks for no more than the active
+    /// version, which was accepted and has the same signer.
+    #[must_use]
+    pub fn accept(mut self, hash: Digest) -> Self {
+        self.is_accepted = true;
+        self.expect_hash(hash)
     }
 
     /// Accepts a package that has no signature, for local development. It still has to be allowed for every call,
@@ -69,6 +80,8 @@ pub struct Installed {
     pub active: bool,
     /// The version that was active before this install made this one active.
     pub replaces: Option<String>,
+    /// The consent that the install needed: `accepted` before, `no_wider` than the active version, or `required`, and given.
+    pub consent: Consent,
     /// The audit id of this install.
     pub audit_id: AuditId,
 }
@@ -78,8 +91,9 @@ impl Host {
     /// it as the active version of its name. On any error no installed connector has changed.
     ///
     /// # Errors
-    /// [`Error::Failure`] if hash, signature or capabilities refuse it; [`Error::Host`] if the package, its
-    /// manifest or the host's own files are at fault, and if the audit log cannot be written.
+    /// [`Error::Failure`] if hash, signature or capabilities refuse it; [`Error::Host`] if the package, its manifest or the
+    /// host's own files are at fault, if an operator has to accept its access first (`consent_required`), and if the audit
+    /// log cannot be written.
     pub async fn install(
         &self,
         package: Vec<u8>,
@@ -132,26 +146,33 @@ impl Host {
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
         let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
+        let signer = proof.signer().map(ToString::to_string);
+        let consent = self.review_parsed(&package, signature.as_deref()).await?.consent;
+        let acceptance = self.acceptance(&package, signer.clone(), &consent, options.is_accepted)?;
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
         // guests.
         let any_version = options.allow_downgrade;
-        let signer = proof.signer().map(ToString::to_string);
         let (audit, before, by) = (self.audit.clone(), previous.clone(), signer.clone());
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
             // In one task with the change: a caller that gives up does not separate the two.
             let mut recorder = ChangeRecorder::new(&audit);
+            let (acceptance, consent) = acceptance.unzip();
+            if let Some(consent) = consent {
+                recorder.intend(consent)?;
+            }
             if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), by)? {
                 recorder.intend(change)?;
             }
             let (name, version) = (package.manifest().name(), package.manifest().version());
             let mut replaces = None;
-            let outcome = registry.install(&package, signature, any_version, |before, after| {
-                replaces = Some(before.to_string());
-                recorder.intend(activation(name, before, after))
-            });
+            let outcome =
+                registry.install(&package, signature, acceptance.as_ref(), any_version, |before, after| {
+                    replaces = Some(before.to_string());
+                    recorder.intend(activation(name, before, after))
+                });
             let outcome = recorder.conclude(outcome)?;
             let is_active =
                 outcome == InstallOutcome::Installed || registry.active(name)?.as_ref() == Some(version);
@@ -173,6 +194,7 @@ impl Host {
             downgrade,
             active: is_active,
             replaces,
+            consent,
             audit_id: context.audit_id().clone(),
         })
     }

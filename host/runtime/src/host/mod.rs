@@ -7,6 +7,7 @@ mod audit;
 mod binding_test;
 mod bindings;
 mod builder;
+mod consent;
 mod difference;
 mod export;
 mod inspection;
@@ -40,6 +41,7 @@ pub use bindings::{
 };
 pub use builder::CODE_CACHE_BYTES;
 pub use builder::HostBuilder;
+pub use consent::{Consent, PackageReview};
 pub use difference::{ChangeSeverity, ComparedPackage, PackageChange, PackageDifference};
 pub use export::{ExportSummary, verify_export};
 pub use inspection::{

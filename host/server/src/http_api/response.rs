@@ -280,6 +280,7 @@ pub(super) const fn for_kind(kind: HostErrorKind) -> StatusCode {
         // Nothing ran, and the operator has to fix it; or the server ends.
         Kind::AuditUnavailable
         | Kind::KeyringInvalid
+        | Kind::ConsentRequired
         | Kind::VaultLocked
         | Kind::VaultUnusable
         | Kind::RegistryUnavailable

@@ -1,0 +1,270 @@
+//! `review`: one page about a package, for the person who decides whether it is installed.
+
+mod html;
+
+use std::path::PathBuf;
+
+use cofferdam_audit::{Filter, StatsQuery};
+use cofferdam_runtime::host::{
+    ChangeSeverity, Consent, Host, LimitView, OperationView, PackageDifference, PackageInspection,
+    PackageReview,
+};
+use serde::Serialize;
+
+use super::{diff, inspect};
+use crate::layout::{self, Page, TextStyle};
+use crate::report::CommandError;
+use crate::session::{Session, is_installed_name, resolve, signature_path};
+use crate::{files, runtime};
+
+const EXAMPLES: &str = "\
+`cofferdam install` shows the same page. Nothing of the package is run or compiled. `cofferdam inspect` has every \
+detail of a package, and `cofferdam diff` every difference.
+
+Examples:
+  cofferdam review slack-1.3.0.wasm
+  cofferdam review slack-1.3.0.wasm --against slack-1.1.0.wasm
+  cofferdam review github://acme/slack --html review.html";
+
+/// Shows what a package may do, what is new about it, and whether it has to be accepted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A package file, or an installed connector: NAME@VERSION, or NAME for its active version.
+    #[arg(value_name = "PACKAGE|CONNECTOR")]
+    package: String,
+
+    /// The package to compare with [default: the active version].
+    #[arg(long, value_name = "PACKAGE|CONNECTOR")]
+    against: Option<String>,
+
+    /// Writes the page as an HTML file that needs no other files.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// A review with the resources that earlier calls of the connector used.
+#[derive(Debug, Serialize)]
+pub(super) struct ReviewPage {
+    #[serde(flatten)]
+    review: PackageReview,
+    usage: Option<UsageSummary>,
+}
+
+/// The most that a call of any version used, by limit.
+#[derive(Debug, Clone, Serialize)]
+struct UsageSummary {
+    /// The number of attempts.
+    attempts: u64,
+    fuel: u64,
+    memory_bytes: u64,
+    wall_time_ms: u64,
+}
+
+/// A limit is far above the use of calls if they used less than a part of this many.
+const FAR_ABOVE: u64 = 10;
+
+/// The fewest attempts from which the use of calls is judged.
+const ENOUGH_ATTEMPTS: u64 = 20;
+
+/// Reviews.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let host = session.host()?;
+    let mut review = match is_installed_name(&args.package) {
+        true => {
+            let stored = host.stored_package(&resolve(&host, &args.package)?)?;
+            runtime::block_on(async { Ok(host.review(stored.bytes, stored.signature.as_deref()).await?) })?
+        }
+        false => {
+            let path = PathBuf::from(&args.package);
+            let bytes = files::read_package(&path)?;
+            let signature = files::read_if_there("The signature file", &signature_path(&path))?;
+            runtime::block_on(async { Ok(host.review(bytes, signature.as_deref()).await?) })?
+        }
+    };
+    if let Some(against) = &args.against {
+        let before = diff::compared(&host, against)?;
+        review.difference = Some(PackageDifference::between(&before, &review.package));
+    }
+    let page = ReviewPage::new(&host, review);
+    if let Some(path) = args.html {
+        files::write_whole(&path, html::document(&page).as_bytes())?;
+        session.ui.note(&format!("written to {}", files::shown(&path)));
+    }
+    session.ui.result(&page, |it| page.show(it))
+}
+
+impl ReviewPage {
+    /// Adds the use of earlier calls, if the audit log can be read.
+    pub(super) fn new(host: &Host, review: PackageReview) -> Self {
+        let usage = usage(host, &review.package.name);
+        Self { review, usage }
+    }
+
+    /// Returns the review.
+    pub(super) fn review(&self) -> &PackageReview {
+        &self.review
+    }
+
+    /// Prints the page.
+    pub(super) fn show(&self, page: &mut Page) {
+        for section in self.sections() {
+            if !section.title.is_empty() {
+                page.heading(&section.title);
+            }
+            for (tone, line) in &section.lines {
+                match tone {
+                    Some(tone) => page.styled(*tone, line),
+                    None => page.line(line),
+                };
+            }
+        }
+    }
+
+    /// Returns the page, in the order of its importance.
+    fn sections(&self) -> Vec<Section> {
+        let PackageReview { package, grants, difference, consent } = &self.review;
+        let mut sections = vec![identity(package)];
+        if let Some(difference) = difference.as_ref().filter(|it| it.before.hash != it.after.hash) {
+            sections.push(changes(difference));
+        }
+        let mut look_at: Vec<_> =
+            package.risks.iter().map(|risk| (Some(TextStyle::Doubtful), risk.clone())).collect();
+        look_at.extend(self.idle_limits().into_iter().map(|line| (Some(TextStyle::Doubtful), line)));
+        sections.extend((!look_at.is_empty()).then(|| Section::new("LOOK AT", look_at)));
+        sections.push(access(grants, &package.operations));
+        let limits = package.limits.iter().map(|(name, limit)| (None, self.limit(name, limit)));
+        sections.push(Section::new("LIMITS OF A CALL", limits.collect()));
+        sections.push(consent_section(consent));
+        sections
+    }
+
+    fn limit(&self, name: &str, limit: &LimitView) -> String {
+        let mut line = format!("{name:<12} {}", inspect::shown(limit.effective, limit));
+        if let Some((used, attempts)) = self.used(name) {
+            line += &format!(", of which {attempts} attempts used at most {}", inspect::shown(used, limit));
+        }
+        line
+    }
+
+    /// Returns the most that an attempt used of the limit `name`, and the number of attempts.
+    fn used(&self, name: &str) -> Option<(u64, u64)> {
+        let usage = self.usage.as_ref()?;
+        let used = match name {
+            "fuel" => usage.fuel,
+            "memory" => usage.memory_bytes,
+            _ => usage.wall_time_ms,
+        };
+        Some((used, usage.attempts))
+    }
+
+    /// Returns the limits that the manifest asks for and that calls come nowhere near.
+    fn idle_limits(&self) -> Vec<String> {
+        let asked = self.review.package.limits.iter().filter(|(_, limit)| limit.manifest.is_some());
+        let idle = asked.filter_map(|(name, limit)| {
+            let (used, attempts) = self.used(name)?;
+            let is_far = attempts >= ENOUGH_ATTEMPTS && used.saturating_mul(FAR_ABOVE) < limit.effective;
+            is_far.then(|| {
+                let (asked, used) = (inspect::shown(limit.effective, limit), inspect::shown(used, limit));
+                format!("it asks for {asked} of {name}, and {attempts} attempts used at most {used}")
+            })
+        });
+        idle.collect()
+    }
+}
+
+/// A part of the page: a title, and lines with their tone.
+struct Section {
+    title: String,
+    lines: Vec<(Option<TextStyle>, String)>,
+}
+
+impl Section {
+    fn new(title: impl Into<String>, lines: Vec<(Option<TextStyle>, String)>) -> Self {
+        Self { title: title.into(), lines }
+    }
+}
+
+fn identity(package: &PackageInspection) -> Section {
+    let signature = &package.signature;
+    let signer = match &signature.signer {
+        Some(signer) => {
+            (Some(TextStyle::Good), format!("signer       {}, by the key {signer}", signature.status))
+        }
+        None => {
+            let reason = signature.reason.as_deref().unwrap_or("it has no signature");
+            (Some(TextStyle::Bad), format!("signer       NOT TRUSTED ({}): {reason}", signature.status))
+        }
+    };
+    let mut lines = vec![
+        (None, format!("hash         {}", package.hash)),
+        (None, format!("size         {}", layout::bytes(package.size))),
+        signer,
+    ];
+    lines.extend(package.description.iter().map(|text| (None, format!("description  {text}"))));
+    Section::new(format!("{}@{}", package.name, package.version), lines)
+}
+
+fn changes(difference: &PackageDifference) -> Section {
+    let shown = difference.changes.iter().filter(|change| change.severity != ChangeSeverity::Note);
+    let mut lines: Vec<_> = shown
+        .map(|change| {
+            let line = format!("{:<12} {}", change.severity.name(), diff::sentence(change));
+            (Some(diff::tone(change.severity)), line)
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push((Some(TextStyle::Good), "none that callers or grants notice".to_owned()));
+    }
+    Section::new(format!("CHANGES SINCE {}", difference.before.version), lines)
+}
+
+/// Returns the access in few lines: an operation is named only if it may write.
+fn access(grants: &[String], operations: &[OperationView]) -> Section {
+    let folded = |line: &&String| !line.starts_with("operation ") && !line.starts_with("limit ");
+    let mut lines: Vec<_> =
+        grants.iter().filter(folded).map(|line| (Some(TextStyle::Doubtful), line.clone())).collect();
+    if !lines.iter().any(|(_, line)| line.starts_with("host ")) {
+        lines.push((Some(TextStyle::Good), "no host: it cannot reach the network".to_owned()));
+    }
+    let (read, write): (Vec<_>, Vec<_>) = operations.iter().partition(|operation| operation.only_reads());
+    let names = |operations: &[&OperationView]| {
+        operations.iter().map(|operation| operation.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    if !write.is_empty() {
+        lines.push((None, format!("operations that may write: {}", names(&write))));
+    }
+    if !read.is_empty() {
+        lines.push((None, format!("operations that only read: {}", names(&read))));
+    }
+    Section::new("ACCESS", lines)
+}
+
+fn consent_section(consent: &Consent) -> Section {
+    let lines = match consent {
+        Consent::Accepted { by, at } => vec![(Some(TextStyle::Good), format!("accepted by {by} at {at}"))],
+        Consent::NoWider { than } => vec![(
+            Some(TextStyle::Good),
+            format!("not needed: it asks for no more than {than}, and has the same signer"),
+        )],
+        Consent::Required { reasons } => {
+            reasons.iter().map(|reason| (Some(TextStyle::Bad), format!("needed: {reason}"))).collect()
+        }
+    };
+    Section::new("CONSENT", lines)
+}
+
+/// Returns the most that attempts of all versions of `name` used. None without attempts, or a log that can be read.
+fn usage(host: &Host, name: &str) -> Option<UsageSummary> {
+    let mut log = host.audit().existing().ok().flatten()?;
+    let filter = Filter { connector: Some(name.to_owned()), ..Filter::default() };
+    let stats = log.stats(&filter, StatsQuery { usage: true, ..StatsQuery::default() }).ok()?;
+    let all: Vec<_> = stats.groups.iter().filter_map(|group| group.usage.as_ref()).collect();
+    let most = |of: fn(&cofferdam_audit::UsageStats) -> Option<u64>| all.iter().filter_map(|it| of(it)).max();
+    Some(UsageSummary {
+        attempts: all.iter().map(|usage| usage.fuel.count()).sum::<u64>(),
+        fuel: most(|usage| usage.fuel.max())?,
+        memory_bytes: most(|usage| usage.memory_bytes.max())?,
+        wall_time_ms: most(|usage| usage.wall_us.max())?.div_ceil(1_000),
+    })
+}
