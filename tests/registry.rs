@@ -68,7 +68,8 @@ impl Desk {
 
     #[track_caller]
     fn assert_empty(&self, dir: &str) {
-        let entries: Vec<_> = fs::read_dir(self.path(dir)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let entries: Vec<_> =
+            fs::read_dir(self.path(dir)).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(entries.is_empty(), "{entries:?}");
     }
 }

@@ -80,7 +80,8 @@ impl Shelf {
         let manifest = package_manifest(package, &json!({})).to_string().into_bytes();
         self.put_manifest(&manifest);
         self.put_blob(package);
-        let entries: Vec<_> = signatures.iter().map(|envelope| self.put_signature(envelope, &manifest)).collect();
+        let entries: Vec<_> =
+            signatures.iter().map(|envelope| self.put_signature(envelope, &manifest)).collect();
         self.put_referrers(&manifest, &entries);
         manifest
     }
@@ -173,7 +174,9 @@ impl Liar {
         let shared = (Arc::clone(&asked), Arc::clone(&shelf));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (Ok(stream), (asked, shelf), tls) = (stream, shared.clone(), tls.clone()) else { continue };
+                let (Ok(stream), (asked, shelf), tls) = (stream, shared.clone(), tls.clone()) else {
+                    continue;
+                };
                 std::thread::spawn(move || match tls {
                     Some(tls) => {
                         let connection = ServerConnection::new(tls).unwrap();

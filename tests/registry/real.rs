@@ -18,7 +18,10 @@ fn a_package_is_published_and_installed_by_reference() {
     let reference = registry.reference(":1.0.0");
     let publish = format!("publish quiet-1.0.0.wasm {reference} --format json");
     let published = author.run(&publish).json();
-    assert_eq!((&published["hash"], &published["already_published"]), (&json!(digest(&package)), &json!(false)));
+    assert_eq!(
+        (&published["hash"], &published["already_published"]),
+        (&json!(digest(&package)), &json!(false))
+    );
     let pinned = published["reference"].as_str().unwrap();
     assert!(pinned.starts_with(&format!("{reference}@sha256:")), "{pinned}");
 
@@ -29,7 +32,10 @@ fn a_package_is_published_and_installed_by_reference() {
     let listed = desk.run(&format!("tags {} --format json", registry.reference(""))).json();
     assert_eq!(listed["tags"], json!(["1.0.0"]), "the tag of the signatures is not one of a version");
     let inspected = desk.run(&format!("inspect {reference} --format json")).json();
-    assert_eq!((&inspected["hash"], &inspected["signature"]["status"]), (&json!(digest(&package)), &json!("trusted")));
+    assert_eq!(
+        (&inspected["hash"], &inspected["signature"]["status"]),
+        (&json!(digest(&package)), &json!("trusted"))
+    );
     let installed = desk.run(&format!("install {pinned} --format json")).json();
     assert_eq!((&installed["name"], &installed["hash"]), (&json!(NAME), &json!(digest(&package))));
     assert!(installed["signer"].is_string());
@@ -39,11 +45,17 @@ fn a_package_is_published_and_installed_by_reference() {
     desk.package("1.1.0");
     desk.run(&format!("publish quiet-1.1.0.wasm {}", registry.reference(":1.1.0"))).ok();
     let difference = desk.run(&format!("diff {NAME} {} --format json", registry.reference(":1.1.0"))).json();
-    assert_eq!((&difference["before"]["version"], &difference["after"]["version"]), (&json!("1.0.0"), &json!("1.1.0")));
+    assert_eq!(
+        (&difference["before"]["version"], &difference["after"]["version"]),
+        (&json!("1.0.0"), &json!("1.1.0"))
+    );
     assert_eq!(desk.run(&format!("tags {}", registry.reference(""))).ok(), "1.0.0\n1.1.0\n");
     desk.dir("out");
     desk.run(&format!("pull {} -o out", registry.reference(":1.1.0"))).ok();
-    assert_eq!(fs::read(desk.path("out/quiet-1.1.0.wasm")).unwrap(), fs::read(desk.path("quiet-1.1.0.wasm")).unwrap());
+    assert_eq!(
+        fs::read(desk.path("out/quiet-1.1.0.wasm")).unwrap(),
+        fs::read(desk.path("quiet-1.1.0.wasm")).unwrap()
+    );
     desk.run("install out/quiet-1.1.0.wasm").ok();
     desk.run(&format!("install {}", registry.reference(""))).fails(65).said("cofferdam tags");
     desk.run(&format!("install {}", registry.reference(":9.9.9"))).fails(90).said("cofferdam tags");
@@ -97,9 +109,13 @@ fn a_package_without_its_own_signature_is_not_published() {
         .said("it is about github://acme/quiet@1.1.0");
     fs::remove_file(desk.path("quiet-1.0.0.wasm.dsse.json")).unwrap();
     desk.run(&format!("publish quiet-1.0.0.wasm {reference}")).fails(65).said("cofferdam sign");
-    desk.run(&format!("publish quiet-1.0.0.wasm {}", registry.reference(""))).fails(65).said("a tag");
+    desk.run(&format!("publish quiet-1.0.0.wasm {} --allow-unsigned", registry.reference("")))
+        .fails(65)
+        .said("a tag");
     fs::write(desk.path("none.wasm"), "no component").unwrap();
-    desk.run(&format!("publish none.wasm {reference} --allow-unsigned")).fails(65).said("not a WebAssembly component");
+    desk.run(&format!("publish none.wasm {reference} --allow-unsigned"))
+        .fails(65)
+        .said("not a WebAssembly component");
     desk.run(&format!("tags {}", registry.reference(""))).fails(90).said("no repository");
     desk.run(&format!("publish quiet-1.0.0.wasm {reference} --allow-unsigned")).ok();
     desk.run(&format!("install {reference}")).fails(81).said("no signature");
@@ -122,8 +138,12 @@ fn credentials_come_from_the_docker_config() {
     desk.run(&format!("install {reference}")).ok();
     // The file in another place, and a helper.
     let helper = desk.path("docker-credential-tests");
-    fs::write(&helper, "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\
-        echo '{\"Username\": \"ada\", \"Secret\": \"s3cret-of-tests\"}'\n").unwrap();
+    fs::write(
+        &helper,
+        "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\
+        echo '{\"Username\": \"ada\", \"Secret\": \"s3cret-of-tests\"}'\n",
+    )
+    .unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
     fs::remove_dir_all(desk.path(".docker")).unwrap();
     desk.dir("elsewhere");
@@ -163,7 +183,10 @@ fn tokens_are_fetched_for_pulling_and_pushing() {
     desk.run(&format!("install {reference} {options}")).ok();
     let asked = service.asked();
     let last = asked.last().unwrap().to_lowercase();
-    assert!(!last.contains("authorization:") && last.contains("scope=repository%3aacme%2fquiet%3apull"), "{last}");
+    assert!(
+        !last.contains("authorization:") && last.contains("scope=repository%3aacme%2fquiet%3apull"),
+        "{last}"
+    );
     assert!(asked.iter().all(|request| !request.contains("Bearer")));
 }
 

@@ -129,7 +129,10 @@ impl TokenService {
                 }
                 log.lock().unwrap().push(request.clone());
                 let token = json!({"token": token(&request, &certificate, &key)}).to_string();
-                let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", token.len());
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    token.len()
+                );
                 let _ = stream.write_all((head + &token).as_bytes());
             }
         });

@@ -173,9 +173,8 @@ fn private_grant(text: &str) -> Result<String, InvalidValue> {
 }
 
 fn host_port(text: &str) -> Result<HostPort, InvalidValue> {
-    HostPort::parse(text).map_err(|error| {
-        InvalidValue::new(error.to_string(), "write it like \"registry.corp:5000\"")
-    })
+    HostPort::parse(text)
+        .map_err(|error| InvalidValue::new(error.to_string(), "write it like \"registry.corp:5000\""))
 }
 
 /// Parses the set of trusted certificate authorities.

@@ -54,11 +54,18 @@ struct ManifestKind {
 pub(crate) fn package_layer(manifest: &[u8]) -> Result<BlobDescriptor, String> {
     let manifest = image_manifest(manifest)?;
     if manifest.config.media_type != WASM_CONFIG {
-        return Err(format!("its config is of the type {}, not {WASM_CONFIG}", quoted(&manifest.config.media_type)));
+        return Err(format!(
+            "its config is of the type {}, not {WASM_CONFIG}",
+            quoted(&manifest.config.media_type)
+        ));
     }
     let layer = only_layer(&manifest, WASM_LAYER)?;
     if layer.size > package::MAX_BYTES {
-        return Err(format!("its layer has {} bytes; a package has at most {}", layer.size, package::MAX_BYTES));
+        return Err(format!(
+            "its layer has {} bytes; a package has at most {}",
+            layer.size,
+            package::MAX_BYTES
+        ));
     }
     Ok(layer)
 }
@@ -81,12 +88,15 @@ pub(crate) fn signature_layer(manifest: &[u8], subject: &Digest) -> Result<BlobD
 }
 
 fn image_manifest(bytes: &[u8]) -> Result<OciImageManifest, String> {
-    let broken = |error: serde_json::Error| format!("it cannot be read ({})", sanitize_line(&error.to_string(), 200));
+    let broken =
+        |error: serde_json::Error| format!("it cannot be read ({})", sanitize_line(&error.to_string(), 200));
     let kind: ManifestKind = serde_json::from_slice(bytes).map_err(broken)?;
     let media_type = kind.media_type.as_deref().unwrap_or(OCI_IMAGE_MEDIA_TYPE);
     let is_list = media_type == OCI_IMAGE_INDEX_MEDIA_TYPE || media_type.contains("manifest.list");
     if is_list || kind.manifests.is_some() {
-        return Err("it is a list of manifests for several platforms, and a package is one manifest".to_owned());
+        return Err(
+            "it is a list of manifests for several platforms, and a package is one manifest".to_owned()
+        );
     }
     if kind.schema_version != 2 || media_type != OCI_IMAGE_MEDIA_TYPE {
         return Err(format!("it is of the type {}, not {OCI_IMAGE_MEDIA_TYPE}", quoted(media_type)));
@@ -225,7 +235,8 @@ mod tests {
     #[test]
     fn artifacts_are_read_as_they_are_made() {
         let imports = ["wasi:cli/environment@0.2.6".to_owned()];
-        let artifact = Artifact::package(b"wasm".to_vec(), "a.wasm", (&imports, &[]), BTreeMap::new()).unwrap();
+        let artifact =
+            Artifact::package(b"wasm".to_vec(), "a.wasm", (&imports, &[]), BTreeMap::new()).unwrap();
         let layer = package_layer(&artifact.manifest).unwrap();
         assert_eq!(layer, BlobDescriptor { digest: Digest::sha256(b"wasm"), size: 4 });
         let again = Artifact::package(b"wasm".to_vec(), "a.wasm", (&imports, &[]), BTreeMap::new()).unwrap();

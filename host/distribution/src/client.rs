@@ -95,7 +95,7 @@ impl DistributionClient {
         .await
     }
 
-    /// Returns the tags of a repository, in the registry's order. The tag and digest of `reference` have no effect.
+    /// Returns the tags of a repository, in the order of their letters. The tag and digest of `reference` have no effect.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).

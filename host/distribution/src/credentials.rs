@@ -32,12 +32,15 @@ pub(crate) async fn look_up(
     };
     match found {
         Ok(DockerCredential::UsernamePassword(user, password)) => Ok(RegistryAuth::Basic(user, password)),
-        Ok(DockerCredential::IdentityToken(_)) => {
-            Err(unusable(registry, "it is an identity token, which is not supported; log in with a user name"))
-        }
+        Ok(DockerCredential::IdentityToken(_)) => Err(unusable(
+            registry,
+            "it is an identity token, which is not supported; log in with a user name",
+        )),
         Err(CredentialRetrievalError::NoCredentialConfigured) => Ok(RegistryAuth::Anonymous),
         // Helpers say so on standard output, in these words.
-        Err(CredentialRetrievalError::HelperFailure { stdout, .. }) if stdout.contains("credentials not found") => {
+        Err(CredentialRetrievalError::HelperFailure { stdout, .. })
+            if stdout.contains("credentials not found") =>
+        {
             Ok(RegistryAuth::Anonymous)
         }
         // Its standard output may be a secret.

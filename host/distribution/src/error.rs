@@ -12,6 +12,10 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 /// The longest text of a server in a message, in characters.
 const SHOWN_CHARS: usize = 300;
 
+/// The fix for a login that is missing or not enough.
+const LOGIN: &str = "Log in with a tool that writes ~/.docker/config.json, such as `docker login`, `oras login` or \
+                     `podman login --compat-auth-file`, and check that the account may do this.";
+
 /// A fault of this machine or of the program.
 pub(crate) fn internal(message: &str, error: impl std::error::Error + Send + Sync + 'static) -> HostError {
     HostError::new(HostErrorKind::Internal, message).with_source(error)
@@ -44,7 +48,9 @@ pub(crate) fn private_address(target: &RequestTarget, address: Option<IpAddr>) -
 pub(crate) fn unencrypted(target: &RequestTarget) -> HostError {
     refused(
         format!("{target} would have been asked without TLS, and nothing was sent to it."),
-        format!("If the registry has no TLS and the network is your own, allow it with `--plain-http {target}`."),
+        format!(
+            "If the registry has no TLS and the network is your own, allow it with `--plain-http {target}`."
+        ),
     )
 }
 
@@ -90,15 +96,13 @@ pub(crate) fn unreadable_answer(reference: &dyn Display) -> HostError {
 /// An answer of the registry, or a failed request.
 pub(crate) fn from_client(reference: &dyn Display, error: OciDistributionError) -> HostError {
     let said = |text: &str| sanitize_line(text, SHOWN_CHARS);
-    let login = "Log in with a tool that writes ~/.docker/config.json, such as `docker login`, `oras login` or \
-                 `podman login --compat-auth-file`, and check that the account may do this.";
+    let login_wanted =
+        || unavailable(format!("The registry wants a login for {reference}, or another one."), LOGIN);
     match error {
-        OciDistributionError::UnauthorizedError { .. } => {
-            unavailable(format!("The registry wants a login for {reference}, or another one."), login)
-        }
+        OciDistributionError::UnauthorizedError { .. } => login_wanted(),
         OciDistributionError::AuthenticationFailure(reason) => unavailable(
             format!("The registry's token service refused a token for {reference}: {}.", said(&reason)),
-            login,
+            LOGIN,
         ),
         OciDistributionError::RegistryError { envelope, .. } => {
             let is_refusal = envelope
@@ -107,7 +111,13 @@ pub(crate) fn from_client(reference: &dyn Display, error: OciDistributionError) 
                 .any(|error| matches!(error.code, OciErrorCode::Denied | OciErrorCode::Unauthorized));
             let words: Vec<_> = envelope.errors.iter().map(|error| said(&error.message)).collect();
             let message = format!("The registry refused {reference}: {}.", words.join("; "));
-            unavailable(message, if is_refusal { login } else { "Check the reference." })
+            unavailable(message, if is_refusal { LOGIN } else { "Check the reference." })
+        }
+        OciDistributionError::ServerError { code: 401 | 403, .. } => login_wanted(),
+        OciDistributionError::RequestError(error)
+            if error.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403)) =>
+        {
+            login_wanted()
         }
         OciDistributionError::ServerError { code, .. } => unavailable(
             format!("The registry answered the request about {reference} with status {code}."),
@@ -118,8 +128,15 @@ pub(crate) fn from_client(reference: &dyn Display, error: OciDistributionError) 
             "Do not use this copy. Try again, and report it to the registry's operator.",
         ),
         OciDistributionError::RequestError(error) => from_request(reference, error),
+        OciDistributionError::IoError(error) => unavailable(
+            format!("The download of {reference} broke off: {}.", said(&error.to_string())),
+            "Try again.",
+        ),
         other => refused(
-            format!("The registry's answer about {reference} is not acceptable: {}.", said(&other.to_string())),
+            format!(
+                "The registry's answer about {reference} is not acceptable: {}.",
+                said(&other.to_string())
+            ),
             "Report it to the registry's operator.",
         ),
     }

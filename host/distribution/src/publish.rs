@@ -9,9 +9,9 @@ use oci_client::{Reference, RegistryOperation};
 
 use crate::artifact::{Artifact, package_layer};
 use crate::client::DistributionClient;
+use crate::error;
 use crate::reference::RegistryRef;
 use crate::registry::{DOCUMENT_BYTES, RepositorySession, referrers_tag};
-use crate::error;
 
 /// The names of a component's imports and exports, for other tools.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +109,8 @@ impl RepositorySession {
         let already_signed = match signature {
             None => true,
             Some(envelope) => {
-                self.attach(&Artifact::signature(envelope, &manifest, size).map_err(broken)?, &manifest).await?
+                self.attach(&Artifact::signature(envelope, &manifest, size).map_err(broken)?, &manifest)
+                    .await?
             }
         };
         if same.is_none() {
@@ -198,7 +199,10 @@ impl RepositorySession {
         match is_listed().await? {
             true => Ok(false),
             false => Err(error::unavailable(
-                format!("The registry does not list the signature of {} after it was pushed.", self.reference),
+                format!(
+                    "The registry does not list the signature of {} after it was pushed.",
+                    self.reference
+                ),
                 "Publish again; if that does not help, the registry keeps no signatures.",
             )),
         }

@@ -88,7 +88,8 @@ impl FromStr for PackageRef {
         match text.split_once("://") {
             _ if PackageRef::is_remote(text) => text.parse().map(Self::Remote),
             Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_lowercase()) => {
-                let reason = "it is a connector's name, or of an unknown scheme; write a path, oci:// or https://";
+                let reason =
+                    "it is a connector's name, or of an unknown scheme; write a path, oci:// or https://";
                 Err(ReferenceError::new(text, reason))
             }
             _ => Ok(Self::File(text.into())),
@@ -238,7 +239,9 @@ impl FromStr for RegistryRef {
             return Err(wrong("write it like oci://registry.example/acme/slack:1.2.0"));
         };
         let Some((authority, path)) = rest.split_once('/') else {
-            return Err(wrong("it names no repository; write it like oci://registry.example/acme/slack:1.2.0"));
+            return Err(wrong(
+                "it names no repository; write it like oci://registry.example/acme/slack:1.2.0",
+            ));
         };
         let (host, port) = host_port(authority, text)?;
         let (path, digest) = match path.split_once('@') {
@@ -293,14 +296,19 @@ fn check_repository(name: &str) -> Result<(), &'static str> {
     }
     let is_component = |component: &str| {
         let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let separator = |part: &&str| !matches!(*part, "" | "." | "_" | "__") && part.trim_matches('-') != "";
+        let separator =
+            |part: &&str| !matches!(*part, "" | "." | "_" | "__") && !part.trim_matches('-').is_empty();
         let ends = [component.bytes().next(), component.bytes().last()];
         ends.into_iter().all(|end| end.is_some_and(alphanumeric))
-            && !component.split(|c: char| alphanumeric(u8::try_from(c).unwrap_or(0))).any(|part| separator(&part))
+            && !component
+                .split(|c: char| alphanumeric(u8::try_from(c).unwrap_or(0)))
+                .any(|part| separator(&part))
     };
     match name.split('/').all(is_component) {
         true => Ok(()),
-        false => Err("its repository's name is not of lower-case letters, digits, `.`, `_` and `-` between slashes"),
+        false => Err(
+            "its repository's name is not of lower-case letters, digits, `.`, `_` and `-` between slashes",
+        ),
     }
 }
 
@@ -368,7 +376,10 @@ mod tests {
             ("oci://ghcr.io/acme/slack:-1", "its tag"),
             ("oci://ghcr.io/acme/slack:a/b", "its tag"),
             ("oci://ghcr.io/acme/slack:1@sha512:00", "its digest"),
-            ("oci://ghcr.io/acme/slack@ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "its digest"),
+            (
+                "oci://ghcr.io/acme/slack@ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+                "its digest",
+            ),
             ("oci://user@ghcr.io/acme/slack", "not a host"),
             ("oci://ghcr.io:0/acme/slack", "not a host"),
             ("oci://127.1/acme/slack", "not a host"),

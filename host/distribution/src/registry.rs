@@ -1,5 +1,6 @@
 //! One operation on a registry, through `oci-client` and the guard.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
@@ -9,9 +10,10 @@ use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::{HostPort, PrivateGrant};
 use futures_util::{FutureExt as _, StreamExt as _};
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
-use oci_client::errors::OciDistributionError;
+use oci_client::errors::{DigestError, OciDistributionError};
 use oci_client::manifest::{
-    IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE,
+    IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE,
+    OCI_IMAGE_MEDIA_TYPE,
 };
 use oci_client::secrets::RegistryAuth;
 use oci_client::token_cache::{RegistryToken, RegistryTokenType};
@@ -195,7 +197,9 @@ impl RepositorySession {
         if self.reference.tag().is_none() && self.reference.digest().is_none() {
             let message = format!("{} has neither a tag nor a digest.", self.reference);
             let hint = format!("`cofferdam tags {}` lists the tags.", self.reference);
-            return Err(HostError::new(cofferdam_core::error::HostErrorKind::Validation, message).with_hint(hint));
+            return Err(
+                HostError::new(cofferdam_core::error::HostErrorKind::Validation, message).with_hint(hint)
+            );
         }
         let manifest = self.find_manifest(&self.image()).await?.ok_or_else(|| {
             let hint = match self.reference.digest() {
@@ -209,12 +213,10 @@ impl RepositorySession {
         })?;
         let got = Digest::sha256(&manifest);
         match self.reference.digest() {
-            Some(wanted) if *wanted != got => {
-                Err(error::refused(
-                    format!("The registry sent the manifest sha256:{got} for {}.", self.reference),
-                    "Do not use this copy, and report it to the registry's operator.",
-                ))
-            }
+            Some(wanted) if *wanted != got => Err(error::refused(
+                format!("The registry sent the manifest sha256:{got} for {}.", self.reference),
+                "Do not use this copy, and report it to the registry's operator.",
+            )),
             _ => Ok(manifest),
         }
     }
@@ -252,11 +254,20 @@ impl RepositorySession {
         if received == *size && Digest::sha256(&bytes) == *digest {
             return Ok(bytes);
         }
-        if received < *size && let Some(error) = broken {
+        // The client reports a wrong digest in the same way as a broken connection.
+        let is_digest =
+            |error: &std::io::Error| error.get_ref().is_some_and(|inner| inner.is::<DigestError>());
+        if received < *size
+            && let Some(error) = broken.filter(|error| !is_digest(error))
+        {
             return Err(error::from_client(&self.reference, OciDistributionError::IoError(error)));
         }
-        let message = format!("The registry sent other bytes than the {size} of {name} in {}.", self.reference);
-        Err(error::refused(message, "Do not use this copy. Try again, and report it to the registry's operator."))
+        let message =
+            format!("The registry sent other bytes than the {size} of {name} in {}.", self.reference);
+        Err(error::refused(
+            message,
+            "Do not use this copy. Try again, and report it to the registry's operator.",
+        ))
     }
 
     /// Returns the signatures that refer to the manifest `subject`: the first that `accepts` takes; otherwise the first
@@ -270,7 +281,10 @@ impl RepositorySession {
         let mut problem = None;
         let referrers = self.signature_manifests(subject).await?;
         if referrers.len() > SIGNATURES {
-            tracing::warn!("{} has more than {SIGNATURES} signatures; others are not looked at", self.reference);
+            tracing::warn!(
+                "{} has more than {SIGNATURES} signatures; others are not looked at",
+                self.reference
+            );
         }
         for referrer in referrers.iter().take(SIGNATURES) {
             // One that is broken must not hide another.
@@ -292,9 +306,11 @@ impl RepositorySession {
     /// Returns the manifests that the registry lists as signatures of `subject`.
     pub(crate) async fn signature_manifests(&self, subject: &Digest) -> Result<Vec<Digest>, HostError> {
         let image = self.by_digest(subject);
-        let index = self.step(DOCUMENT_BYTES, self.client.pull_referrers(&image, Some(SIGNATURE_TYPE))).await?;
+        let index =
+            self.step(DOCUMENT_BYTES, self.client.pull_referrers(&image, Some(SIGNATURE_TYPE))).await?;
         // Registries may ignore the filter.
-        let entries = index.manifests.iter().filter(|entry| entry.artifact_type.as_deref() == Some(SIGNATURE_TYPE));
+        let entries =
+            index.manifests.iter().filter(|entry| entry.artifact_type.as_deref() == Some(SIGNATURE_TYPE));
         Ok(entries.filter_map(|entry| artifact::digest(&entry.digest)).collect())
     }
 
@@ -315,9 +331,9 @@ impl RepositorySession {
     /// Returns the tags of the repository, without those that only list referrers.
     pub(crate) async fn tags(&self) -> Result<Vec<String>, HostError> {
         let image = self.image();
-        let mut tags = Vec::<String>::new();
+        let mut tags = BTreeSet::new();
+        let mut last = None::<String>;
         while tags.len() < TAGS {
-            let last = tags.last().cloned();
             let list = self.client.list_tags(&image, &self.auth, Some(TAGS_AT_ONCE), last.as_deref());
             let page = match self.try_step(DOCUMENT_BYTES, list).await? {
                 Ok(page) => page.tags,
@@ -327,15 +343,16 @@ impl RepositorySession {
                 }
                 Err(error) => return Err(error::from_client(&self.reference, error)),
             };
-            // Registries without pages send everything each time.
+            // Registries without pages send everything each time, in any order.
             let is_last = page.len() < TAGS_AT_ONCE || page.iter().all(|tag| tags.contains(tag));
-            tags.extend(page.into_iter().filter(|tag| last.as_ref().is_none_or(|last| tag > last)));
+            last = page.last().cloned();
+            tags.extend(page);
             if is_last {
                 break;
             }
         }
         tags.retain(|tag| !is_referrers_tag(tag) && self.reference.with_tag(tag).is_ok());
-        Ok(tags)
+        Ok(tags.into_iter().collect())
     }
 }
 

@@ -82,7 +82,8 @@ async fn get(
         StatusCode::OK => {}
         StatusCode::NOT_FOUND => return Ok(None),
         status => {
-            let message = format!("The server answered the request for {url} with status {}.", status.as_u16());
+            let message =
+                format!("The server answered the request for {url} with status {}.", status.as_u16());
             return Err(error::unavailable(message, "Check the reference, or try again later."));
         }
     }

@@ -87,7 +87,9 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     }
     let (name, version) = (opened.manifest().name().clone(), opened.manifest().version().clone());
     if reference.tag().is_some_and(|tag| tag != version.to_string()) {
-        session.ui.warn(&format!("the tag is not the version, which is {version}: tools look for versions by tag"));
+        session
+            .ui
+            .warn(&format!("the tag is not the version, which is {version}: tools look for versions by tag"));
     }
     let client = source.client(session)?;
     let what = format!("publishing {shown} to {reference}");

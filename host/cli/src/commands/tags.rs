@@ -1,6 +1,7 @@
 //! `tags`: the tags of a repository.
 
 use cofferdam_distribution::RegistryRef;
+use semver::Version;
 use serde::Serialize;
 
 use crate::package_source::SourceOptions;
@@ -37,7 +38,9 @@ struct TagList {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { reference, source } = args;
     let client = source.client(session)?;
-    let tags = runtime::block_on(async { Ok(client.tags(&reference).await?) })?;
+    let mut tags = runtime::block_on(async { Ok(client.tags(&reference).await?) })?;
+    // Versions in their order, after tags that are none.
+    tags.sort_by_cached_key(|tag| Version::parse(tag).ok());
     let repository = format!("oci://{}/{}", reference.registry(), reference.repository());
     let list = TagList { repository, tags };
     session.ui.result(&list, |page| {

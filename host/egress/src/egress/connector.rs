@@ -139,7 +139,8 @@ async fn connect(
     deadline: Instant,
 ) -> Result<TcpStream, SendError> {
     let addresses = checked(policy, target, port, resolved)?;
-    let tcp = timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
+    let tcp =
+        timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
     tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))
 }
 

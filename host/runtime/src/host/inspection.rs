@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use super::Host;
 use crate::call::{
-    ConnectorRef, check_bytes, check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch, pin_mismatch,
+    ConnectorRef, check_bytes, check_imports, check_limits, check_manifest_limits, check_signature,
+    hash_mismatch, pin_mismatch,
 };
 
 /// The contents of a package, read without running any of it.
