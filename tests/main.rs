@@ -71,6 +71,7 @@ mod private_files;
 mod public_api;
 mod rate;
 mod read_only;
+mod registry;
 mod reporting;
 mod retries;
 mod scenarios;

@@ -150,6 +150,9 @@ pub(super) enum Command {
     Sign(commands::sign::Args),
     #[command(subcommand)]
     Trust(commands::trust::Command),
+    Publish(commands::publish::Args),
+    Pull(commands::pull::Args),
+    Tags(commands::tags::Args),
     Install(commands::install::Args),
     List(commands::list::Args),
     Inspect(commands::inspect::Args),

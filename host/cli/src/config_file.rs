@@ -7,7 +7,7 @@ use cofferdam_audit::Durability;
 use cofferdam_core::document::{DocumentTable, InvalidValue, read};
 use cofferdam_core::error::HostError;
 use cofferdam_core::limits::{LimitRequest, parse_time};
-use cofferdam_egress::egress::RootCertificates;
+use cofferdam_egress::egress::{HostPort, RootCertificates};
 use cofferdam_egress::resilience;
 use cofferdam_runtime::host::CODE_CACHE_BYTES;
 
@@ -21,6 +21,8 @@ pub(super) const FILE: &str = "config.toml";
 pub(super) struct ConfigFile {
     /// `host:port`s that connectors may reach although their address is inside the operator's network.
     pub(super) allow_private: Vec<String>,
+    /// The registries that are spoken to without TLS.
+    pub(super) plain_http: Vec<HostPort>,
     /// The trusted certificate authorities.
     pub(super) roots: RootCertificates,
     /// PEM files with certificate authorities to trust in addition.
@@ -70,9 +72,12 @@ impl ConfigFile {
             let mut settings =
                 Self { resilience: resilience::ResilienceSettings::read(root), ..Self::default() };
             if let Some(network) = root.table("network") {
-                network.reject_unknown_keys(&["allow_private", "roots", "extra_roots"]);
+                network.reject_unknown_keys(&["allow_private", "plain_http", "roots", "extra_roots"]);
                 for entry in network.texts("allow_private") {
                     settings.allow_private.extend(entry.parse(|text| private_grant(text)));
+                }
+                for entry in network.texts("plain_http") {
+                    settings.plain_http.extend(entry.parse(|text| host_port(text)));
                 }
                 let whose = network.text("roots").and_then(|roots| roots.parse(|text| whose_roots(text)));
                 settings.roots = whose.unwrap_or_default();
@@ -167,6 +172,11 @@ fn private_grant(text: &str) -> Result<String, InvalidValue> {
     }
 }
 
+fn host_port(text: &str) -> Result<HostPort, InvalidValue> {
+    HostPort::parse(text)
+        .map_err(|error| InvalidValue::new(error.to_string(), "write it like \"registry.corp:5000\""))
+}
+
 /// Parses the set of trusted certificate authorities.
 fn whose_roots(text: &str) -> Result<RootCertificates, InvalidValue> {
     match text {
@@ -245,6 +255,7 @@ mod tests {
             ("[network]\nallow_privat = []", "config.toml:2:1"),
             ("[networks]", "config.toml:1:2"),
             ("[network]\nallow_private = [\"localhost\"]", "config.toml:2:18"),
+            ("[network]\nplain_http = [\"registry.corp\"]", "config.toml:2:15"),
             ("[network]\nextra_roots = \"ca.pem\"", "config.toml:2:15"),
             ("[network]\nroots = \"mozilla\"", "config.toml:2:9"),
             ("[network]\nroots = []", "config.toml:2:9"),

@@ -63,6 +63,8 @@ pub(super) const fn kind_exit_code(kind: HostErrorKind) -> u8 {
         HostErrorKind::RegistryUnavailable
         | HostErrorKind::CircuitsUnavailable
         | HostErrorKind::OutputUnwritable => 74,
+        HostErrorKind::SourceUnavailable => 90,
+        HostErrorKind::SourceRefused => 91,
         HostErrorKind::AuditUnavailable => 84,
         HostErrorKind::OutcomeUnknown => 85,
         HostErrorKind::NotReplayable => 87,

@@ -16,6 +16,9 @@ pub(super) use cofferdam_core::private_file::parent;
 /// Longest document that is read, in bytes; each kind has its own bound below it.
 const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
 
+/// Longest file of certificate authorities, in bytes.
+const AUTHORITIES_BYTES: u64 = 4 * 1024 * 1024;
+
 /// Longest key file, in bytes.
 const KEY_BYTES: u64 = 16 * 1024;
 
@@ -120,6 +123,11 @@ pub(super) fn read_trusted(what: &str, path: &Path, max: u64) -> Result<Vec<u8>,
     private_file::read(path, &FilePolicy::trusted(max).named())
         .and_then(|bytes| bytes.ok_or(io::ErrorKind::NotFound.into()))
         .map_err(|error| unusable(what, path, error, None))
+}
+
+/// Reads a file of certificate authorities to trust; no other user may be able to write it.
+pub(super) fn read_authorities(path: &Path) -> Result<Vec<u8>, HostError> {
+    read_trusted("The file of certificate authorities", path, AUTHORITIES_BYTES)
 }
 
 fn private(what: &str, path: &Path, max: u64, remedy: &str) -> Result<Zeroizing<String>, HostError> {

@@ -23,6 +23,7 @@ mod layout;
 #[cfg(feature = "server")]
 mod listen;
 mod logging;
+mod package_source;
 mod passphrase;
 mod process_setup;
 mod process_user;

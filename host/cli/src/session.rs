@@ -10,6 +10,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::secret::Secret;
 use cofferdam_dev::DevHome;
+use cofferdam_distribution::PackageRef;
 use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
 use cofferdam_model::trust::{Keyring, KeyringFile};
 use cofferdam_runtime::call::ConnectorRef;
@@ -27,9 +28,6 @@ use super::ui::Ui;
 
 /// Calls at once: a command makes one.
 const CONCURRENCY: u32 = 4;
-
-/// Longest file of certificate authorities, in bytes.
-const ROOTS_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Variables that name certificates in the place of the system's.
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
@@ -267,7 +265,7 @@ fn with_audit_settings(mut builder: HostBuilder, audit: &config_file::AuditConfi
 
 /// Reads certificate authorities, and refuses what are none while the file's name is known.
 pub(super) fn read_roots(path: &Path) -> Result<Vec<u8>, HostError> {
-    let pem = files::read_trusted("The extra root", path, ROOTS_BYTES)?;
+    let pem = files::read_authorities(path)?;
     match cofferdam_egress::egress::roots_from_pem(&pem) {
         Ok(_) => Ok(pem),
         Err(error) => {
@@ -301,10 +299,10 @@ pub(super) fn is_reference(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Returns whether `text` means an installed connector and not a package file. `hello` is more likely an abbreviated
+/// Returns whether `text` means an installed connector and not a package. `hello` is more likely an abbreviated
 /// name than a missing file without an extension.
 pub(super) fn is_installed_name(text: &str) -> bool {
-    is_reference(text) || !(text.contains('.') || Path::new(text).exists())
+    !PackageRef::is_remote(text) && (is_reference(text) || !(text.contains('.') || Path::new(text).exists()))
 }
 
 /// The installed connector that `text` names; for a name without its beginning, the whole name as a way on.

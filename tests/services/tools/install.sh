@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the real servers and clients that tests/services.rs, tests/telemetry.rs and tests/mcp.rs run against, from PyPI and npm, into the directory $1.
+# Installs the real servers and clients that tests/services.rs, tests/telemetry.rs, tests/mcp.rs and tests/registry.rs run against, from PyPI, npm and Debian, into the directory $1.
 #
 # Nothing is installed on the system. Versions are exact, npm's by lock file, what is unpacked here by its hash. Run
 # again, it does nothing until one of the lists beside it changes. Then: export COFFERDAM_SERVICES=$1.
@@ -55,5 +55,10 @@ node --eval '
   });
   fs.writeFileSync("descriptions/github.json", whole);
 '
+
+# A registry, out of Debian's package: an installed one would start a service.
+rm -rf registry
+mkdir registry
+(cd registry && apt-get download --quiet --quiet docker-registry && dpkg-deb --extract docker-registry_*.deb . && rm ./*.deb)
 
 printf '%s' "$wanted" >installed

@@ -447,7 +447,7 @@ fn wall_time(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, Some(text), None))
 }
 
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text)
         .ok_or_else(|| "write it as a whole number above zero with ms, s or m, like 500ms or 2s".to_owned())
 }

@@ -4,6 +4,7 @@ use cofferdam_runtime::host::{ChangeSeverity, Host, PackageChange, PackageDiffer
 
 use crate::commands::inspect;
 use crate::layout::{Page, TextStyle, printable_line};
+use crate::package_source::SourceOptions;
 use crate::report::CommandError;
 use crate::session::{Session, is_installed_name, resolve};
 
@@ -13,6 +14,7 @@ The changes that let the connector do more come first, with those of its signer.
 Examples:
   cofferdam diff github://acme/slack slack-1.3.0.wasm
   cofferdam diff github://acme/slack@1.2.0 github://acme/slack@1.3.0
+  cofferdam diff github://acme/slack oci://ghcr.io/acme/slack:1.3.0
   cofferdam diff slack-1.2.0.wasm slack-1.3.0.wasm --markdown";
 
 /// The longest text of a change, in characters; the JSON has all of it.
@@ -25,7 +27,8 @@ const CONTEXT_CHARS: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The package to compare with: a file, or an installed connector as NAME@VERSION or NAME.
+    /// The package to compare with: a file, oci://HOST/REPOSITORY:TAG, https://HOST/PATH, or an installed connector as
+    /// NAME@VERSION or NAME.
     #[arg(value_name = "BEFORE")]
     before: String,
 
@@ -36,12 +39,16 @@ pub(crate) struct Args {
     /// Prints Markdown, for a pull request.
     #[arg(long)]
     markdown: bool,
+
+    #[command(flatten)]
+    source: SourceOptions,
 }
 
 /// Compares the packages.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let (before, after) = (compared(&host, &args.before)?, compared(&host, &args.after)?);
+    let compared = |what: &str| compared(session, &host, what, &args.source);
+    let (before, after) = (compared(&args.before)?, compared(&args.after)?);
     let difference = PackageDifference::between(&before, &after);
     session.ui.result(&difference, |it| match args.markdown {
         true => markdown(&difference, it),
@@ -49,10 +56,15 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     })
 }
 
-pub(super) fn compared(host: &Host, what: &str) -> Result<PackageInspection, CommandError> {
+pub(super) fn compared(
+    session: &Session<'_>,
+    host: &Host,
+    what: &str,
+    source: &SourceOptions,
+) -> Result<PackageInspection, CommandError> {
     match is_installed_name(what) {
         true => Ok(host.inspect_unchanged(&resolve(host, what)?)?),
-        false => inspect::inspect_file(host, what.into(), None),
+        false => inspect::inspect_package(session, host, what, None, source),
     }
 }
 

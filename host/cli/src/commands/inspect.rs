@@ -2,16 +2,19 @@
 
 mod confinement;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
+use cofferdam_distribution::{PackageRef, ReferenceError};
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
 use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection};
 
 use crate::files;
 use crate::layout::{self, Page, TextStyle};
+use crate::package_source::{SourceOptions, SourcePackage};
 use crate::report::CommandError;
-use crate::session::{Session, is_installed_name, resolve, signature_path};
+use crate::session::{Session, is_installed_name, resolve};
 
 const EXAMPLES: &str = "\
 Nothing of the package is run or compiled. A file's hash is what `sha256sum` prints.
@@ -19,6 +22,7 @@ Nothing of the package is run or compiled. A file's hash is what `sha256sum` pri
 Examples:
   cofferdam inspect slack-1.2.0.wasm
   cofferdam inspect github://acme/slack@1.2.0
+  cofferdam inspect oci://ghcr.io/acme/slack:1.2.0
   cofferdam inspect slack-1.2.0.wasm --format json
   cofferdam inspect --host";
 
@@ -26,11 +30,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A package file, or an installed connector: NAME@VERSION, or NAME for its active version.
-    #[arg(value_name = "FILE|CONNECTOR", required_unless_present = "host")]
+    /// A package (a file, oci://HOST/REPOSITORY:TAG or https://HOST/PATH), or an installed connector: NAME@VERSION, or NAME
+    /// for its active version.
+    #[arg(value_name = "PACKAGE|CONNECTOR", required_unless_present = "host")]
     what: Option<String>,
 
-    /// The signature of a package file [default: <FILE>.dsse.json, if it is there].
+    /// The signature of a package [default: <PACKAGE>.dsse.json, or on a registry what refers to the package; if it is
+    /// there].
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
 
@@ -38,31 +44,38 @@ pub(crate) struct Args {
     /// thread, which then tries to leave.
     #[arg(long, conflicts_with_all = ["what", "signature"])]
     host: bool,
+
+    #[command(flatten)]
+    source: SourceOptions,
 }
 
 /// Takes it apart and shows it.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let Args { what, signature, host: _ } = args;
+    let Args { what, signature, host: _, source } = args;
     let Some(what) = what else { return confinement::run(session) };
     let host = session.host()?;
     let inspection = match is_installed_name(&what) {
         true => host.inspect(&resolve(&host, &what)?)?,
-        false => inspect_file(&host, PathBuf::from(what), signature)?,
+        false => inspect_package(session, &host, &what, signature.as_deref(), &source)?,
     };
     session.ui.result(&inspection, |it| page(&inspection, it))
 }
 
-/// Inspects a package file, with the signature in the given file or in the file next to the package.
-pub(super) fn inspect_file(
+/// Inspects a package that is not installed, with the signature in the given file or the one that belongs to it.
+pub(super) fn inspect_package(
+    session: &Session<'_>,
     host: &Host,
-    path: PathBuf,
-    signature: Option<PathBuf>,
+    what: &str,
+    signature: Option<&Path>,
+    source: &SourceOptions,
 ) -> Result<PackageInspection, CommandError> {
-    let bytes = files::read_package(&path)?;
-    let signature = match signature {
-        Some(path) => Some(files::read_signature(&path)?),
-        None => files::read_if_there("The signature file", &signature_path(&path))?,
-    };
+    let package: PackageRef = what.parse().map_err(|error: ReferenceError| {
+        HostError::new(HostErrorKind::Validation, format!("{}.", files::capitalised(&error.to_string())))
+    })?;
+    let SourcePackage { bytes, signature, pinned } = source.load(session, &package, signature)?;
+    if let Some(pinned) = pinned {
+        session.ui.note(&format!("downloaded {pinned}"));
+    }
     Ok(host.inspect_package(bytes, signature.as_deref())?)
 }
 

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_distribution::PackageRef;
 use cofferdam_runtime::host::{Consent, InstallOptions, Installed, PackageReview};
 
 use super::review::ReviewPage;
 use crate::layout::{Page, TextStyle};
+use crate::package_source::{self, SourceOptions, SourcePackage};
 use crate::report::CommandError;
-use crate::session::{Session, signature_path};
-use crate::{files, progress, prompt, runtime};
+use crate::session::Session;
+use crate::{progress, prompt, runtime};
 
 const EXAMPLES: &str = "\
 Everything is checked before anything is written: the hash, the signature by a key that is trusted for this \
@@ -23,6 +25,7 @@ which package is accepted.
 
 Examples:
   cofferdam install slack-1.2.0.wasm
+  cofferdam install oci://ghcr.io/acme/slack:1.2.0
   cofferdam install slack-1.2.0.wasm --accept sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   cofferdam install target/cofferdam/hello-0.1.0.wasm --allow-unsigned";
 
@@ -30,11 +33,11 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The package.
-    #[arg(value_name = "PACKAGE")]
-    package: PathBuf,
+    /// The package: a file, oci://HOST/REPOSITORY:TAG, oci://HOST/REPOSITORY@sha256:DIGEST, or https://HOST/PATH.
+    #[arg(value_name = "PACKAGE", value_parser = package_source::package_ref())]
+    package: PackageRef,
 
-    /// The signature [default: <PACKAGE>.dsse.json, if it is there].
+    /// The signature [default: <PACKAGE>.dsse.json, or on a registry what refers to the package; if it is there].
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
 
@@ -54,20 +57,23 @@ pub(crate) struct Args {
     /// Takes a version that is older than one that is installed or was. It goes below no floor of the keyring.
     #[arg(long)]
     allow_downgrade: bool,
+
+    #[command(flatten)]
+    source: SourceOptions,
 }
 
-fn digest(text: &str) -> Result<Digest, String> {
+/// Parses the value of `--hash`.
+pub(super) fn digest(text: &str) -> Result<Digest, String> {
     Digest::parse(text).ok_or_else(|| "write it as sha256: and 64 lower-case hexadecimal digits".to_owned())
 }
 
 /// Shows the package, asks for consent if it is needed, verifies, installs.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let Args { package, signature, hash, accept, allow_unsigned, allow_downgrade } = args;
-    let bytes = files::read_package(&package)?;
-    let signature = match signature {
-        Some(path) => Some(files::read_signature(&path)?),
-        None => files::read_if_there("The signature file", &signature_path(&package))?,
-    };
+    let Args { package, signature, hash, accept, allow_unsigned, allow_downgrade, source } = args;
+    let SourcePackage { bytes, signature, pinned } = source.load(session, &package, signature.as_deref())?;
+    if let Some(pinned) = pinned {
+        session.ui.note(&format!("downloaded {pinned}"));
+    }
     let host = session.host()?;
     let mut options = InstallOptions::default();
     if let Some(hash) = hash {
@@ -87,7 +93,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     } else if needs_an_answer(shown.review(), allow_unsigned) && ask(session)? {
         options = options.accept(Digest::sha256(&bytes));
     }
-    let what = format!("verifying and compiling {}", files::shown(&package));
+    let what = format!("verifying and compiling {}", package_source::shown(&package));
     let installed = runtime::block_on(async {
         Ok(progress::during(session.ui, &what, host.install(bytes, signature, options)).await?)
     })?;

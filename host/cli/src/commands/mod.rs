@@ -24,6 +24,8 @@ mod minimum_version;
 pub(super) mod new;
 pub(super) mod pack;
 pub(super) mod packaging;
+pub(super) mod publish;
+pub(super) mod pull;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
@@ -33,6 +35,7 @@ pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
+pub(super) mod tags;
 pub(super) mod test;
 pub(super) mod trace;
 pub(super) mod trust;
@@ -55,6 +58,9 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Key(command) => key::run(command, session),
         Command::Sign(args) => sign::run(args, session),
         Command::Trust(command) => trust::run(command, session),
+        Command::Publish(args) => publish::run(args, session),
+        Command::Pull(args) => pull::run(args, session),
+        Command::Tags(args) => tags::run(args, session),
         Command::Install(args) => install::run(args, session),
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),

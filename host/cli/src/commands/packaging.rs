@@ -1,5 +1,6 @@
 //! The common part of `build` and `pack`: makes a package from a component, a manifest and WIT.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +68,7 @@ pub(crate) fn read_wit(paths: &[PathBuf]) -> Result<Vec<(String, String)>, HostE
 }
 
 /// The file name of a package: `slack-1.2.0.wasm`.
-pub(crate) fn file_name(name: &ConnectorName, version: &Version) -> String {
+pub(crate) fn file_name(name: &impl Display, version: &impl Display) -> String {
     let name = name.to_string();
     let last = name.rsplit('/').next().unwrap_or_default();
     format!("{last}-{version}.wasm")
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn packages_are_named_by_connector_and_version() {
         let name = ConnectorName::parse("github://acme/tools/slack").unwrap();
-        assert_eq!(file_name(&name, &"1.2.0-rc.1".parse().unwrap()), "slack-1.2.0-rc.1.wasm");
+        assert_eq!(file_name(&name, &"1.2.0-rc.1"), "slack-1.2.0-rc.1.wasm");
     }
 
     #[test]

@@ -98,6 +98,10 @@ kinds! {
     RegistryUnavailable = "registry_unavailable";
     /// The state of circuits cannot be read or written.
     CircuitsUnavailable = "circuits_unavailable";
+    /// A package's source (a registry or web server) cannot be reached, refuses, or does not have the package.
+    SourceUnavailable = "source_unavailable";
+    /// What a package's source sent, or where it led, is not acceptable. Nothing of it was kept.
+    SourceRefused = "source_refused";
     /// The audit log cannot be written or read. No unrecorded call runs.
     AuditUnavailable = "audit_unavailable";
     /// A call was run and what came of it is not known here: its end could not be recorded, it never had one, or its

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -61,13 +62,9 @@ impl NetworkConnector {
         target: &RequestTarget,
         deadline: Instant,
     ) -> Result<Http1Connection, SendError> {
-        let late = |phase| move |_| fault(phase, code::TIMEOUT);
-        let resolved = timeout_at(deadline, self.look_up(target)).await;
+        let resolved = timeout_at(deadline, self.look_up(target)).await.map_err(late(RequestPhase::Dns))?;
         let port = self.resolver.connect_port(target.host(), target.port());
-        let addresses = checked(policy, target, port, resolved.map_err(late(RequestPhase::Dns))?)?;
-        let tcp =
-            timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
-        let tcp = tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))?;
+        let tcp = connect(policy, target, port, resolved, deadline).await?;
         // Small requests must not wait for an acknowledgement. A failure to set the option is harmless.
         let _ = tcp.set_nodelay(true);
         if target.scheme() == UrlScheme::Http {
@@ -111,6 +108,45 @@ impl NetworkConnector {
             word => fault(RequestPhase::Tls, word),
         })
     }
+}
+
+/// Opens a TCP connection to `target`, for a client that is not a connector: looks the name up, and connects to an
+/// address that `policy` admits, whether or not it grants the host. `deadline` limits both together.
+///
+/// # Errors
+/// A denial of every address, or a network fault.
+pub async fn connect_admitted(
+    resolver: &dyn Resolve,
+    policy: &EgressPolicy,
+    target: &RequestTarget,
+    deadline: Instant,
+) -> Result<TcpStream, SendError> {
+    let literal = target.host().trim_start_matches('[').trim_end_matches(']').parse();
+    let resolved = match literal {
+        Ok(address) if target.is_literal() => Ok(vec![address]),
+        _ => timeout_at(deadline, resolver.resolve(target.host())).await.map_err(late(RequestPhase::Dns))?,
+    };
+    let port = resolver.connect_port(target.host(), target.port());
+    connect(policy, target, port, resolved, deadline).await
+}
+
+/// Connects to an admitted one of the resolved addresses.
+async fn connect(
+    policy: &EgressPolicy,
+    target: &RequestTarget,
+    port: u16,
+    resolved: Result<Vec<IpAddr>, ResolveError>,
+    deadline: Instant,
+) -> Result<TcpStream, SendError> {
+    let addresses = checked(policy, target, port, resolved)?;
+    let tcp =
+        timeout_at(deadline, first_to_connect(&addresses)).await.map_err(late(RequestPhase::Connect))?;
+    tcp.map_err(|error| fault(RequestPhase::Connect, classify(&error)))
+}
+
+/// Returns the fault of a phase that was not over in time.
+fn late(phase: RequestPhase) -> impl FnOnce(Elapsed) -> SendError {
+    move |_| fault(phase, code::TIMEOUT)
 }
 
 fn fault(phase: RequestPhase, code: &'static str) -> SendError {

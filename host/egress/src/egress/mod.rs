@@ -5,8 +5,9 @@
 //! and the action's subset ([`EgressPolicy::decide`]), the granted methods ([`EgressPolicy::admit_method`]) and those of
 //! an operation that is declared to change nothing (`ReadOnly`), the lookup, the check of every address
 //! ([`EgressPolicy::admit_address`]), the connection to a checked address, TLS against the admitted name, the
-//! request over HTTP/1.1 in the host's own framing. Each step can reject the request and none can be skipped: [`EgressClient::send`] is the only function that writes to a socket, and it takes a [`RequestTarget`],
-//! which only parsing creates.
+//! request over HTTP/1.1 in the host's own framing. Each step can reject the request and none can be skipped: [`EgressClient::send`] is the only function that writes a connector's request to a socket,
+//! and it takes a [`RequestTarget`], which only parsing creates. [`connect_admitted`] has the lookup and the check of
+//! every address for clients of the operator, who reaches hosts that no manifest grants.
 
 mod address;
 mod authority;
@@ -34,7 +35,7 @@ pub use authorization::{
 };
 pub use bodies::{BodyScan, BodyScanError, ResponseBody, ScannedFrame, find_in_fields, find_in_uri};
 pub use client::{EgressClient, EgressTimeouts};
-pub use connector::{Resolve, ResolveError, ResolvedAddresses, SystemResolver};
+pub use connector::{Resolve, ResolveError, ResolvedAddresses, SystemResolver, connect_admitted};
 pub use fault::{NetworkFaultParts, RequestFlaw, SendError, code, remedy};
 pub use headers::is_method_override;
 pub use headers::{

@@ -5,17 +5,20 @@ use std::fmt;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule};
+use cofferdam_core::failure::{AuditId, Failure, FailureContext, RepeatRule};
 use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::limits::{LimitRequest, Limits};
 use cofferdam_model::manifest::{CredentialGrant, CredentialPlacement, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_model::registry::StoredPackage;
-use cofferdam_model::trust::KeyringFingerprint;
+use cofferdam_model::trust::{KeyringFingerprint, Verified};
 use serde::Serialize;
 
 use super::Host;
-use crate::call::{ConnectorRef, check_limits, check_manifest_limits, check_signature, hash_mismatch};
+use crate::call::{
+    ConnectorRef, check_bytes, check_imports, check_limits, check_manifest_limits, check_signature,
+    hash_mismatch, pin_mismatch,
+};
 
 /// The contents of a package, read without running any of it.
 #[derive(Debug, Clone, Serialize)]
@@ -205,6 +208,51 @@ impl Host {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<PackageInspection, HostError> {
+        let signature = match self.signature_verdict(package, signature, false)? {
+            Ok(proof) => SignatureView::accepted(&proof),
+            Err(failure) => SignatureView {
+                status: failure.code().to_owned(),
+                signer: None,
+                reason: Some(failure.message().to_owned()),
+            },
+        };
+        self.inspection(package, signature)
+    }
+
+    /// Verifies hash, signature and manifest of a package file as an install would, and inspects it. Nothing is compiled,
+    /// run or installed.
+    ///
+    /// # Errors
+    /// As [`Host::install`].
+    pub fn verify_package(
+        &self,
+        bytes: Vec<u8>,
+        signature: Option<&[u8]>,
+        expected: Option<Digest>,
+        allow_unsigned: bool,
+    ) -> Result<PackageInspection, Error> {
+        let loader = &self.pipeline.loader;
+        let context = FailureContext::new(AuditId::mint());
+        let digest = Digest::sha256(&bytes);
+        if let Some(expected) = expected.filter(|expected| *expected != digest) {
+            return Err(pin_mismatch(&context, "The package", &expected, &digest));
+        }
+        check_bytes(&context, &digest, signature, &loader.keyring.load()?, &*loader.clock)?;
+        let package = loader.sandbox.open_blocking(bytes)?;
+        let proof = self.signature_verdict(&package, signature, allow_unsigned)??;
+        check_imports(&context, &package)?;
+        let signature = match proof.signer() {
+            Some(_) => SignatureView::accepted(&proof),
+            None => SignatureView { status: "unsigned".to_owned(), signer: None, reason: None },
+        };
+        Ok(self.inspection(&package, signature)?)
+    }
+
+    fn inspection(
+        &self,
+        package: &Package,
+        signature: SignatureView,
+    ) -> Result<PackageInspection, HostError> {
         let manifest = package.manifest();
         check_manifest_limits(&self.pipeline.loader.ceilings, manifest)?;
         let mut inspection = PackageInspection {
@@ -214,7 +262,7 @@ impl Host {
             publisher: manifest.publisher().map(ToOwned::to_owned),
             hash: format!("sha256:{}", package.digest()),
             size: package.bytes().len() as u64,
-            signature: self.signature_view(package, signature)?,
+            signature,
             hash_matches: None,
             imports: package
                 .import_verdicts()
@@ -248,7 +296,7 @@ impl Host {
         check_manifest_limits(&self.pipeline.loader.ceilings, package.manifest())?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = FailureContext::new(AuditId::mint()).with_connector(connector, None);
-        crate::call::check_imports(&context, &package)?;
+        check_imports(&context, &package)?;
         self.limit_views(package.manifest().limits())?;
         let proof = cofferdam_model::trust::allow_unsigned(
             package.manifest().name().clone(),
@@ -259,26 +307,17 @@ impl Host {
         Ok(package)
     }
 
-    fn signature_view(
+    /// Checks the signature against the keyring.
+    fn signature_verdict(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
-    ) -> Result<SignatureView, HostError> {
+        allow_unsigned: bool,
+    ) -> Result<Result<Verified, Failure>, HostError> {
         let loader = &self.pipeline.loader;
         let keyring = loader.keyring.load()?;
         let context = FailureContext::new(AuditId::mint());
-        Ok(match check_signature(&context, package, signature, &keyring, false, &*loader.clock) {
-            Ok(proof) => SignatureView {
-                status: "trusted".into(),
-                signer: proof.signer().map(ToString::to_string),
-                reason: None,
-            },
-            Err(failure) => SignatureView {
-                status: failure.code().to_owned(),
-                signer: None,
-                reason: Some(failure.message().to_owned()),
-            },
-        })
+        Ok(check_signature(&context, package, signature, &keyring, allow_unsigned, &*loader.clock))
     }
 
     fn limit_views(&self, manifest: &LimitRequest) -> Result<BTreeMap<&'static str, LimitView>, HostError> {
@@ -320,6 +359,12 @@ impl Host {
                 },
             ),
         ]))
+    }
+}
+
+impl SignatureView {
+    fn accepted(proof: &Verified) -> Self {
+        Self { status: "trusted".into(), signer: proof.signer().map(ToString::to_string), reason: None }
     }
 }
 

@@ -277,6 +277,7 @@ pub(super) const fn for_kind(kind: HostErrorKind) -> StatusCode {
         // The package exists, but is not usable.
         Kind::ContractVersion | Kind::CompileRefused => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        Kind::SourceUnavailable | Kind::SourceRefused => StatusCode::BAD_GATEWAY,
         // Nothing ran, and the operator has to fix it; or the server ends.
         Kind::AuditUnavailable
         | Kind::KeyringInvalid

@@ -1,0 +1,117 @@
+//! `pull`: downloads a package and its signature into a directory, and verifies them.
+
+use std::path::{Path, PathBuf};
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_distribution::RemoteRef;
+use serde::Serialize;
+
+use super::packaging;
+use crate::files;
+use crate::layout::Page;
+use crate::package_source::SourceOptions;
+use crate::report::CommandError;
+use crate::session::{Session, signature_path};
+
+const EXAMPLES: &str = "\
+Hash, signature and manifest are checked as by an install, before anything is written. Nothing is installed, compiled or \
+run.
+
+Examples:
+  cofferdam pull oci://ghcr.io/acme/slack:1.2.0
+  cofferdam pull oci://ghcr.io/acme/slack:1.2.0 -o vendor
+  cofferdam pull https://downloads.example.com/slack-1.2.0.wasm";
+
+/// Downloads a package and its signature from a registry or web server, and verifies them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The package: oci://HOST/REPOSITORY:TAG, oci://HOST/REPOSITORY@sha256:DIGEST, or https://HOST/PATH.
+    #[arg(value_name = "REFERENCE")]
+    reference: RemoteRef,
+
+    /// The directory for the package and its signature.
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    output: PathBuf,
+
+    /// Refuses the package unless this is its SHA-256.
+    #[arg(long, value_name = "SHA256", value_parser = super::install::digest)]
+    hash: Option<Digest>,
+
+    /// For development: takes a package that has no signature. A signature that is there and does not hold is refused
+    /// all the same.
+    #[arg(long)]
+    allow_unsigned: bool,
+
+    #[command(flatten)]
+    source: SourceOptions,
+}
+
+/// The files.
+#[derive(Debug, Serialize)]
+struct PulledPackage {
+    path: PathBuf,
+    /// None for an unsigned package.
+    signature: Option<PathBuf>,
+    name: String,
+    version: String,
+    hash: String,
+    signer: Option<String>,
+    /// The reference that gets the same bytes again.
+    reference: String,
+}
+
+/// Downloads, verifies, writes.
+pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
+    let Args { reference, output, hash, allow_unsigned, source } = args;
+    if !output.is_dir() {
+        let missing = std::io::ErrorKind::NotFound.into();
+        return Err(files::unwritable(&output.join("package"), missing).into());
+    }
+    let host = session.host()?;
+    let fetched = source.fetch(session, &reference)?;
+    let signature = fetched.signature.as_deref();
+    let inspection = host.verify_package(fetched.bytes.clone(), signature, hash, allow_unsigned)?;
+    let path = output.join(packaging::file_name(&inspection.name, &inspection.version));
+    check_existing(&path, &fetched.bytes)?;
+    let beside = signature_path(&path);
+    // The signature first: a package that is there has its signature.
+    if let Some(signature) = signature {
+        files::write_whole(&beside, signature)?;
+    }
+    files::write_whole(&path, &fetched.bytes)?;
+    if inspection.signature.signer.is_none() {
+        session.ui.warn("it is unsigned: an install and every call of it need --allow-unsigned");
+    }
+    let pulled = PulledPackage {
+        signature: signature.map(|_| beside),
+        path,
+        name: inspection.name,
+        version: inspection.version,
+        hash: inspection.hash,
+        signer: inspection.signature.signer,
+        reference: fetched.pinned.to_string(),
+    };
+    session.ui.result(&pulled, |it| pulled.page(it))
+}
+
+/// Refuses to replace another package: a file with name and version is always the same one.
+fn check_existing(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    if !path.exists() || files::read_package(path)? == bytes {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and is another package.", files::shown(path));
+    Err(HostError::new(HostErrorKind::Conflict, message)
+        .with_hint("Remove it, or name another directory with --output."))
+}
+
+impl PulledPackage {
+    fn page(&self, page: &mut Page) {
+        page.field("package", &files::shown(&self.path));
+        page.field("connector", &format!("{}@{}", self.name, self.version));
+        page.field("hash", &self.hash);
+        page.field("signer", self.signer.as_deref().unwrap_or("none"));
+        page.field("reference", &self.reference);
+    }
+}

@@ -1,0 +1,133 @@
+//! The client: resolves references, downloads packages, lists tags.
+
+use std::future::Future;
+
+use cofferdam_core::digest::Digest;
+use cofferdam_core::error::HostError;
+use oci_client::RegistryOperation;
+
+use crate::artifact::{BlobDescriptor, package_layer};
+use crate::reference::{RegistryRef, RemoteRef};
+use crate::registry::RepositorySession;
+use crate::settings::DistributionSettings;
+use crate::{error, web};
+
+/// A client for registries and web servers. Each operation has its own connections.
+#[derive(Clone, Default)]
+pub struct DistributionClient {
+    pub(crate) settings: DistributionSettings,
+}
+
+/// A downloaded package. Its bytes have its digest; nobody has verified its signature.
+#[derive(Debug, Clone)]
+pub struct FetchedPackage {
+    /// The package.
+    pub bytes: Vec<u8>,
+    /// Its signature, a DSSE envelope; the accepted one if there are several.
+    pub signature: Option<Vec<u8>>,
+    /// The digest of the package.
+    pub digest: Digest,
+    /// The reference that gets the same again: that of a registry has the digest of the manifest.
+    pub pinned: RemoteRef,
+}
+
+/// The decision about a signature: the digest of the package, and the envelope.
+type AcceptSignature<'a> = &'a (dyn Fn(&Digest, &[u8]) -> bool + Sync);
+
+impl DistributionClient {
+    /// Creates a client.
+    #[must_use]
+    pub fn new(settings: DistributionSettings) -> Self {
+        Self { settings }
+    }
+
+    /// Downloads a package with its signature. `progress` gets the received bytes, and the total as far as it is known.
+    ///
+    /// A tag is resolved once, and the rest is requested by digest. If several signatures refer to the package, `accepts`
+    /// decides which is returned; without an accepted one, it is the first.
+    ///
+    /// # Errors
+    /// `source_unavailable` if it cannot be had, `source_refused` if what the source sent or where it led is not
+    /// acceptable, `configuration` if the credentials cannot be used.
+    pub async fn fetch(
+        &self,
+        reference: &RemoteRef,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        accepts: AcceptSignature<'_>,
+    ) -> Result<FetchedPackage, HostError> {
+        self.in_time(reference, async {
+            match reference {
+                RemoteRef::Web(address) => {
+                    let (bytes, signature, digest) = web::fetch(&self.settings, address, progress).await?;
+                    Ok(FetchedPackage { bytes, signature, digest, pinned: reference.clone() })
+                }
+                RemoteRef::Registry(registry) => self.fetch_artifact(registry, progress, accepts).await,
+            }
+        })
+        .await
+    }
+
+    async fn fetch_artifact(
+        &self,
+        reference: &RegistryRef,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        accepts: AcceptSignature<'_>,
+    ) -> Result<FetchedPackage, HostError> {
+        let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
+        let (manifest, layer) = session.resolve().await?;
+        let accepts = |envelope: &[u8]| accepts(&layer.digest, envelope);
+        let signature = session.signature(&manifest, &accepts).await?;
+        let bytes = session.blob(&layer, progress).await?;
+        let pinned = RemoteRef::Registry(reference.clone().with_digest(manifest));
+        Ok(FetchedPackage { bytes, signature, digest: layer.digest, pinned })
+    }
+
+    /// Returns the reference with the digest of its manifest, and the digest of its package, without downloading it.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn resolve(&self, reference: &RegistryRef) -> Result<(RegistryRef, Digest), HostError> {
+        self.in_time(reference, async {
+            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
+            let (manifest, layer) = session.resolve().await?;
+            Ok((reference.clone().with_digest(manifest), layer.digest))
+        })
+        .await
+    }
+
+    /// Returns the tags of a repository, in the order of their letters. The tag and digest of `reference` have no effect.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn tags(&self, reference: &RegistryRef) -> Result<Vec<String>, HostError> {
+        self.in_time(reference, async {
+            RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?.tags().await
+        })
+        .await
+    }
+
+    /// Bounds an operation by the time limit of the settings.
+    pub(crate) async fn in_time<T>(
+        &self,
+        reference: &dyn std::fmt::Display,
+        operation: impl Future<Output = Result<T, HostError>>,
+    ) -> Result<T, HostError> {
+        let limit = self.settings.time_limit;
+        let ended = tokio::time::timeout(limit, operation).await;
+        ended.unwrap_or_else(|_| Err(error::too_slow(reference, limit)))
+    }
+}
+
+impl RepositorySession {
+    /// Resolves the reference once: the digest of its manifest, and the package in it.
+    async fn resolve(&self) -> Result<(Digest, BlobDescriptor), HostError> {
+        let manifest = self.manifest().await?;
+        let layer = package_layer(&manifest).map_err(|reason| {
+            error::refused(
+                format!("{} is not a package: {reason}.", self.reference),
+                "Name an artifact that `cofferdam publish` or another tool for Wasm artifacts has pushed.",
+            )
+        })?;
+        Ok((Digest::sha256(&manifest), layer))
+    }
+}
