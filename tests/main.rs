@@ -31,6 +31,7 @@ mod cli;
 mod cli_errors;
 mod compile_fail;
 mod concurrency;
+mod connector_set;
 mod consent;
 mod contract;
 mod credentials;

@@ -39,6 +39,12 @@ impl Desk {
         self.cli.run(&line.split(' ').collect::<Vec<_>>())
     }
 
+    /// Installs release 1.0.0, and accepts what it asks for. `line` has its reference and the options.
+    #[track_caller]
+    fn installs(&self, line: &str) -> CommandResult {
+        self.run(&format!("install {line} --accept {}", digest(&release("1.0.0"))))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }

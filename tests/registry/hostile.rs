@@ -39,7 +39,7 @@ fn a_moving_tag_is_resolved_once() {
         let manifest = shelf.put_package(&other, &[desk.signer.sign(&other)]);
         shelf.then(TAG, Answer::ok(MANIFEST, manifest));
     });
-    let installed = desk.run(&format!("install {} --format json", liar.reference())).json();
+    let installed = desk.installs(&format!("{} --format json", liar.reference())).json();
     assert_eq!((&installed["version"], &installed["hash"]), (&json!("1.0.0"), &json!(digest(&package))));
     let asked = liar.take_asked();
     assert_eq!(asked.iter().filter(|asked| asked.path == TAG).count(), 1, "{asked:?}");
@@ -204,7 +204,7 @@ fn a_config_that_lies_is_not_believed() {
         let entry = shelf.put_signature(&signature, manifest.as_bytes());
         shelf.put_referrers(manifest.as_bytes(), &[entry]);
     });
-    let installed = desk.run(&format!("install {} --format json", liar.reference())).json();
+    let installed = desk.installs(&format!("{} --format json", liar.reference())).json();
     assert_eq!((&installed["version"], &installed["hash"]), (&json!("1.0.0"), &json!(digest(&package))));
 }
 
@@ -339,7 +339,7 @@ fn the_trusted_signature_is_found_among_a_hundred() {
         entries.push(shelf.put_signature(&desk.signer.sign(&package), &manifest));
         shelf.put_referrers(&manifest, &entries);
     });
-    desk.run(&install).ok();
+    desk.installs(&liar.reference()).ok();
     desk.run(&format!("call {NAME} run")).ok();
 }
 
@@ -392,7 +392,7 @@ fn a_pulled_file_replaces_no_other_package() {
     let pulled = desk.run(&line).json();
     assert_eq!(pulled["hash"], digest(&package));
     assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), package);
-    desk.run(&format!("install out/quiet-1.0.0.wasm --hash {}", digest(&package))).ok();
+    desk.installs("out/quiet-1.0.0.wasm").ok();
     desk.run(&line).ok();
     fs::write(desk.path("out/quiet-1.0.0.wasm"), "another").unwrap();
     desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another package");

@@ -36,7 +36,7 @@ fn a_package_is_published_and_installed_by_reference() {
         (&inspected["hash"], &inspected["signature"]["status"]),
         (&json!(digest(&package)), &json!("trusted"))
     );
-    let installed = desk.run(&format!("install {pinned} --format json")).json();
+    let installed = desk.installs(&format!("{pinned} --format json")).json();
     assert_eq!((&installed["name"], &installed["hash"]), (&json!(NAME), &json!(digest(&package))));
     assert!(installed["signer"].is_string());
     desk.run(&format!("call {NAME} run")).ok();
@@ -119,7 +119,7 @@ fn a_package_without_its_own_signature_is_not_published() {
     desk.run(&format!("tags {}", registry.reference(""))).fails(90).said("no repository");
     desk.run(&format!("publish quiet-1.0.0.wasm {reference} --allow-unsigned")).ok();
     desk.run(&format!("install {reference}")).fails(81).said("no signature");
-    desk.run(&format!("install {reference} --allow-unsigned")).ok();
+    desk.installs(&format!("{reference} --allow-unsigned")).ok();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn credentials_come_from_the_docker_config() {
     desk.run(&publish).fails(90).said("wants a login");
     desk.log_in(&registry.name(), ACCOUNT);
     desk.run(&publish).ok();
-    desk.run(&format!("install {reference}")).ok();
+    desk.installs(&format!("{reference}")).ok();
     // The file in another place, and a helper.
     let helper = desk.path("docker-credential-tests");
     fs::write(
@@ -180,7 +180,7 @@ fn tokens_are_fetched_for_pulling_and_pushing() {
     desk.run(&publish).ok();
     // Everyone may pull.
     fs::remove_dir_all(desk.path(".docker")).unwrap();
-    desk.run(&format!("install {reference} {options}")).ok();
+    desk.installs(&format!("{reference} {options}")).ok();
     let asked = service.asked();
     let last = asked.last().unwrap().to_lowercase();
     assert!(
@@ -205,7 +205,7 @@ fn a_registry_with_tls_needs_its_authority() {
     desk.run(&format!("{publish} --ca-file other.pem")).fails(90).said("--ca-file");
     desk.run(&publish).fails(90).said("status 400");
     desk.run(&format!("{publish} --ca-file ca.pem")).ok();
-    desk.run(&format!("install {reference} --ca-file ca.pem")).ok();
+    desk.installs(&format!("{reference} --ca-file ca.pem")).ok();
     assert!(!registry.log().contains("s3cret"));
     desk.run(&format!("tags {} --ca-file none.pem", registry.reference(""))).fails(66).said("none.pem");
     fs::write(desk.path("none.pem"), "none").unwrap();

@@ -25,7 +25,7 @@ fn a_package_is_installed_from_a_web_address() {
         shelf.put("/quiet.wasm.dsse.json", Answer::ok("application/json", desk.signer.sign(&package)));
     });
     desk.run(&format!("install {reference} --ca-file other.pem")).fails(90).said("--ca-file");
-    let installed = desk.run(&format!("{install} --format json")).json();
+    let installed = desk.installs(&format!("{reference} --ca-file ca.pem --format json")).json();
     assert_eq!(installed["hash"], digest(&package));
     let pulled = desk.run(&format!("pull {reference} --ca-file ca.pem -o out --format json")).json();
     assert_eq!(pulled["reference"], reference);

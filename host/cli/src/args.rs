@@ -162,6 +162,10 @@ pub(super) enum Command {
     Explain(commands::explain::Args),
     Verify(commands::verify::Args),
     Use(commands::use_version::Args),
+    Sync(commands::sync::Args),
+    Outdated(commands::outdated::Args),
+    Update(commands::sync::UpdateArgs),
+    Vendor(commands::vendor::Args),
     Rollback(commands::rollback::Args),
     Remove(commands::remove::Args),
     #[command(subcommand)]

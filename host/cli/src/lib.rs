@@ -13,6 +13,7 @@ mod args;
 mod author_key;
 mod commands;
 mod config_file;
+mod connector_set;
 mod dev_options;
 mod exit_codes;
 pub mod explain;

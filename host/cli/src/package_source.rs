@@ -8,7 +8,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_distribution::{
-    DistributionClient, DistributionSettings, FetchedPackage, PackageRef, RemoteRef,
+    DistributionClient, DistributionSettings, FetchedPackage, PackageRef, ReferenceError, RemoteRef,
 };
 use cofferdam_egress::egress::{HostPort, PrivateGrant};
 use cofferdam_model::trust::{self, Envelope, Keyring};
@@ -60,6 +60,13 @@ pub(super) fn package_ref() -> impl TypedValueParser<Value = PackageRef> {
     PathBufValueParser::new().try_map(|path| match path.to_str() {
         Some(text) => text.parse(),
         None => Ok(PackageRef::File(path)),
+    })
+}
+
+/// Parses a package reference that is one of several kinds of arguments.
+pub(super) fn parse(text: &str) -> Result<PackageRef, HostError> {
+    text.parse().map_err(|error: ReferenceError| {
+        HostError::new(HostErrorKind::Validation, format!("{}.", files::capitalised(&error.to_string())))
     })
 }
 

@@ -4,15 +4,12 @@ mod confinement;
 
 use std::path::{Path, PathBuf};
 
-use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
-use cofferdam_distribution::{PackageRef, ReferenceError};
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
 use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection};
 
-use crate::files;
 use crate::layout::{self, Page, TextStyle};
-use crate::package_source::{SourceOptions, SourcePackage};
+use crate::package_source::{self, SourceOptions, SourcePackage};
 use crate::report::CommandError;
 use crate::session::{Session, is_installed_name, resolve};
 
@@ -69,9 +66,7 @@ pub(super) fn inspect_package(
     signature: Option<&Path>,
     source: &SourceOptions,
 ) -> Result<PackageInspection, CommandError> {
-    let package: PackageRef = what.parse().map_err(|error: ReferenceError| {
-        HostError::new(HostErrorKind::Validation, format!("{}.", files::capitalised(&error.to_string())))
-    })?;
+    let package = package_source::parse(what)?;
     let SourcePackage { bytes, signature, pinned } = source.load(session, &package, signature)?;
     if let Some(pinned) = pinned {
         session.ui.note(&format!("downloaded {pinned}"));

@@ -113,7 +113,7 @@ fn needs_an_answer(review: &PackageReview, allow_unsigned: bool) -> bool {
 }
 
 /// Asks whether the package may be installed. False if there is no terminal, where the install then says how to accept.
-fn ask(session: &Session<'_>) -> Result<bool, HostError> {
+pub(super) fn ask(session: &Session<'_>) -> Result<bool, HostError> {
     let read = |answer: &str| match answer {
         "y" | "yes" => Ok(true),
         "n" | "no" => Ok(false),

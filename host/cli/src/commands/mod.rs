@@ -22,6 +22,7 @@ pub(super) mod man;
 pub(super) mod mcp;
 mod minimum_version;
 pub(super) mod new;
+pub(super) mod outdated;
 pub(super) mod pack;
 pub(super) mod packaging;
 pub(super) mod publish;
@@ -35,11 +36,13 @@ pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
+pub(super) mod sync;
 pub(super) mod tags;
 pub(super) mod test;
 pub(super) mod trace;
 pub(super) mod trust;
 pub(super) mod use_version;
+pub(super) mod vendor;
 pub(super) mod verify;
 pub(super) mod why;
 
@@ -66,6 +69,10 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Inspect(args) => inspect::run(args, session),
         Command::Diff(args) => diff::run(args, session),
         Command::Review(args) => review::run(args, session),
+        Command::Sync(args) => sync::run(args, session),
+        Command::Update(args) => sync::run_update(args, session),
+        Command::Outdated(args) => outdated::run(args, session),
+        Command::Vendor(args) => vendor::run(args, session),
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),

@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use super::{diff, inspect};
 use crate::layout::{self, Page, TextStyle};
+use crate::package_source::{self, SourceOptions, SourcePackage};
 use crate::report::CommandError;
-use crate::session::{Session, is_installed_name, resolve, signature_path};
+use crate::session::{Session, is_installed_name, resolve};
 use crate::{files, runtime};
 
 const EXAMPLES: &str = "\
@@ -30,7 +31,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A package file, or an installed connector: NAME@VERSION, or NAME for its active version.
+    /// A package (a file, oci://HOST/REPOSITORY:TAG or https://HOST/PATH), or an installed connector: NAME@VERSION, or NAME
+    /// for its active version.
     #[arg(value_name = "PACKAGE|CONNECTOR")]
     package: String,
 
@@ -41,6 +43,9 @@ pub(crate) struct Args {
     /// Writes the page as an HTML file that needs no other files.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    #[command(flatten)]
+    source: SourceOptions,
 }
 
 /// A review with the resources that earlier calls of the connector used.
@@ -76,14 +81,13 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             runtime::block_on(async { Ok(host.review(stored.bytes, stored.signature.as_deref()).await?) })?
         }
         false => {
-            let path = PathBuf::from(&args.package);
-            let bytes = files::read_package(&path)?;
-            let signature = files::read_if_there("The signature file", &signature_path(&path))?;
+            let package = package_source::parse(&args.package)?;
+            let SourcePackage { bytes, signature, .. } = args.source.load(session, &package, None)?;
             runtime::block_on(async { Ok(host.review(bytes, signature.as_deref()).await?) })?
         }
     };
     if let Some(against) = &args.against {
-        let before = diff::compared(&host, against)?;
+        let before = diff::compared(session, &host, against, &args.source)?;
         review.difference = Some(PackageDifference::between(&before, &review.package));
     }
     let page = ReviewPage::new(&host, review);
