@@ -8,6 +8,7 @@ use cofferdam_runtime::host::{
 };
 
 use crate::commands::diff;
+use crate::commands::inspect::signed_by;
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
@@ -96,10 +97,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 
 /// Prints the package that is about to be trusted.
 fn announce(session: &Session<'_>, inspection: &PackageInspection, active: Option<&PackageInspection>) {
-    let signer = match (&inspection.signature.signer, inspection.signature.status.as_str()) {
-        (Some(signer), status) => format!("{status}, by the key {signer}"),
-        (None, status) => status.to_owned(),
-    };
+    let signer = signed_by(&inspection.signature);
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join(", ") };
     let ui = session.ui;
     ui.note(&format!("installing {}@{}", inspection.name, inspection.version));
@@ -135,5 +133,10 @@ fn page(installed: &Installed, page: &mut Page) {
         page.field("version", &format!("{before} -> {}", installed.version));
     }
     page.field("hash", &installed.hash);
-    page.field("signer", installed.signer.as_deref().unwrap_or("none"));
+    if installed.signers.is_empty() {
+        page.field("signer", "none");
+    }
+    for signer in &installed.signers {
+        page.field("signer", signer);
+    }
 }

@@ -9,8 +9,11 @@ mod envelope;
 mod file;
 mod floor;
 mod key;
+mod key_set;
 mod keyring;
 mod scope;
+mod succession;
+mod threshold;
 mod verify;
 
 pub use cofferdam_core::document::{DocumentError, InvalidValue};
@@ -18,10 +21,13 @@ pub use envelope::{Envelope, EnvelopeError, PREDICATE_TYPE, ReleaseStatement, ST
 pub use file::KeyringFile;
 pub use file::KeyringFingerprint;
 pub use key::{KeyId, PublicKey, SecretKey};
+pub use key_set::{KEY_SET_BYTES, KeySet, KeySetChange, KeySetEffect, KeySetImport, PublishedKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
 pub use scope::SigningScope;
+pub use succession::{KeyEnd, KeySuccession};
+pub use threshold::SignatureThreshold;
 pub use verify::{TrustError, Verified, verify};
-pub use verify::{allow_unsigned, check_floor, verify_bytes};
+pub use verify::{allow_unsigned, check_unsigned, verify_bytes};
 
 #[cfg(test)]
 mod tests;

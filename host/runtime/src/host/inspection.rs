@@ -59,8 +59,13 @@ pub struct PackageInspection {
 pub struct SignatureView {
     /// `trusted`, or the code of the failure that a call would end with.
     pub status: String,
-    /// The id of the accepted key.
+    /// The id of the first accepted key.
     pub signer: Option<String>,
+    /// The ids of all accepted keys.
+    pub signers: Vec<String>,
+    /// The number of different keys that must sign, if the keyring has a threshold for the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<usize>,
     /// The reason that it is not accepted, and the fix.
     pub reason: Option<String>,
 }
@@ -238,7 +243,7 @@ impl Host {
         Ok(package)
     }
 
-    fn signature_view(
+    pub(super) fn signature_view(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
@@ -246,15 +251,20 @@ impl Host {
         let loader = &self.pipeline.loader;
         let keyring = loader.keyring.load()?;
         let context = FailureContext::new(AuditId::mint());
+        let threshold = keyring.threshold(package.manifest().name()).map(|(_, number)| number.get());
         Ok(match check_signature(&context, package, signature, &keyring, false, &*loader.clock) {
             Ok(proof) => SignatureView {
                 status: "trusted".into(),
                 signer: proof.signer().map(ToString::to_string),
+                signers: proof.signers().iter().map(ToString::to_string).collect(),
+                threshold,
                 reason: None,
             },
             Err(failure) => SignatureView {
                 status: failure.code().to_owned(),
                 signer: None,
+                signers: Vec::new(),
+                threshold,
                 reason: Some(failure.message().to_owned()),
             },
         })
