@@ -103,9 +103,10 @@ fn a_changed_log_is_no_evidence_of_an_install() {
         *line = line.replace("1.0.0", "1.0.9");
     });
     let before = fs::read(home.path().join("keyring.toml")).unwrap();
-    let refused = cli.run(&["trust", "revoke", &id, "--keep-installed", "--format", "json"]);
-    assert_eq!(refused.envelope()["error"]["code"], "audit_tampered", "{refused:?}");
+    cli.run(&["trust", "revoke", &id, "--keep-installed"]).fails(86).said("does not show what was installed");
     assert_eq!(fs::read(home.path().join("keyring.toml")).unwrap(), before);
+    cli.run(&["trust", "revoke", &id]).ok();
+    assert_eq!(home.keyring().load().unwrap().entries()[0].kept(), []);
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn a_rotated_key_may_end_later() {
     cli.run(&["install", "1.0.0.wasm"]).ok();
     cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key"]).ok();
     let rotate = ["trust", "rotate", "succession.dsse.json", "--yes"];
-    cli.run(&[&rotate[..], &["--old-until", "2026-01-01"]].concat()).fails(65).said("the date has passed");
+    cli.run(&[&rotate[..], &["--old-until", "2026-01-01"]].concat()).fails(65).said("The date has passed");
     cli.run(&[&rotate[..], &["--old-until", "2999-01-01", "--not-after", "2999-06-01"]].concat()).ok();
     call(&cli, "1.0.0").ok();
     let keyring = home.keyring().load().unwrap();

@@ -266,7 +266,7 @@ fn kept_packages_and_successors_have_a_place_and_a_fix() {
     assert!(keyring.clone().keep(&id, &many).unwrap_err().message().contains("more than 1000"));
     let line = good.lines().count();
     refused_at(&good.replace("sha256:", "md5:"), line, "is not a package's hash");
-    refused_at(&good.replace("kept", "keep"), line, "did you mean `kept`?");
+    refused_at(&good.replace("kept", "kepts"), line, "did you mean `kept`?");
     let succeeds = |key: u8, old: u8| {
         let (key, old) = (super::key(key).public(), super::key(old).public().id());
         format!("[[keys]]\nkey = \"{key}\"\nscopes = [\"hub://x/*\"]\nsuccessor_of = \"{old}\"\n")
