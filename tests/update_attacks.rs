@@ -73,8 +73,8 @@ fn a_rollback_of_keys_is_refused() {
     assert!(home.keyring().load().unwrap().find(&old.public().to_string()).is_err());
 }
 
-/// Old state is offered for as long as possible. Dates end what is offered; a host that hears of no newer release
-/// cannot miss it.
+/// Old state is offered for as long as possible. Only dates end that: nothing tells a host of a release that it was
+/// never offered.
 #[test]
 fn a_freeze_ends_with_the_dates_of_key_and_key_set() {
     let (home, cli, signer) = setup(&["1.0.0"]);

@@ -29,6 +29,12 @@ const MAX_SCOPES: usize = 64;
 /// Most publishers whose key sets one keyring remembers.
 const MAX_IMPORTS: usize = 256;
 
+/// Longest source of an import, in characters.
+const SOURCE_CHARS: usize = 500;
+
+/// Most keys of one import: those of the set, and those that went missing from earlier sets.
+const MAX_IMPORTED: usize = 256;
+
 /// Clocks differ. A set from further in the future would make every later one look older.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
@@ -327,11 +333,11 @@ impl Keyring {
         }));
         let taken = changes.iter().filter(|change| change.effect != KeySetEffect::Refused);
         // A key that is missing now is missing again next time, until the operator ends it.
-        let keys: Vec<_> = taken.map(|change| change.key.id()).collect();
+        let keys: Vec<_> = taken.map(|change| change.key.id()).take(MAX_IMPORTED).collect();
         if !keys.is_empty() {
             self.imports.remember(KeySetImport {
                 publisher: set.publisher.clone(),
-                source: sanitize_line(source, 500),
+                source: sanitize_line(source, SOURCE_CHARS),
                 fingerprint: set.fingerprint,
                 issued: set.issued,
                 imported: whole_seconds(now),
@@ -471,8 +477,14 @@ impl KeySetImports {
                     }
                     Some(publisher)
                 });
-            let source =
-                table.required_text("source", "source = \"keys.json\"").map(|text| text.value.to_owned());
+            let source = table.required_text("source", "source = \"keys.json\"").and_then(|text| {
+                text.parse(|text| match sanitize_line(text, SOURCE_CHARS) == **text {
+                    true => Ok((*text).to_owned()),
+                    false => {
+                        Err(InvalidValue::new("the source is not one readable line", "write a file or a URL"))
+                    }
+                })
+            });
             let fingerprint = table.required_text("fingerprint", "fingerprint = \"sha256:...\"");
             let fingerprint = fingerprint.and_then(|text| {
                 text.parse(|text| {
@@ -486,7 +498,12 @@ impl KeySetImports {
             }
             let moment = |key| table.moment(key).map(|moment| moment.value);
             let (issued, imported) = (moment("issued"), moment("imported"));
-            let keys = table.texts("keys").into_iter().take(MAX_KEYS * 4).filter_map(|text| {
+            let ids = table.texts("keys");
+            if let Some(beyond) = ids.get(MAX_IMPORTED) {
+                let message = format!("the import has {} keys, more than {MAX_IMPORTED}", ids.len());
+                beyond.refuse(InvalidValue::new(message, "remove those that are revoked"));
+            }
+            let keys = ids.iter().take(MAX_IMPORTED).filter_map(|text| {
                 text.parse(|text| {
                     let wrong = || InvalidValue::new("this is not a key's id", "write its 64 digits");
                     KeyId::parse(text).ok_or_else(wrong)

@@ -141,8 +141,8 @@ impl KeyEntry {
     }
 
     /// Returns the packages that stay valid after its end: the operator chose to keep them, and this home had installed
-    /// them before. The time in a statement cannot show that, because it is a claim of the signer, and who stole the
-    /// key can claim any time.
+    /// them before. The time in a statement cannot show that. It is a claim of the signer, and a thief of the key can
+    /// claim any time.
     #[must_use]
     pub fn kept(&self) -> &[Digest] {
         &self.kept

@@ -1,7 +1,7 @@
 //! The succession of keys: a statement that one key is replaced by another, which both keys sign.
 //!
 //! The old key's signature says that its owner wants the new one. The new key's signature shows that the owner has it:
-//! otherwise an owner could name the key of somebody else, and take the credit for what that key signs.
+//! otherwise an owner could name another owner's key, and releases of that owner would pass for its own.
 
 use cofferdam_core::document::InvalidValue;
 use jiff::Timestamp;
@@ -199,8 +199,7 @@ impl Keyring {
         match entry.status(now) {
             KeyStatus::Trusted => {}
             KeyStatus::Revoked => {
-                let message =
-                    format!("the key {} was revoked: whoever has it may not name another", old.short());
+                let message = format!("the key {} was revoked, so it cannot name another", old.short());
                 return refused(
                     message,
                     "get the new key from its owner by another way, and use `cofferdam trust add`",

@@ -330,9 +330,11 @@ impl SignatureRejection<'_> {
             RejectionSeverity::Revoked => (
                 SignatureCode::RevokedKey,
                 format!("it is signed by the key {id}, which was revoked{}", self.why()),
-                "Get a release that is signed by another key; `cofferdam trust list` shows those there are. If the key \
-                 was in good hands when this package was installed, `cofferdam trust keep` says how to keep it."
-                    .to_owned(),
+                format!(
+                    "Get a release that is signed by another key; `cofferdam trust list` shows those there are. To keep \
+                     only what was installed before that, run `cofferdam trust keep {}`.",
+                    id.get(..12).unwrap_or_default()
+                ),
             ),
             RejectionSeverity::Bad => (
                 SignatureCode::BadSignature,

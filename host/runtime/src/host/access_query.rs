@@ -143,7 +143,7 @@ impl Host {
         let decision = self.why_opened(&package, access, scope)?;
         let signature = self.signature_view(&package, signature.as_deref())?;
         Ok(match (decision, signature.reason) {
-            // Who installed it unsigned knows it, and can allow it for a call.
+            // The operator chose to install it unsigned, and can allow it for a call.
             (AccessDecision::Allowed(permit), Some(reason)) if signature.status != "unsigned" => {
                 AccessDecision::Allowed(
                     permit.with_note(format!("No call runs until this is solved: {reason}")),

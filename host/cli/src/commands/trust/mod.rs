@@ -397,10 +397,13 @@ impl KeyView {
     fn row(&self) -> [String; 5] {
         let id = self.id.chars().take(12).collect();
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let status = match &self.reason {
+        let mut status = match &self.reason {
             Some(reason) => format!("{} ({reason})", self.status),
             None => self.status.to_owned(),
         };
+        if !self.kept.is_empty() {
+            status += &format!(", keeps {} packages", self.kept.len());
+        }
         [id, status, self.scopes.join(", "), text(&self.not_after), text(&self.comment)]
     }
 }

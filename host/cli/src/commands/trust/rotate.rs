@@ -16,8 +16,8 @@ use crate::{files, prompt};
 const EXAMPLES: &str = "\
 The file is the statement that `cofferdam key rotate` writes. Both keys have to have signed it; the old key must be \
 trusted here, and neither revoked, expired nor succeeded already. The new key gets exactly the scopes of the old one, \
-and its last day unless you give another. The old key is revoked, or expires on the day that you give. Who has stolen \
-the old key could have made such a statement: compare the id of the new key with its owner.
+and its last day unless you give another. The old key is revoked, or expires on the day that you give. A thief of \
+the old key could have made such a statement too: compare the id of the new key with its owner.
 
 Examples:
   cofferdam trust rotate succession.dsse.json
