@@ -198,7 +198,7 @@ fn rotate(args: RotateArgs, session: &Session<'_>) -> Result<(), CommandError> {
         Some(file) => read(&file)?,
         None => author_key::load()?.key,
     };
-    let (new, now) = (read(&to)?, Timestamp::now());
+    let (new, now) = (read(&to)?, this_second());
     let valid_until = valid_until.unwrap_or(now + VALIDITY);
     let envelope = KeySuccession::sign(&old, &new, now, valid_until)
         .map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
@@ -248,7 +248,7 @@ fn export(args: ExportArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let published = secret.iter().map(SecretKey::public).chain(public).map(publish);
     let published = published.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
     let signers: Vec<_> = secret.iter().collect();
-    let now = Timestamp::now();
+    let now = this_second();
     let valid_until = valid_until.unwrap_or(now + VALIDITY);
     let text = KeySet::write(&publisher, (now, valid_until), &published, &signers).map_err(invalid)?;
     // It must be one that others can read: a key twice is not.
@@ -274,6 +274,12 @@ fn export(args: ExportArgs, session: &Session<'_>) -> Result<(), CommandError> {
     })?;
     session.ui.note("Give the fingerprint out by another way than the file.");
     Ok(())
+}
+
+/// Returns the time, as precise as statements are.
+fn this_second() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 /// Reads a key file.

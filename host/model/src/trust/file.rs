@@ -73,8 +73,8 @@ impl KeyringFile {
     /// Reads it, changes it, and replaces it; a change that fails leaves it as it was.
     ///
     /// # Errors
-    /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, and what
-    /// `change` returns.
+    /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, `validation` if it would
+    /// be too large, and what `change` returns.
     pub fn update<T>(
         &self,
         change: impl FnOnce(&mut Keyring) -> Result<T, HostError>,

@@ -3,7 +3,8 @@
 //! A signature is ed25519 over a DSSE envelope that holds an in-toto statement: this name, this version,
 //! these bytes. [`verify`] is the only way from an envelope to a [`Verified`], and code that runs packages
 //! takes one of those. No algorithm is negotiable, key ids are hints and never decide, and the payload is not
-//! read before a trusted key has signed it.
+//! read before a trusted key has signed it. Two other statements are about keys: a succession, and the key set of a
+//! publisher. Their predicate types keep the three apart.
 
 mod envelope;
 mod file;

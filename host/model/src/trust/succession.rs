@@ -142,7 +142,8 @@ impl Keyring {
     }
 
     /// Returns the first key of the succession that `id` belongs to: the same for all keys of one owner.
-    pub(super) fn first_of_succession(&self, id: &KeyId) -> KeyId {
+    #[must_use]
+    pub fn first_of_succession(&self, id: &KeyId) -> KeyId {
         self.predecessors(id).last().unwrap_or(*id)
     }
 

@@ -134,21 +134,24 @@ impl Changes {
             let names = (Some(&before.name as &dyn Display), Some(&after.name as &dyn Display));
             self.push((Wider, "identity"), "name", "it is another connector", names);
         }
-        let signers =
-            |one: &PackageInspection| one.signature.signers.iter().cloned().collect::<BTreeSet<_>>();
-        let (had, has) = (signers(before), signers(after));
-        let signer = |one: &PackageInspection, by: &BTreeSet<String>| match by.is_empty() {
-            false => {
-                let by: Vec<_> = by.iter().map(String::as_str).collect();
-                format!("{}, by {}", one.signature.status, by.join(", "))
+        let signer = |one: &PackageInspection| {
+            let mut by: Vec<_> = one.signature.signers.iter().map(String::as_str).collect();
+            // Anyone can change the order of the signatures.
+            by.sort_unstable();
+            match by.is_empty() {
+                false => format!("{}, by {}", one.signature.status, by.join(", ")),
+                true => one.signature.status.clone(),
             }
-            true => one.signature.status.clone(),
         };
-        let (old, new) = (signer(before, &had), signer(after, &has));
+        let (old, new) = (signer(before), signer(after));
         if old != new {
+            let owners =
+                |one: &PackageInspection| one.signature.owners.iter().cloned().collect::<BTreeSet<_>>();
+            let (had, has) = (owners(before), owners(after));
             let (severity, what) = match (had.is_empty(), has.is_empty()) {
                 (_, true) => (Wider, "its signature is not accepted here"),
                 (true, false) => (Narrower, "its signature is accepted now"),
+                (false, false) if had == has => (Note, "another key of the same signer signed it"),
                 (false, false) if had.is_disjoint(&has) => (Wider, "another trusted key signed it"),
                 (false, false) => (Note, "other trusted keys signed it too, or no longer"),
             };

@@ -63,6 +63,9 @@ pub struct SignatureView {
     pub signer: Option<String>,
     /// The ids of all accepted keys.
     pub signers: Vec<String>,
+    /// For each of them, the first key of its succession: the same for all keys of one owner.
+    #[serde(skip)]
+    pub owners: Vec<String>,
     /// The number of different keys that must sign, if the keyring has a threshold for the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<usize>,
@@ -257,6 +260,11 @@ impl Host {
                 status: "trusted".into(),
                 signer: proof.signer().map(ToString::to_string),
                 signers: proof.signers().iter().map(ToString::to_string).collect(),
+                owners: proof
+                    .signers()
+                    .iter()
+                    .map(|id| keyring.first_of_succession(id).to_string())
+                    .collect(),
                 threshold,
                 reason: None,
             },
@@ -264,6 +272,7 @@ impl Host {
                 status: failure.code().to_owned(),
                 signer: None,
                 signers: Vec::new(),
+                owners: Vec::new(),
                 threshold,
                 reason: Some(failure.message().to_owned()),
             },

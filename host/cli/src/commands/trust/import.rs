@@ -123,11 +123,12 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         if fingerprint.is_none() {
             let mut page = Page::default();
             view.page(&mut page);
-            for line in page.into_text().lines() {
-                session.ui.note(line);
-            }
-            let question =
-                format!("Is {} the fingerprint that the publisher gave you? [y/N] ", view.fingerprint);
+            // A part of the question, so that `--quiet` does not hide what is confirmed.
+            let question = format!(
+                "{}\nIs {} the fingerprint that the publisher gave you? [y/N] ",
+                page.into_text(),
+                view.fingerprint
+            );
             let instead =
                 "Add --fingerprint, with the fingerprint that the publisher gave you by another way.";
             if !prompt::confirm(&question, instead)? {

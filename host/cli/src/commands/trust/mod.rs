@@ -263,10 +263,12 @@ fn keep(args: &KeepArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let id = *entry.id();
     let end = entry.revoked().into_iter().chain(entry.not_after()).chain([now]).min().unwrap_or(now);
     let packages = installed_before(session, &id, end)?;
+    let lines: String = packages.iter().map(|package| format!("  {}\n", shown(package))).collect();
+    let question = format!("{lines}Keep these packages after the end of the key? [y/N] ");
     let is_known = |digest: &Digest| entry.kept().contains(digest);
     if packages.iter().any(|package| !is_known(&package.digest))
         && !args.yes
-        && !prompt::confirm("Keep these packages after the end of the key? [y/N] ", "Add --yes.")?
+        && !prompt::confirm(&question, "Add --yes.")?
     {
         session.ui.note("Nothing was changed.");
         return Ok(());
@@ -278,6 +280,10 @@ fn keep(args: &KeepArgs, session: &Session<'_>) -> Result<(), CommandError> {
     changed(session, "kept", view)
 }
 
+fn shown(RegistryEntry { name, version, digest, .. }: &RegistryEntry) -> String {
+    format!("{name}@{version} (sha256:{digest})")
+}
+
 /// Finds the packages that were installed before `end` with a signature of the key, and names them.
 fn installed_before(
     session: &Session<'_>,
@@ -285,8 +291,8 @@ fn installed_before(
     end: Timestamp,
 ) -> Result<Vec<RegistryEntry>, HostError> {
     let packages = session.host()?.installed_before(key, end)?;
-    for RegistryEntry { name, version, digest, .. } in &packages {
-        session.ui.note(&format!("installed before {end}: {name}@{version} (sha256:{digest})"));
+    for package in &packages {
+        session.ui.note(&format!("installed before {end}: {}", shown(package)));
     }
     if packages.is_empty() {
         session.ui.note(&format!("No package was installed before {end} with a signature of this key."));

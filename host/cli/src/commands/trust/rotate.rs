@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{KeyView, find, installed_before, keep_packages, moment, refusal, warn_of_thresholds};
+use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
 use crate::{files, prompt};
@@ -71,15 +72,21 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         Some(at) => format!("it expires at {at}"),
         None => "it is revoked".to_owned(),
     };
-    session.ui.note(&format!("old key      {}", succession.old()));
-    session.ui.note(&format!("  id         {old_id}, {ends}"));
-    session.ui.note(&format!("new key      {}", succession.new_key()));
-    session.ui.note(&format!("  id         {new_id}"));
-    session.ui.note(&format!("trusted for  {}", scopes.join(", ")));
-    session.ui.note(&format!("signed       {}, as both keys say", succession.signed_at()));
-    if !args.yes && !prompt::confirm("Let the new key take the place of the old one? [y/N] ", "Add --yes.")? {
-        session.ui.note("Nothing was changed.");
-        return Ok(());
+    let mut shown = Page::default();
+    shown.field("old key", &succession.old().to_string()).field("  id", &format!("{old_id}, {ends}"));
+    shown.field("new key", &succession.new_key().to_string()).field("  id", &new_id.to_string());
+    shown.field("trusted for", &scopes.join(", "));
+    shown.field("signed", &format!("{}, as both keys say", succession.signed_at()));
+    let shown = shown.into_text();
+    if args.yes {
+        shown.lines().for_each(|line| session.ui.note(line));
+    } else {
+        // A part of the question, so that `--quiet` does not hide what is confirmed.
+        let question = format!("{shown}\nLet the new key take the place of the old one? [y/N] ");
+        if !prompt::confirm(&question, "Add --yes.")? {
+            session.ui.note("Nothing was changed.");
+            return Ok(());
+        }
     }
     let kept = match args.keep_installed {
         true => installed_before(session, &old_id, now)?,
