@@ -17,6 +17,8 @@ const FAILING: &[(&str, bool)] = &[
     ("pack nowhere.wasm --manifest nowhere.toml", false),
     ("key generate --out quiet.wasm", false),
     ("key public nowhere.key", false),
+    ("key rotate --key nowhere.key --to nowhere.key", false),
+    ("key export nowhere.key --publisher github://acme/*", false),
     ("new 1bad", false),
     ("dev nowhere", false),
     ("test nowhere", false),
@@ -29,6 +31,10 @@ const FAILING: &[(&str, bool)] = &[
     ("publish quiet.wasm oci://localhost:1/acme/quiet:1.0.0 --allow-unsigned", false),
     ("pull oci://localhost:1/acme/quiet:1.0.0", false),
     ("tags oci://localhost:1/acme/quiet", false),
+    ("trust threshold github://acme/quiet 2", false),
+    ("trust keep 0000", false),
+    ("trust rotate nowhere.json", false),
+    ("trust import nowhere.json", false),
     ("install quiet.wasm", true),
     ("install nowhere.wasm", false),
     ("list", false),
@@ -95,7 +101,9 @@ fn every_error_has_one_of_two_envelopes() {
     for (line, of_a_call) in FAILING {
         // Their input has to be broken for these to fail.
         let broken = match *line {
-            "trust list" | "trust floor github://acme/quiet 1.0.0" => Some("keyring.toml"),
+            "trust list"
+            | "trust floor github://acme/quiet 1.0.0"
+            | "trust threshold github://acme/quiet 2" => Some("keyring.toml"),
             "binding list" => Some("vault"),
             "list" => Some("packages/index.json"),
             "breaker status" | "breaker reset --all" => Some("circuits"),

@@ -4,6 +4,8 @@
 mod addresses;
 #[path = "network/fixture.rs"]
 mod fixture;
+#[path = "network/key_sets.rs"]
+mod key_sets;
 
 use cofferdam_test_support::{InstallAccepted as _, log_capture};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use cofferdam_egress::resilience::ResilienceSettings;
 use cofferdam_model::action::{Action, TemplateValues};
 use cofferdam_model::manifest::Manifest;
 use cofferdam_model::package::{ConnectorDocs, Package, PackageSections, embed, extract, strip};
-use cofferdam_model::trust::{Envelope, Keyring, PublicKey, SigningScope};
+use cofferdam_model::trust::{Envelope, KeySet, KeySuccession, Keyring, PublicKey, SigningScope};
 use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, package};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseResult, TestRunner};
@@ -139,10 +139,13 @@ fn arbitrary_manifests_do_not_panic() {
 
 #[test]
 fn arbitrary_keyrings_scopes_and_keys_do_not_panic() {
-    let key = Signer::new().public().to_string();
+    let (key, id) = (Signer::new().public().to_string(), "9f86d081884c7d65".repeat(4));
     let text = format!(
         "[[keys]]\nkey = \"{key}\"\nscopes = [\"github://acme/*\", \"hub://x/y\"]\ncomment = \"a\"\nadded = 2026-01-01T00:00:00Z\n\
-         not_after = 2027-01-01T00:00:00Z\n\n[[floor]]\nname = \"github://acme/slack\"\nversion = \"1.0.0\"\n"
+         not_after = 2027-01-01T00:00:00Z\nreason = \"b\"\nsuccessor_of = \"{id}\"\nkept = [\"sha256:{id}\"]\n\n[[floor]]\n\
+         name = \"github://acme/slack\"\nversion = \"1.0.0\"\n\n[[threshold]]\nscope = \"github://acme/*\"\nsignatures = 2\n\n\
+         [[import]]\npublisher = \"github://acme/*\"\nsource = \"https://a.example/k\"\nfingerprint = \"sha256:{id}\"\n\
+         issued = 2026-01-01T00:00:00Z\nimported = 2026-01-01T00:00:00Z\nkeys = [\"{id}\"]\n"
     );
     Keyring::parse("keyring.toml", &text).unwrap();
     each(2_000, anything_or(&text), |bytes| {
@@ -152,6 +155,15 @@ fn arbitrary_keyrings_scopes_and_keys_do_not_panic() {
             Ok(keyring) => assert_eq!(Keyring::parse("again", &keyring.to_text()).unwrap(), keyring),
             Err(error) => lines(&error),
         }
+    });
+    let set = format!(
+        r#"{{"publisher": "github://acme/*", "issued": "2026-01-01T00:00:00Z", "validUntil": "2027-01-01T00:00:00Z",
+        "keys": [{{"key": "{key}", "scopes": ["github://acme/*"], "notAfter": "2027-01-01T00:00:00Z"}}]}}"#
+    );
+    KeySet::parse(set.as_bytes()).unwrap();
+    each(2_000, anything_or(&set), |bytes| {
+        KeySet::parse(&bytes).err().iter().for_each(lines);
+        KeySuccession::verify(&bytes, jiff::Timestamp::UNIX_EPOCH).err().iter().for_each(lines);
     });
     each(1_000, anything_or(&key), |bytes| {
         let text = String::from_utf8_lossy(&bytes);

@@ -9,7 +9,7 @@ use super::{TOKEN, fed, home, slack};
 use crate::COFFERDAM;
 
 /// Runs a command on a separate terminal and answers its prompts; returns everything on the screen.
-fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
+pub(crate) fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
     let probe = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
         crate::skipped("there is no `script` here; prompts at a terminal are not tried");

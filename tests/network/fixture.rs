@@ -121,7 +121,7 @@ impl Scripted {
 }
 
 /// Reads a request's head; its path, without the slash.
-async fn path_of(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<String> {
+pub(super) async fn path_of(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);

@@ -67,6 +67,22 @@ pub(super) fn ask<T>(
     }
 }
 
+/// Asks a question whose answer is yes or no; `instead` says how to answer it without a terminal.
+///
+/// # Errors
+/// Standard input is no terminal.
+pub(super) fn confirm(question: &str, instead: &str) -> Result<bool, HostError> {
+    if !io::stdin().is_terminal() {
+        let message = "This needs a confirmation, and standard input is no terminal; nothing was changed.";
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(instead));
+    }
+    let mut err = anstream::stderr().lock();
+    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
+    let mut answer = String::new();
+    drop(io::stdin().read_line(&mut answer));
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
 /// Gives the terminal back the mode that it had before a prompt; does nothing where none is open.
 pub(super) fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
-use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection};
+use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection, SignatureView};
 
 use crate::layout::{self, Page, TextStyle};
 use crate::package_source::{self, SourceOptions, SourcePackage};
@@ -123,11 +123,7 @@ fn identity(page: &mut Page, inspection: &PackageInspection) {
     };
     let signature = &inspection.signature;
     match &signature.signer {
-        Some(signer) => page.styled_field(
-            "signature",
-            TextStyle::Good,
-            &format!("{}, by the key {signer}", signature.status),
-        ),
+        Some(_) => page.styled_field("signature", TextStyle::Good, &signed_by(signature)),
         None => {
             page.styled_field("signature", TextStyle::Bad, &format!("NOT TRUSTED ({})", signature.status))
         }
@@ -140,6 +136,17 @@ fn identity(page: &mut Page, inspection: &PackageInspection) {
             "publisher",
             &format!("{publisher} (what the manifest says; the signature is what counts)"),
         );
+    }
+}
+
+/// The status of the signatures, and the keys that made them.
+pub(super) fn signed_by(signature: &SignatureView) -> String {
+    let SignatureView { status, signers, threshold, .. } = signature;
+    let needed = threshold.map(|number| format!(" ({number} needed)")).unwrap_or_default();
+    match signers.as_slice() {
+        [] => format!("{status}{needed}"),
+        [signer] => format!("{status}, by the key {signer}{needed}"),
+        several => format!("{status}, by {} keys{needed}: {}", several.len(), several.join(", ")),
     }
 }
 

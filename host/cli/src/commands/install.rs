@@ -137,5 +137,10 @@ fn page(installed: &Installed, page: &mut Page) {
         page.field("version", &format!("{before} -> {}", installed.version));
     }
     page.field("hash", &installed.hash);
-    page.field("signer", installed.signer.as_deref().unwrap_or("none"));
+    if installed.signers.is_empty() {
+        page.field("signer", "none");
+    }
+    for signer in &installed.signers {
+        page.field("signer", signer);
+    }
 }

@@ -192,9 +192,7 @@ impl Section {
 fn identity(package: &PackageInspection) -> Section {
     let signature = &package.signature;
     let signer = match &signature.signer {
-        Some(signer) => {
-            (Some(TextStyle::Good), format!("signer       {}, by the key {signer}", signature.status))
-        }
+        Some(_) => (Some(TextStyle::Good), format!("signer       {}", inspect::signed_by(signature))),
         None => {
             let reason = signature.reason.as_deref().unwrap_or("it has no signature");
             (Some(TextStyle::Bad), format!("signer       NOT TRUSTED ({}): {reason}", signature.status))

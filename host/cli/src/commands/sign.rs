@@ -16,7 +16,7 @@ use crate::{author_key, files};
 const EXAMPLES: &str = "\
 The signature says: these bytes are this version of this connector. It is an in-toto statement in a DSSE \
 envelope, <package>.dsse.json; give both files to those who are to install it. A second key's signature \
-is added to the first: that is how keys rotate.
+is added to the first, for operators who ask for several, and while keys rotate.
 
 Examples:
   cofferdam sign slack-1.2.0.wasm

@@ -244,9 +244,10 @@ impl<'s> Sync<'s> {
         let review = self.review(&package)?;
         let version = check_identity(requirement, &review)?;
         let hash = Digest::sha256(&package.bytes);
-        let Some(signer) = review.package.signature.signer.clone() else {
+        let signers = review.package.signature.owners.clone();
+        if signers.is_empty() {
             return Err(untrusted(requirement, &review).into());
-        };
+        }
         let is_accepted = self.options.accept.contains(&hash);
         let is_accepted = match &review.consent {
             Consent::Required { reasons } if !is_accepted => {
@@ -265,7 +266,7 @@ impl<'s> Sync<'s> {
             source: requirement.source.clone(),
             resolved: package.pinned.as_ref().map(ToString::to_string),
             hash,
-            signer,
+            signers,
             grants: review.grants,
         };
         Ok(Choice { requirement, locked, package: Some(package), is_accepted })
@@ -363,11 +364,12 @@ impl<'s> Sync<'s> {
         }
         let review = self.review(&package)?;
         check_identity(requirement, &review)?;
-        let Some(signer) = &review.package.signature.signer else {
+        let signers = &review.package.signature.owners;
+        if signers.is_empty() {
             return Err(untrusted(requirement, &review).into());
-        };
-        if *signer != locked.signer || review.grants != locked.grants {
-            let what = if *signer == locked.signer { "access" } else { "signer" };
+        }
+        if *signers != locked.signers || review.grants != locked.grants {
+            let what = if *signers == locked.signers { "access" } else { "signer" };
             let message =
                 format!("The lock file has another {what} for {} than its package.", requirement.name);
             return Err(HostError::new(HostErrorKind::ConsentRequired, message)

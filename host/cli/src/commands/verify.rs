@@ -1,6 +1,7 @@
 //! `verify`: does to installed connectors what a call does before it runs them.
 
 use cofferdam_core::error::Error;
+use cofferdam_model::trust::KeyId;
 use cofferdam_runtime::call::ConnectorRef;
 use serde::Serialize;
 use serde_json::Value;
@@ -54,6 +55,8 @@ struct SkippedDirectory {
 struct CheckedConnector {
     connector: String,
     ok: bool,
+    /// The ids of the keys whose signatures were accepted.
+    signers: Vec<String>,
     /// The content of `error` in the envelope.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
@@ -86,7 +89,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             if let Err(error) = &outcome {
                 first_failure.get_or_insert(exit_code(error));
             }
-            checked.push(CheckedConnector::new(connector, outcome.err().as_ref()));
+            checked.push(CheckedConnector::new(connector, &outcome));
         }
         Ok(checked)
     })?;
@@ -98,10 +101,12 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 }
 
 impl CheckedConnector {
-    fn new(connector: &ConnectorRef, error: Option<&Error>) -> Self {
+    fn new(connector: &ConnectorRef, outcome: &Result<Vec<KeyId>, Error>) -> Self {
+        let error = outcome.as_ref().err();
         Self {
             connector: connector.to_string(),
             ok: error.is_none(),
+            signers: outcome.iter().flatten().map(ToString::to_string).collect(),
             error: error.map(without_audit_id),
             message: error.map(ToString::to_string).unwrap_or_default(),
         }
@@ -112,8 +117,12 @@ fn page(report: &VerifyReport, page: &mut Page) {
     for SkippedDirectory { directory, reason } in &report.skipped {
         page.styled_field("skipped", TextStyle::Doubtful, directory).field("", reason);
     }
-    for CheckedConnector { connector, ok, message, .. } in &report.connectors {
+    for CheckedConnector { connector, ok, signers, message, .. } in &report.connectors {
         match ok {
+            true if signers.len() > 1 => {
+                page.styled_field("ok", TextStyle::Good, connector);
+                page.field("", &format!("signed by {} keys: {}", signers.len(), signers.join(", ")))
+            }
             true => page.styled_field("ok", TextStyle::Good, connector),
             false => page.styled_field("NOT OK", TextStyle::Bad, connector).field("", message),
         };

@@ -39,8 +39,8 @@ pub(crate) struct LockedConnector {
     /// The SHA-256 of the package.
     #[serde(serialize_with = "hash_text")]
     pub(crate) hash: Digest,
-    /// The id of the key that signed it.
-    pub(crate) signer: String,
+    /// The ids of the keys that signed it; for a successor, that of the first key.
+    pub(crate) signers: Vec<String>,
     /// The access that was accepted, as lines.
     pub(crate) grants: Vec<String>,
 }
@@ -107,7 +107,7 @@ impl LockFile {
 }
 
 fn locked(table: &DocumentTable<'_>) -> Option<(ConnectorName, LockedConnector)> {
-    table.reject_unknown_keys(&["name", "version", "source", "resolved", "hash", "signer", "grants"]);
+    table.reject_unknown_keys(&["name", "version", "source", "resolved", "hash", "signers", "grants"]);
     let name = table.required_text("name", "name = \"github://acme/slack\"");
     let name = name.and_then(|text| text.parse(|text| ConnectorName::parse(text)));
     let version = table.required_text("version", "version = \"1.2.0\"");
@@ -128,10 +128,10 @@ fn locked(table: &DocumentTable<'_>) -> Option<(ConnectorName, LockedConnector)>
             Digest::parse(text).ok_or_else(|| InvalidValue::new("this is no SHA-256", fix))
         })
     });
-    let signer = table.required_text("signer", "signer = \"...\"").map(|text| text.value.to_owned());
-    let grants = table.texts("grants").iter().map(|text| text.value.to_owned()).collect();
-    let ((version, source), (hash, signer)) = (version.zip(source)?, hash.zip(signer)?);
-    Some((name?, LockedConnector { version, source, resolved, hash, signer, grants }))
+    let texts = |key: &str| table.texts(key).iter().map(|text| text.value.to_owned()).collect();
+    let (signers, grants) = (texts("signers"), texts("grants"));
+    let ((version, source), hash) = (version.zip(source)?, hash?);
+    Some((name?, LockedConnector { version, source, resolved, hash, signers, grants }))
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
             source: "a \"b\" \\ c.wasm".to_owned(),
             resolved: resolved.map(ToOwned::to_owned),
             hash: Digest::sha256(b"1"),
-            signer: "3f9a".to_owned(),
+            signers: vec!["3f9a".to_owned()],
             grants: vec![
                 "host a.example:443".to_owned(),
                 "operation run: undeclared, repeat never".to_owned(),
@@ -170,7 +170,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         for (edit, says) in [
             (text.replace("format = 1", "format = 2"), "format"),
-            (text.replace("signer", "singer"), "signer"),
+            (text.replace("signers", "singers"), "signers"),
             (text.replace("sha256:", "sha1:"), "SHA-256"),
             (text.replace("local://me/tool", "github://acme/slack"), "twice"),
             (text.replace("https://a.example/slack.wasm", "slack.wasm"), "another machine"),

@@ -68,8 +68,14 @@ operator_actions! {
     Distrust = "distrust",
     /// A key is revoked.
     Revoke = "revoke",
+    /// A key is succeeded by another, which is trusted for the same.
+    Rotate = "rotate",
     /// The minimum version of a connector is set, changed or removed.
     Floor = "floor",
+    /// The number of keys that must sign a connector is set, changed or removed.
+    Threshold = "threshold",
+    /// The key set of a publisher is imported.
+    Import = "import",
     /// A secret is bound to a name.
     Bind = "bind",
     /// The secret of a binding is replaced.
@@ -104,7 +110,7 @@ pub struct OperatorEvent<'e> {
     /// True if the change, which an earlier entry records, failed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The connector as `name@version` or `name`, the key's id, or the name of the binding.
+    /// The connector as `name@version` or `name`, the scope, the key's id, or the name of the binding.
     pub subject: Text<'e>,
     /// The user of the operating system, or the name that the embedding program gave.
     pub user: Text<'e>,
@@ -139,12 +145,15 @@ pub struct OperatorState<'e> {
     /// The access that a package asks for, as lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Text<'e>>,
-    /// The SHA-256 of a package.
+    /// The SHA-256 of a package or of a key set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<Text<'e>>,
     /// The hosts that a binding may be sent to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Text<'e>>,
+    /// The hashes of the packages that stay valid after the end of a key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Text<'e>>,
     /// The last moment at which a key is trusted, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Text<'e>>,
@@ -154,18 +163,33 @@ pub struct OperatorState<'e> {
     /// The public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<Text<'e>>,
-    /// The reason for a revocation, or for an acceptance.
+    /// The reason for the end of a key, or for an acceptance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'e>>,
     /// The connectors that a key is trusted for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Text<'e>>,
-    /// The id of the key that signed a package.
+    /// The number of keys that must sign a connector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signatures: Option<u64>,
+    /// The id of the key that signed a package; of the first of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signer: Option<Text<'e>>,
+    /// The ids of the keys that signed a package, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<Text<'e>>,
+    /// The date of a revocation, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Text<'e>>,
+    /// The file or URL that a key set came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Text<'e>>,
     /// The status of a key (`trusted`, `expired`, `revoked`) or of a binding (`active`, `refused`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Text<'e>>,
+    /// The id of the key that a key succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub successor_of: Option<Text<'e>>,
     /// The time that the audit log goes by, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Text<'e>>,
@@ -205,6 +229,7 @@ impl OperatorState<'_> {
         };
         let (connectors, grants) = (list(&self.connectors), list(&self.grants));
         let (hosts, scopes) = (list(&self.hosts), list(&self.scopes));
+        let (kept, signers) = (list(&self.kept), list(&self.signers));
         let omitted = u64::try_from(left_out).ok().filter(|count| *count > 0);
         let details = self.details.iter().take(LIST_ITEMS);
         OperatorState {
@@ -218,13 +243,19 @@ impl OperatorState<'_> {
             grants,
             hash: text(&self.hash),
             hosts,
+            kept,
             not_after: text(&self.not_after),
             omitted: omitted.or(self.omitted),
             public_key: text(&self.public_key),
             reason: text(&self.reason),
             scopes,
+            signatures: self.signatures,
             signer: text(&self.signer),
+            signers,
+            since: text(&self.since),
+            source: text(&self.source),
             status: text(&self.status),
+            successor_of: text(&self.successor_of),
             time: text(&self.time),
             unsigned: self.unsigned,
             until: text(&self.until),
@@ -258,8 +289,9 @@ mod tests {
         let text = "\u{0}\u{1f}\"\\/\n\u{7f}\u{e9}\u{2028}\u{1f600}";
         let state = json!({
             "calls": n, "changed": text, "comment": text, "connectors": [text], "details": {"a": text, "b": text},
-            "entries": n, "findings": n, "grants": [text], "hash": text, "hosts": [text, text], "not_after": text, "omitted": n,
-            "public_key": text, "reason": text, "scopes": [text], "signer": text, "status": text, "time": text,
+            "entries": n, "findings": n, "grants": [text], "hash": text, "hosts": [text, text], "kept": [text], "not_after": text,
+            "omitted": n, "public_key": text, "reason": text, "scopes": [text], "signatures": n, "signer": text,
+            "signers": [text], "since": text, "source": text, "status": text, "successor_of": text, "time": text,
             "unsigned": true, "until": text, "version": text,
         });
         json!({"action": "install", "after": state, "before": state, "failed": true, "subject": text, "user": text})

@@ -183,6 +183,8 @@ pub enum SignatureCode {
     IdentityMismatch,
     /// The version is below the keyring's minimum version for the connector.
     BelowFloor,
+    /// Fewer different keys made it than the keyring's threshold asks for.
+    TooFewSignatures,
 }
 
 impl SignatureCode {
@@ -199,6 +201,7 @@ impl SignatureCode {
             Self::BadSignature => "bad_signature",
             Self::IdentityMismatch => "identity_mismatch",
             Self::BelowFloor => "below_floor",
+            Self::TooFewSignatures => "too_few_signatures",
         }
     }
 }

@@ -17,6 +17,7 @@ mod client;
 mod connector;
 mod fault;
 mod headers;
+mod host_request;
 mod http1;
 mod methods;
 mod policy;
@@ -41,6 +42,7 @@ pub use headers::is_method_override;
 pub use headers::{
     GuestRule, REQUEST_FIELDS, guest_may_set, guest_may_trail, header_bytes, is_read_as, line_bytes,
 };
+pub use host_request::{HostRequestClient, HostRequestError, RequestBounds};
 pub use methods::ReadOnly;
 pub use policy::EgressPolicy;
 pub use private_grant::{PrivateGrant, PrivateGrantError};

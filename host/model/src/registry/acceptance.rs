@@ -26,24 +26,25 @@ pub enum AcceptanceBasis {
 pub struct Acceptance {
     package: Digest,
     grants: Digest,
-    signer: Option<String>,
+    signers: Vec<String>,
     basis: AcceptanceBasis,
     by: String,
     at: Timestamp,
 }
 
 impl Acceptance {
-    /// The acceptance of `package`, signed by the key `signer`, by the user `by` at the time `at`.
+    /// The acceptance of `package` by the user `by` at the time `at`. `signers` has the ids of the keys that signed it; for
+    /// a successor, that of the first key.
     #[must_use]
     pub fn new(
         package: &Package,
-        signer: Option<String>,
+        signers: Vec<String>,
         basis: AcceptanceBasis,
         by: impl Into<String>,
         at: Timestamp,
     ) -> Self {
         let (digest, grants) = (*package.digest(), package.grants().digest());
-        Self { package: digest, grants, signer, basis, by: by.into(), at }
+        Self { package: digest, grants, signers, basis, by: by.into(), at }
     }
 
     /// Returns true if it accepts `package` with the access that it asks for.
@@ -52,10 +53,11 @@ impl Acceptance {
         self.package == *package.digest() && self.grants == package.grants().digest()
     }
 
-    /// The id of the key that had signed the package when it was accepted. None if it was unsigned.
+    /// The ids of the keys that had signed the package when it was accepted; for a successor, that of the first key. Empty
+    /// if it was unsigned.
     #[must_use]
-    pub fn signer(&self) -> Option<&str> {
-        self.signer.as_deref()
+    pub fn signers(&self) -> &[String] {
+        &self.signers
     }
 
     /// The reason for it.
@@ -79,10 +81,10 @@ impl Acceptance {
     /// Reads the document. None if it is damaged or of another version: the package then has to be accepted again.
     pub(super) fn parse(json: &[u8]) -> Option<Self> {
         let document: AcceptanceDocument = serde_json::from_slice(json).ok()?;
-        let AcceptanceDocument { version, package, grants, signer, no_wider_than, by, at } = document;
+        let AcceptanceDocument { version, package, grants, signers, no_wider_than, by, at } = document;
         let basis = no_wider_than.map_or(AcceptanceBasis::Operator, AcceptanceBasis::NoWiderThan);
         let (package, grants, at) = (Digest::parse(&package)?, Digest::parse(&grants)?, at.parse().ok()?);
-        (version == FORMAT_VERSION).then_some(Self { package, grants, signer, basis, by, at })
+        (version == FORMAT_VERSION).then_some(Self { package, grants, signers, basis, by, at })
     }
 
     /// The document.
@@ -91,7 +93,7 @@ impl Acceptance {
             version: FORMAT_VERSION,
             package: format!("sha256:{}", self.package),
             grants: format!("sha256:{}", self.grants),
-            signer: self.signer.clone(),
+            signers: self.signers.clone(),
             no_wider_than: match &self.basis {
                 AcceptanceBasis::Operator => None,
                 AcceptanceBasis::NoWiderThan(version) => Some(version.clone()),
@@ -112,8 +114,7 @@ struct AcceptanceDocument {
     version: u64,
     package: String,
     grants: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    signer: Option<String>,
+    signers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     no_wider_than: Option<Version>,
     by: String,
@@ -134,7 +135,7 @@ mod tests {
             |version| Package::open(fixture_tests::package("github://acme/test", version, "")).unwrap();
         let (package, other) = (open("1.0.0"), open("1.0.1"));
         let basis = AcceptanceBasis::NoWiderThan(Version::new(0, 9, 0));
-        let accepted = Acceptance::new(&package, None, basis, "ada", Timestamp::UNIX_EPOCH);
+        let accepted = Acceptance::new(&package, Vec::new(), basis, "ada", Timestamp::UNIX_EPOCH);
         let json = accepted.to_json();
         assert_eq!(Acceptance::parse(&json), Some(accepted.clone()));
         assert!(accepted.covers(&package) && !accepted.covers(&other));

@@ -18,7 +18,7 @@ const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Most signatures of one envelope.
-const MAX_SIGNATURES: usize = 16;
+pub(super) const MAX_SIGNATURES: usize = 16;
 
 /// A DSSE envelope with an in-toto payload and one or more signatures, none of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +56,7 @@ impl EnvelopeError {
 /// Signs `statement` with `key`.
 #[must_use]
 pub fn sign(key: &SecretKey, statement: &ReleaseStatement) -> Envelope {
-    let payload = statement.to_json();
-    let signature = signature(key, &payload);
-    Envelope { payload, signatures: vec![signature] }
+    Envelope::sign_payload(statement.to_json(), &[key])
 }
 
 fn signature(key: &SecretKey, payload: &[u8]) -> EnvelopeSignature {
@@ -74,6 +72,17 @@ fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Envelope {
+    /// Signs a statement of whatever type, with at most 16 keys.
+    pub(super) fn sign_payload(payload: Vec<u8>, keys: &[&SecretKey]) -> Self {
+        let signatures = keys.iter().take(MAX_SIGNATURES).map(|key| signature(key, &payload)).collect();
+        Self { payload, signatures }
+    }
+
+    /// The statement, which is not verified.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// Reads an envelope: JSON of at most 64 KiB with 1 to 16 signatures, base64 in either alphabet, at least one of
     /// which has the 64 bytes of ed25519. Signatures of other algorithms are kept and never verified, and fields that
     /// are not known are ignored, as DSSE asks of consumers.
@@ -273,6 +282,19 @@ impl ReleaseStatement {
     }
 }
 
+/// The subject of a statement about a key: the key, and its id as the digest.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeySubject {
+    name: String,
+    digest: WireDigests,
+}
+
+impl From<&PublicKey> for KeySubject {
+    fn from(key: &PublicKey) -> Self {
+        Self { name: key.to_string(), digest: WireDigests { sha256: key.id().to_string() } }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct WireStatement {
     #[serde(rename = "_type")]
@@ -289,7 +311,7 @@ struct WireSubject {
     digest: WireDigests,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct WireDigests {
     sha256: String,
 }

@@ -11,7 +11,9 @@ use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePol
 use super::keyring::Keyring;
 
 /// The keyring decides what runs. It holds public keys, which others may read.
-const POLICY: FilePolicy = FilePolicy::trusted(1024 * 1024);
+const POLICY: FilePolicy = FilePolicy::trusted(MAX_BYTES);
+
+const MAX_BYTES: u64 = 1024 * 1024;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,8 +73,8 @@ impl KeyringFile {
     /// Reads it, changes it, and replaces it; a change that fails leaves it as it was.
     ///
     /// # Errors
-    /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, and what
-    /// `change` returns.
+    /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, `validation` if it would
+    /// be too large, and what `change` returns.
     pub fn update<T>(
         &self,
         change: impl FnOnce(&mut Keyring) -> Result<T, HostError>,
@@ -97,7 +99,14 @@ impl KeyringFile {
         };
         let mut keyring = self.load()?;
         let done = change(&mut keyring)?;
-        private_file::replace(&self.path, keyring.to_text().as_bytes(), &POLICY).map_err(unwritable)?;
+        let text = keyring.to_text();
+        if text.len() as u64 > MAX_BYTES {
+            // It could not be read again, and then nothing would be trusted.
+            let message = "The keyring would have more than 1 MiB; it is as it was.";
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .with_hint("Remove keys and thresholds that are no longer needed."));
+        }
+        private_file::replace(&self.path, text.as_bytes(), &POLICY).map_err(unwritable)?;
         Ok(done)
     }
 

@@ -1,6 +1,9 @@
-//! The keyring document: which public keys are trusted for which connectors, from when until when, and
-//! which versions are too old.
+//! The keyring document: which public keys are trusted for which connectors, from when until when, how many of them
+//! must sign, and which versions are too old.
 
+use std::collections::BTreeSet;
+
+use cofferdam_core::digest::Digest;
 use cofferdam_core::document::{DocumentError, DocumentTable, InvalidValue, quoted, read};
 use cofferdam_core::failure::sanitize_line;
 use jiff::Timestamp;
@@ -8,7 +11,9 @@ use serde::Serialize;
 
 use super::floor::VersionFloors;
 use super::key::{KeyId, PublicKey};
+use super::key_set::KeySetImports;
 use super::scope::SigningScope;
+use super::threshold::{SignatureThreshold, SignatureThresholds};
 use crate::manifest::ConnectorName;
 
 /// The most keys of one keyring: each is tried on each signature.
@@ -16,6 +21,9 @@ const MAX_KEYS: usize = 256;
 
 /// Most scopes of one key.
 const MAX_SCOPES: usize = 256;
+
+/// Most packages that stay valid after the end of one key.
+const MAX_KEPT: usize = 1_000;
 
 /// Shortest beginning of an id that finds a key.
 const MIN_PREFIX: usize = 6;
@@ -25,13 +33,15 @@ const MAX_NOTE: usize = 200;
 
 /// The file's header comment.
 const HEADER: &str = "# cofferdam keyring: the public keys that may sign connectors, and which ones.\n\
-    # `cofferdam trust add | list | revoke | remove | floor` rewrite this file; notes belong into `comment`.\n";
+    # The commands of `cofferdam trust` rewrite this file; notes belong into `comment`.\n";
 
 /// The trusted keys. Empty, nothing is trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyring {
     entries: Vec<KeyEntry>,
     floors: VersionFloors,
+    thresholds: SignatureThresholds,
+    pub(super) imports: KeySetImports,
 }
 
 /// A key and what it is trusted for.
@@ -45,6 +55,8 @@ pub struct KeyEntry {
     not_after: Option<Timestamp>,
     revoked: Option<Timestamp>,
     reason: Option<String>,
+    kept: Vec<Digest>,
+    successor_of: Option<KeyId>,
 }
 
 /// The status of a key at some moment, apart from its scopes.
@@ -81,6 +93,8 @@ impl KeyEntry {
             not_after: None,
             revoked: None,
             reason: None,
+            kept: Vec::new(),
+            successor_of: None,
         }
     }
 
@@ -120,13 +134,42 @@ impl KeyEntry {
         self.not_after
     }
 
-    /// Returns the time of its revocation.
+    /// Returns the date of its revocation.
     #[must_use]
     pub fn revoked(&self) -> Option<Timestamp> {
         self.revoked
     }
 
-    /// Returns the reason for its revocation, in the operator's words.
+    /// Returns the packages that stay valid after its end: the operator chose to keep them, and this home had installed
+    /// them before. The time in a statement cannot show that. It is a claim of the signer, and a thief of the key can
+    /// claim any time.
+    #[must_use]
+    pub fn kept(&self) -> &[Digest] {
+        &self.kept
+    }
+
+    /// Returns the key that it succeeded.
+    #[must_use]
+    pub fn successor_of(&self) -> Option<&KeyId> {
+        self.successor_of.as_ref()
+    }
+
+    pub(super) fn set_successor_of(&mut self, old: KeyId) {
+        self.successor_of = Some(old);
+    }
+
+    /// Ends the trust at `at`, unless it ends earlier already.
+    pub(super) fn end(&mut self, at: Timestamp, reason: &str) {
+        self.shorten(Some(at));
+        self.reason = Some(reason.to_owned());
+    }
+
+    /// Takes `at` as the last moment, unless there is an earlier one.
+    pub(super) fn shorten(&mut self, at: Option<Timestamp>) {
+        self.not_after = self.not_after.into_iter().chain(at.map(whole_seconds)).min();
+    }
+
+    /// Returns the reason for its end, in the operator's words.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -144,6 +187,12 @@ impl KeyEntry {
         } else {
             KeyStatus::Trusted
         }
+    }
+
+    /// Returns true if its signature over the package `digest` counts at `now`.
+    #[must_use]
+    pub fn vouches_for(&self, digest: &Digest, now: Timestamp) -> bool {
+        self.status(now) == KeyStatus::Trusted || self.kept.contains(digest)
     }
 
     /// Returns true if one of its scopes covers `name`.
@@ -166,7 +215,7 @@ impl Keyring {
     /// Every problem of the text at once, each with its place and fix.
     pub fn parse(file_label: &str, text: &str) -> Result<Self, DocumentError> {
         read(file_label, text, |root| {
-            root.reject_unknown_keys(&["keys", "floor"]);
+            root.reject_unknown_keys(&["keys", "floor", "threshold", "import"]);
             let mut keyring = Self::empty();
             let tables = root.tables("keys");
             if let Some(beyond) = tables.get(MAX_KEYS) {
@@ -179,6 +228,8 @@ impl Keyring {
                 keyring.entries.extend(entry(table, &keyring.entries));
             }
             keyring.floors = VersionFloors::read(&root.tables("floor"));
+            keyring.thresholds = SignatureThresholds::read(&root.tables("threshold"));
+            keyring.imports = KeySetImports::read(&root.tables("import"));
             Some(keyring)
         })
     }
@@ -195,14 +246,67 @@ impl Keyring {
             not_after: date(entry.not_after),
             revoked: date(entry.revoked),
             reason: entry.reason.clone(),
+            successor_of: entry.successor_of.map(|id| id.to_string()),
+            kept: entry.kept.iter().map(|digest| format!("sha256:{digest}")).collect(),
         });
-        let mut text = HEADER.to_owned();
+        // What restricts is before what trusts: a file without its end trusts less.
+        let mut text = HEADER.to_owned() + &self.thresholds.to_text() + &self.floors.to_text();
         for key in keys {
             text.push_str("\n[[keys]]\n");
             // Strings, lists of strings and dates: the serialization cannot fail.
             text.push_str(&toml::to_string(&key).unwrap_or_default());
         }
-        text + &self.floors.to_text()
+        text + &self.imports.to_text()
+    }
+
+    /// Returns the number of different keys that must sign `name`, with the scope that asks for it. None if one
+    /// suffices.
+    #[must_use]
+    pub fn threshold(&self, name: &ConnectorName) -> Option<(&SigningScope, SignatureThreshold)> {
+        self.thresholds.covering(name)
+    }
+
+    /// Returns the threshold of exactly this scope.
+    #[must_use]
+    pub fn threshold_of(&self, scope: &SigningScope) -> Option<SignatureThreshold> {
+        self.thresholds.get(scope)
+    }
+
+    /// Every threshold, by scope.
+    pub fn thresholds(&self) -> impl Iterator<Item = (&SigningScope, SignatureThreshold)> {
+        self.thresholds.iter()
+    }
+
+    /// Sets the threshold of `scope`; returns the previous one.
+    ///
+    /// # Errors
+    /// The keyring has its maximum of thresholds.
+    pub fn set_threshold(
+        &mut self,
+        scope: &SigningScope,
+        number: SignatureThreshold,
+    ) -> Result<Option<SignatureThreshold>, InvalidValue> {
+        self.thresholds.set(scope, number)
+    }
+
+    /// Takes the threshold of `scope` away; returns it.
+    pub fn remove_threshold(&mut self, scope: &SigningScope) -> Option<SignatureThreshold> {
+        self.thresholds.remove(scope)
+    }
+
+    /// Returns the number of different owners of these keys. A key and its successors have one owner.
+    pub(super) fn owners<'k>(&self, keys: impl Iterator<Item = &'k KeyId>) -> usize {
+        keys.map(|id| self.first_of_succession(id)).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Returns the number of different owners whose keys may sign everything in `scope` at `now`. A threshold above it
+    /// cannot be met.
+    #[must_use]
+    pub fn owners_for(&self, scope: &SigningScope, now: Timestamp) -> usize {
+        let may_sign = |entry: &&KeyEntry| {
+            entry.status(now) == KeyStatus::Trusted && entry.scopes.iter().any(|own| own.contains(scope))
+        };
+        self.owners(self.entries.iter().filter(may_sign).map(KeyEntry::id))
     }
 
     /// Returns the lowest version of `name` that may run, if there is a floor.
@@ -237,6 +341,16 @@ impl Keyring {
     #[must_use]
     pub fn entries(&self) -> &[KeyEntry] {
         &self.entries
+    }
+
+    /// Returns the key with exactly this id.
+    #[must_use]
+    pub fn entry(&self, id: &KeyId) -> Option<&KeyEntry> {
+        self.entries.iter().find(|entry| entry.id == *id)
+    }
+
+    pub(super) fn entry_mut(&mut self, id: &KeyId) -> Option<&mut KeyEntry> {
+        self.entries.iter_mut().find(|entry| entry.id == *id)
     }
 
     /// The one key that `text` names: a whole public key, an id, or the beginning of one id.
@@ -338,38 +452,100 @@ impl Keyring {
         Ok(())
     }
 
-    /// Removes the key `id`; its signatures are then by an unknown key. Returns the removed entry.
+    /// Removes the key `id`; its signatures are then by an unknown key. Returns the removed entry. The key that
+    /// succeeded it is then the successor of the one before, so that both still count as one owner.
     pub fn remove(&mut self, id: &KeyId) -> Option<KeyEntry> {
         let at = self.entries.iter().position(|entry| entry.id == *id)?;
-        Some(self.entries.remove(at))
+        let removed = self.entries.remove(at);
+        if let Some(before) = removed.successor_of {
+            for entry in self.entries.iter_mut().filter(|entry| entry.successor_of == Some(*id)) {
+                entry.successor_of = Some(before);
+            }
+        }
+        Some(removed)
     }
 
-    /// Revokes `key`, whether or not it was ever trusted: nothing it signed is accepted, and it cannot be trusted any
-    /// more. An earlier date stays, and so does its reason unless there is a new one.
+    /// Revokes `key` as of `since`, whether or not it was ever trusted: nothing it signed is accepted except the
+    /// packages that are [kept](Self::keep), and it cannot be trusted any more. The earlier of two dates counts, and
+    /// the reason stays unless there is a new one.
     ///
     /// # Errors
     /// A reason that is not one readable line; a full keyring.
     pub fn revoke(
         &mut self,
         key: &PublicKey,
-        now: Timestamp,
+        since: Timestamp,
         reason: Option<&str>,
     ) -> Result<(), InvalidValue> {
         reason.map(|reason| check_note("reason", reason)).transpose()?;
         if !self.entries.iter().any(|entry| entry.key == *key) {
-            self.push(KeyEntry::new(key, now))?;
+            self.push(KeyEntry::new(key, since))?;
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.key == *key) {
-            entry.revoked.get_or_insert(whole_seconds(now));
+            entry.revoked = entry.revoked.into_iter().chain([whole_seconds(since)]).min();
             entry.reason = reason.map(str::to_owned).or(entry.reason.take());
         }
         Ok(())
     }
+
+    /// Notes the reason for the date after which the key `id` is not trusted.
+    ///
+    /// # Errors
+    /// The key has no such date, or the reason is not one readable line.
+    pub fn explain_end(&mut self, id: &KeyId, reason: &str) -> Result<(), InvalidValue> {
+        check_note("reason", reason)?;
+        match self.entry_mut(id).filter(|entry| entry.not_after.or(entry.revoked).is_some()) {
+            Some(entry) => {
+                entry.reason = Some(reason.to_owned());
+                Ok(())
+            }
+            None => {
+                Err(InvalidValue::new("a reason is for the end of a key", "give the date with --not-after"))
+            }
+        }
+    }
+
+    /// Lets these packages stay valid after the end of the key `id`. The caller has made sure that they were installed
+    /// before. Returns how many are new.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn keep(&mut self, id: &KeyId, packages: &[Digest]) -> Result<usize, InvalidValue> {
+        let Some(entry) = self.entry_mut(id) else { return Ok(0) };
+        let before = entry.kept.len();
+        for digest in packages {
+            if !entry.kept.contains(digest) {
+                entry.kept.push(*digest);
+            }
+        }
+        if entry.kept.len() > MAX_KEPT {
+            return Err(too_many_kept(entry.kept.len()));
+        }
+        Ok(entry.kept.len() - before)
+    }
+}
+
+fn too_many_kept(found: usize) -> InvalidValue {
+    let message = format!("the key would keep {found} packages, more than {MAX_KEPT}");
+    InvalidValue::new(
+        message,
+        "remove connectors that are no longer needed, or have them signed by another key",
+    )
 }
 
 /// Reads one `[[keys]]`; `before` are those above it.
 fn entry(table: &DocumentTable<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
-    table.reject_unknown_keys(&["key", "scopes", "comment", "added", "not_after", "revoked", "reason"]);
+    table.reject_unknown_keys(&[
+        "key",
+        "scopes",
+        "comment",
+        "added",
+        "not_after",
+        "revoked",
+        "reason",
+        "successor_of",
+        "kept",
+    ]);
     let text = table.required_text("key", "key = \"ed25519:...\"");
     let key = text.and_then(|text| {
         let key = text.parse(|text| PublicKey::parse(text))?;
@@ -408,21 +584,64 @@ fn entry(table: &DocumentTable<'_>, before: &[KeyEntry]) -> Option<KeyEntry> {
         text.parse(|text| check_note(key, text).map(|()| (*text).to_owned()))
     };
     let (comment, reason) = (note("comment"), note("reason"));
-    if table.has("reason") && !table.has("revoked") {
-        let message = "the key has a reason for its revocation and is not revoked";
+    if table.has("reason") && !table.has("revoked") && !table.has("not_after") {
+        let message = "the key has a reason for its end and no end";
         table.location().refuse(InvalidValue::new(
             message,
-            "write since when it is, like revoked = 2026-12-31T00:00:00Z",
+            "write since when it is revoked, like revoked = 2026-12-31T00:00:00Z",
         ));
     }
     let moment = |key| table.moment(key).map(|moment| moment.value);
     let (added, not_after, revoked) = (moment("added"), moment("not_after"), moment("revoked"));
+    let successor_of = table.text("successor_of").and_then(|text| {
+        let old = text.parse(|text| {
+            let wrong = || InvalidValue::new("this is not a key's id", "write its 64 digits");
+            KeyId::parse(text).ok_or_else(wrong)
+        })?;
+        if before.iter().any(|entry| entry.successor_of == Some(old)) {
+            let message = "this key has a successor above already";
+            text.refuse(InvalidValue::new(message, "keep one of the two"));
+        }
+        // The last key of a circle finds itself among those before it.
+        let of =
+            |id: &KeyId| before.iter().find(|entry| entry.id == *id).and_then(|entry| entry.successor_of);
+        let mut chain = std::iter::successors(Some(old), of).take(before.len() + 1);
+        let is_circle = key.as_ref().is_some_and(|key| chain.any(|id| id == key.id()));
+        if is_circle {
+            let message = "the key would succeed itself, directly or in a circle";
+            text.refuse(InvalidValue::new(message, "remove this line from the key that was first"));
+        }
+        (!is_circle).then_some(old)
+    });
+    let kept_texts = table.texts("kept");
+    if let Some(beyond) = kept_texts.get(MAX_KEPT) {
+        beyond.refuse(too_many_kept(kept_texts.len()));
+    }
+    let kept = kept_texts.iter().take(MAX_KEPT).filter_map(|text| {
+        text.parse(|text| {
+            let wrong =
+                || InvalidValue::new("this is not a package's hash", "write sha256: and its 64 digits");
+            Digest::parse(text).ok_or_else(wrong)
+        })
+    });
+    let kept = kept.collect();
     let key = key?;
-    Some(KeyEntry { id: key.id(), key, scopes, comment, added, not_after, revoked, reason })
+    Some(KeyEntry {
+        id: key.id(),
+        key,
+        scopes,
+        comment,
+        added,
+        not_after,
+        revoked,
+        reason,
+        kept,
+        successor_of,
+    })
 }
 
 /// Checks a note for people, which is called `what`.
-fn check_note(what: &str, text: &str) -> Result<(), InvalidValue> {
+pub(super) fn check_note(what: &str, text: &str) -> Result<(), InvalidValue> {
     if sanitize_line(text, MAX_NOTE) == text {
         return Ok(());
     }
@@ -431,7 +650,7 @@ fn check_note(what: &str, text: &str) -> Result<(), InvalidValue> {
 }
 
 /// As precise as the document.
-fn whole_seconds(moment: Timestamp) -> Timestamp {
+pub(super) fn whole_seconds(moment: Timestamp) -> Timestamp {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
@@ -444,4 +663,7 @@ struct WireKeyEntry {
     not_after: Option<toml::value::Datetime>,
     revoked: Option<toml::value::Datetime>,
     reason: Option<String>,
+    successor_of: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<String>,
 }

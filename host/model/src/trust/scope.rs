@@ -49,6 +49,21 @@ impl SigningScope {
         Self(ScopeKind::Owner { scheme: name.scheme().to_owned(), owner: name.owner().to_owned() })
     }
 
+    /// Returns true if everything in `other` is in this scope too.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        match &other.0 {
+            ScopeKind::Owner { .. } => self == other,
+            ScopeKind::Connector(name) => self.covers(name),
+        }
+    }
+
+    /// Returns true if it is all of one owner.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        matches!(self.0, ScopeKind::Owner { .. })
+    }
+
     /// Returns true if `name` is in the scope.
     #[must_use]
     pub fn covers(&self, name: &ConnectorName) -> bool {

@@ -20,7 +20,7 @@ pub struct Verified {
     name: ConnectorName,
     version: semver::Version,
     digest: Digest,
-    signer: Option<KeyId>,
+    signers: Vec<KeyId>,
     not_after: Option<Timestamp>,
 }
 
@@ -43,16 +43,22 @@ impl Verified {
         &self.digest
     }
 
-    /// Returns true if the signer's key has not expired at `now`.
+    /// Returns true if no signer's key has expired at `now`. Once one has, the others may still suffice: verify again.
     #[must_use]
     pub fn in_date(&self, now: Timestamp) -> bool {
         self.not_after.is_none_or(|end| now <= end)
     }
 
-    /// Returns the key that vouches for it; none if it was allowed to run unsigned.
+    /// Returns the first key that vouches for it; none if it was allowed to run unsigned.
     #[must_use]
     pub fn signer(&self) -> Option<&KeyId> {
-        self.signer.as_ref()
+        self.signers.first()
+    }
+
+    /// Returns every trusted key that vouches for it, in the order of the signatures.
+    #[must_use]
+    pub fn signers(&self) -> &[KeyId] {
+        &self.signers
     }
 }
 
@@ -108,15 +114,16 @@ impl std::error::Error for TrustError {}
 /// Accepts the package `digest` as `version` of `name` without a signature: only for one that *has* none, and
 /// by an explicit choice of the operator's that the audit log records.
 pub fn allow_unsigned(name: ConnectorName, version: semver::Version, digest: Digest) -> Verified {
-    Verified { name, version, digest, signer: None, not_after: None }
+    Verified { name, version, digest, signers: Vec::new(), not_after: None }
 }
 
-/// Checks that a key which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
+/// Checks that keys which `keyring` trusts for `name` at `now` signed, in `envelope`, that `digest` is
 /// `version` of `name`.
 ///
-/// One valid signature suffices, regardless of the others in the envelope; its version must not be below the
-/// keyring's floor for the name. Without one the most specific reason is reported: an invalid signature that
-/// names a known key, before a revoked key, an expired key, a key for other names, an unknown key.
+/// One valid signature suffices, or as many by different owners as the keyring's threshold for the name asks for,
+/// regardless of the others in the envelope; its version must not be below the keyring's floor for the name. Without
+/// one the most specific reason is reported: an invalid signature that names a known key, before a revoked key, an
+/// expired key, a key for other names, an unknown key.
 ///
 /// # Errors
 /// The reason, with its fix.
@@ -133,12 +140,12 @@ pub fn verify(
         TrustError::new(SignatureCode::Malformed, reason, again(name))
     })?;
     let mut worst: Option<SignatureRejection<'_>> = None;
+    let mut signers: Vec<&KeyEntry> = Vec::new();
     for signature in envelope.signatures() {
-        match examine(&envelope, signature, keyring, name, now) {
-            Ok(entry) => {
-                let verified = about(&envelope, entry, name, version, digest)?;
-                return check_floor(keyring, name, version).map(|()| verified);
-            }
+        match examine(&envelope, signature, keyring, (name, digest), now) {
+            // A signature that occurs twice counts once.
+            Ok(entry) if signers.iter().any(|known| known.id() == entry.id()) => {}
+            Ok(entry) => signers.push(entry),
             Err(shortfall) => {
                 if worst.as_ref().is_none_or(|worst| shortfall.rank > worst.rank) {
                     worst = Some(shortfall);
@@ -146,7 +153,52 @@ pub fn verify(
             }
         }
     }
-    Err(worst.map_or_else(|| TrustError::unsigned(name), |shortfall| shortfall.explain(name)))
+    let worst = worst.map(|shortfall| shortfall.explain(name));
+    if signers.is_empty() {
+        return Err(worst.unwrap_or_else(|| TrustError::unsigned(name)));
+    }
+    let verified = about(&envelope, &signers, (name, version, digest), now)?;
+    check_threshold(keyring, name, &signers, worst.as_ref())?;
+    check_floor(keyring, name, version).map(|()| verified)
+}
+
+/// Checks a package that has no signature, and may run without one: the keyring must ask for none.
+///
+/// # Errors
+/// The keyring has a threshold for the name, or the version is below its floor.
+pub fn check_unsigned(
+    keyring: &Keyring,
+    name: &ConnectorName,
+    version: &semver::Version,
+) -> Result<(), TrustError> {
+    check_threshold(keyring, name, &[], None)?;
+    check_floor(keyring, name, version)
+}
+
+/// Refuses fewer signers than the keyring's threshold for `name`. A key and its successor are one signer: otherwise the
+/// owner of one of several keys would have two votes after a rotation.
+fn check_threshold(
+    keyring: &Keyring,
+    name: &ConnectorName,
+    signers: &[&KeyEntry],
+    rejected: Option<&TrustError>,
+) -> Result<(), TrustError> {
+    let Some((scope, threshold)) = keyring.threshold(name) else { return Ok(()) };
+    let found = keyring.owners(signers.iter().map(|entry| entry.id()));
+    if found >= threshold.get() {
+        return Ok(());
+    }
+    let together = if signers.len() > found { "; a key and its successor count once" } else { "" };
+    let also = rejected.map(|error| format!("; another signature does not count: {}", error.reason()));
+    let reason = format!(
+        "{threshold} different trusted keys must sign it, and {found} did{together}{}",
+        also.unwrap_or_default()
+    );
+    let fix = format!(
+        "Get a signature file with more signatures from its publisher, whose signers add them with `cofferdam sign`. To \
+         ask for another number, run `cofferdam trust threshold '{scope}' NUMBER`."
+    );
+    Err(TrustError::new(SignatureCode::TooFewSignatures, reason, fix))
 }
 
 /// Returns the claim of `envelope` about the bytes with this digest, before any of them is parsed. If a key
@@ -179,11 +231,7 @@ pub fn verify_bytes(
 }
 
 /// Refuses a version below the floor that `keyring` holds for `name`, by the order of versions.
-pub fn check_floor(
-    keyring: &Keyring,
-    name: &ConnectorName,
-    version: &semver::Version,
-) -> Result<(), TrustError> {
+fn check_floor(keyring: &Keyring, name: &ConnectorName, version: &semver::Version) -> Result<(), TrustError> {
     match keyring.floor(name) {
         Some(floor) if version.cmp_precedence(floor).is_lt() => {
             let reason = format!("the keyring lets nothing below version {floor} of it run");
@@ -219,7 +267,7 @@ fn examine<'a>(
     envelope: &Envelope,
     signature: &'a EnvelopeSignature,
     keyring: &'a Keyring,
-    name: &ConnectorName,
+    (name, digest): (&ConnectorName, &Digest),
     now: Timestamp,
 ) -> Result<&'a KeyEntry, SignatureRejection<'a>> {
     let hinted = KeyId::parse(&signature.key_id);
@@ -230,16 +278,22 @@ fn examine<'a>(
         (None, Some(_)) => RejectionSeverity::Bad,
         (None, None) => RejectionSeverity::UnknownKey,
         (Some(entry), _) => match entry.status(now) {
+            _ if entry.vouches_for(digest, now) && entry.covers(name) => return Ok(entry),
             KeyStatus::Revoked => RejectionSeverity::Revoked,
             KeyStatus::Expired => RejectionSeverity::Expired,
-            KeyStatus::Trusted if !entry.covers(name) => RejectionSeverity::KeyScope,
-            KeyStatus::Trusted => return Ok(entry),
+            KeyStatus::Trusted => RejectionSeverity::KeyScope,
         },
     };
     Err(SignatureRejection { rank, entry: maker.or(named), key_id: &signature.key_id })
 }
 
 impl SignatureRejection<'_> {
+    /// The reason for the end of the key, in brackets.
+    fn why(&self) -> String {
+        let reason = self.entry.and_then(KeyEntry::reason);
+        reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
+    }
+
     fn explain(&self, name: &ConnectorName) -> TrustError {
         let id = self.entry.map_or_else(|| sanitize_line(self.key_id, 64), |entry| entry.id().to_string());
         let key = self.entry.map_or_else(|| "KEY".to_owned(), |entry| entry.key().to_string());
@@ -265,17 +319,22 @@ impl SignatureRejection<'_> {
             ),
             RejectionSeverity::Expired => (
                 SignatureCode::ExpiredKey,
-                format!("it is signed by the key {id}, whose last day has passed"),
+                format!("it is signed by the key {id}, whose last day has passed{}", self.why()),
                 format!(
-                    "Get a release that is signed by a current key; to trust this one for longer, run \
-                     `cofferdam trust add {key} --for '{name}' --not-after DATE`."
+                    "Get a release that is signed by a current key. To trust this one for longer, run \
+                     `cofferdam trust add {key} --for '{name}' --not-after DATE`; to keep only what was installed before \
+                     that day, run `cofferdam trust keep {}`.",
+                    id.get(..12).unwrap_or_default()
                 ),
             ),
             RejectionSeverity::Revoked => (
                 SignatureCode::RevokedKey,
-                format!("it is signed by the key {id}, which was revoked"),
-                "Get a release that is signed by another key; `cofferdam trust list` shows those there are."
-                    .to_owned(),
+                format!("it is signed by the key {id}, which was revoked{}", self.why()),
+                format!(
+                    "Get a release that is signed by another key; `cofferdam trust list` shows those there are. To keep \
+                     only what was installed before that, run `cofferdam trust keep {}`.",
+                    id.get(..12).unwrap_or_default()
+                ),
             ),
             RejectionSeverity::Bad => (
                 SignatureCode::BadSignature,
@@ -291,14 +350,13 @@ impl SignatureRejection<'_> {
 /// first time: after its signature was verified.
 fn about(
     envelope: &Envelope,
-    entry: &KeyEntry,
-    name: &ConnectorName,
-    version: &semver::Version,
-    digest: &Digest,
+    signers: &[&KeyEntry],
+    (name, version, digest): (&ConnectorName, &semver::Version, &Digest),
+    now: Timestamp,
 ) -> Result<Verified, TrustError> {
     let statement = envelope.unverified_statement().map_err(|error| {
-        let reason =
-            format!("what the key {} signed is not a release statement: {error}", entry.id().short());
+        let by = signers.first().map(|entry| entry.id().short()).unwrap_or_default();
+        let reason = format!("what the key {by} signed is not a release statement: {error}");
         TrustError::new(SignatureCode::Malformed, reason, again(name))
     })?;
     let difference = if statement.name() != name {
@@ -310,13 +368,15 @@ fn about(
     } else {
         None
     };
+    // A key that ended already vouches for this package without an end.
+    let current = signers.iter().filter(|entry| entry.status(now) == KeyStatus::Trusted);
     match difference {
         None => Ok(Verified {
             name: name.clone(),
             version: version.clone(),
             digest: *digest,
-            signer: Some(*entry.id()),
-            not_after: entry.not_after(),
+            signers: signers.iter().map(|entry| *entry.id()).collect(),
+            not_after: current.filter_map(|entry| entry.not_after()).min(),
         }),
         Some(difference) => {
             let reason = format!("its signature is {difference}");

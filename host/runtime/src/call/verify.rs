@@ -22,8 +22,8 @@ pub(crate) struct CheckedPackage {
     pub(crate) proof: Verified,
 }
 
-/// Checks that the signature is valid and made by a key that is trusted for this name. A package without a
-/// signature passes only with `allow_unsigned`. An existing signature is always checked.
+/// Checks that the signatures are valid and made by as many keys that are trusted for this name as the keyring asks
+/// for. A package without a signature passes only with `allow_unsigned`. An existing signature is always checked.
 pub(crate) fn check_signature(
     context: &FailureContext,
     package: &Package,
@@ -38,7 +38,7 @@ pub(crate) fn check_signature(
         Some(envelope) => trust::verify(envelope, keyring, name, version, digest, clock.timestamp())
             .map_err(|error| refused(context, &connector, &error)),
         None if allow_unsigned => {
-            trust::check_floor(keyring, name, version)
+            trust::check_unsigned(keyring, name, version)
                 .map_err(|error| refused(context, &connector, &error))?;
             tracing::warn!(target: "cofferdam::record", audit_id = context.audit_id().as_str(), connector, "unsigned package allowed for this command");
             Ok(trust::allow_unsigned(name.clone(), version.clone(), *digest))

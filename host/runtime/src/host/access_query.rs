@@ -131,14 +131,26 @@ impl Host {
     ) -> Result<AccessDecision, Error> {
         let loader = &self.pipeline.loader;
         let digest = loader.find(connector)?;
-        let StoredPackage { bytes, .. } = loader.registry.read(&digest).map_err(HostError::from)?;
+        let StoredPackage { bytes, signature, .. } =
+            loader.registry.read(&digest).map_err(HostError::from)?;
         let got = Digest::sha256(&bytes);
         if got != digest {
             let key = connector.to_string();
             let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
             return Err(hash_mismatch(&context, &key, &digest, &got));
         }
-        Ok(self.why_package(bytes, access, scope)?)
+        let package = loader.sandbox.open_blocking(bytes)?;
+        let decision = self.why_opened(&package, access, scope)?;
+        let signature = self.signature_view(&package, signature.as_deref())?;
+        Ok(match (decision, signature.reason) {
+            // The operator chose to install it unsigned, and can allow it for a call.
+            (AccessDecision::Allowed(permit), Some(reason)) if signature.status != "unsigned" => {
+                AccessDecision::Allowed(
+                    permit.with_note(format!("No call runs until this is solved: {reason}")),
+                )
+            }
+            (decision, _) => decision,
+        })
     }
 
     /// Decides as [`Host::why`] does, for a package that need not be installed.
@@ -151,8 +163,16 @@ impl Host {
         access: &AccessQuery,
         scope: Option<&ActionScope>,
     ) -> Result<AccessDecision, HostError> {
-        let package = self.pipeline.loader.sandbox.open_blocking(bytes)?;
-        let decided = self.decide(&package, access, scope);
+        self.why_opened(&self.pipeline.loader.sandbox.open_blocking(bytes)?, access, scope)
+    }
+
+    fn why_opened(
+        &self,
+        package: &Package,
+        access: &AccessQuery,
+        scope: Option<&ActionScope>,
+    ) -> Result<AccessDecision, HostError> {
+        let decided = self.decide(package, access, scope);
         if let (AccessTarget::Credential(..), Ok(_)) = (&access.0, &decided) {
             // A call would end with this error.
             self.pipeline.broker.check_vault()?;

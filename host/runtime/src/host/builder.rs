@@ -14,7 +14,7 @@ use cofferdam_core::rng::{RandomSource, SystemRng};
 use cofferdam_core::secret::Secret;
 use cofferdam_egress::credentials::{BrokerSettings, CredentialBroker};
 use cofferdam_egress::egress::{
-    PrivateGrant, Resolve, RootCertificates, SystemResolver, Tls, roots_from_pem,
+    HostRequestClient, PrivateGrant, Resolve, RootCertificates, SystemResolver, Tls, roots_from_pem,
 };
 use cofferdam_egress::resilience::{CircuitStore, ResilienceSettings};
 use cofferdam_egress::vault::{Vault, VaultFile};
@@ -381,6 +381,12 @@ impl HostBuilder {
             allow_private: Arc::clone(&allow_private),
             locks: home.join("locks"),
         });
+        let requests = HostRequestClient::new(
+            Arc::clone(&self.clock),
+            Arc::clone(&tls),
+            Arc::clone(&self.resolver),
+            Arc::clone(&allow_private),
+        );
         let egress = EgressSettings { tls, resolver: self.resolver, allow_private };
         let store = self.keep_code.then(|| CodeStore {
             dir: home.join("cache"),
@@ -406,6 +412,6 @@ impl HostBuilder {
             audit: context,
             concurrency: self.concurrency,
         });
-        Ok(Host { pipeline: Arc::new(pipeline), vault, audit, action_store })
+        Ok(Host { pipeline: Arc::new(pipeline), vault, audit, action_store, requests })
     }
 }

@@ -6,11 +6,12 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::package::Package;
 use cofferdam_model::registry::{Acceptance, AcceptanceBasis, StoredPackage};
+use cofferdam_model::trust::{Keyring, Verified};
 use serde::Serialize;
 
 use super::Host;
 use super::difference::{ChangeSeverity, PackageChange, PackageDifference};
-use super::inspection::PackageInspection;
+use super::inspection::{PackageInspection, owners};
 use super::operator::{OperatorChange, package_state};
 
 /// The need for consent to the access of a package, before it can be installed.
@@ -139,8 +140,9 @@ impl Host {
     /// `consent_required`: an operator has to accept it, and `is_accepted` is false.
     pub(super) fn acceptance(
         &self,
+        keyring: &Keyring,
         package: &Package,
-        signer: Option<String>,
+        proof: &Verified,
         consent: &Consent,
         is_accepted: bool,
     ) -> Result<Option<(Acceptance, OperatorChange)>, HostError> {
@@ -165,6 +167,7 @@ impl Host {
             AcceptanceBasis::NoWiderThan(version) => format!("no wider than {version}, by the same signer"),
         };
         let grants = package.grants().lines().iter().map(|line| line.clone().into()).collect();
+        let signers: Vec<_> = proof.signers().iter().map(ToString::to_string).collect();
         let change = OperatorChange {
             action: OperatorAction::Consent,
             subject: connector,
@@ -172,12 +175,13 @@ impl Host {
             after: Some(OperatorState {
                 grants,
                 reason: Some(reason.into()),
-                ..package_state(manifest.version(), package.digest(), signer.clone())
+                ..package_state(manifest.version(), package.digest(), &signers)
             }),
             is_restriction: false,
         };
         let now = self.pipeline.loader.clock.timestamp();
-        Ok(Some((Acceptance::new(package, signer, basis, &*self.audit.user, now), change)))
+        let owners = owners(keyring, proof.signers());
+        Ok(Some((Acceptance::new(package, owners, basis, &*self.audit.user, now), change)))
     }
 }
 
@@ -199,12 +203,10 @@ fn reasons(
         return vec![format!("the access of the active version {version} was never accepted either")];
     };
     let mut reasons = Vec::new();
-    match package.signature.signer.as_deref() {
-        None => reasons.push("no trusted key signed it".to_owned()),
-        Some(signer) if acceptance.signer() != Some(signer) => {
-            reasons.push(format!("another key signed it than {version}"));
-        }
-        Some(_) => {}
+    if package.signature.owners.is_empty() {
+        reasons.push("no trusted key signed it".to_owned());
+    } else if acceptance.signers() != package.signature.owners {
+        reasons.push(format!("another key signed it than {version}"));
     }
     let wider = difference.changes.iter().filter(|change| change.severity == ChangeSeverity::Wider);
     reasons.extend(wider.filter(|change| change.subject != "signer").map(PackageChange::to_string));

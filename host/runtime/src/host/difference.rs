@@ -140,16 +140,26 @@ impl Changes {
             let names = (Some(&before.name as &dyn Display), Some(&after.name as &dyn Display));
             self.push((Wider, "identity"), "name", "it is another connector", names);
         }
-        let signer = |one: &PackageInspection| match &one.signature.signer {
-            Some(signer) => format!("{}, by {signer}", one.signature.status),
-            None => one.signature.status.clone(),
+        let signer = |one: &PackageInspection| {
+            let mut by: Vec<_> = one.signature.signers.iter().map(String::as_str).collect();
+            // Anyone can change the order of the signatures.
+            by.sort_unstable();
+            match by.is_empty() {
+                false => format!("{}, by {}", one.signature.status, by.join(", ")),
+                true => one.signature.status.clone(),
+            }
         };
         let (old, new) = (signer(before), signer(after));
         if old != new {
-            let (severity, what) = match (&before.signature.signer, &after.signature.signer) {
-                (_, None) => (Wider, "its signature is not accepted here"),
-                (None, Some(_)) => (Narrower, "its signature is accepted now"),
-                (Some(_), Some(_)) => (Wider, "another trusted key signed it"),
+            let owners =
+                |one: &PackageInspection| one.signature.owners.iter().cloned().collect::<BTreeSet<_>>();
+            let (had, has) = (owners(before), owners(after));
+            let (severity, what) = match (had.is_empty(), has.is_empty()) {
+                (_, true) => (Wider, "its signature is not accepted here"),
+                (true, false) => (Narrower, "its signature is accepted now"),
+                (false, false) if had == has => (Note, "another key of the same signer signed it"),
+                (false, false) if had.is_disjoint(&has) => (Wider, "another trusted key signed it"),
+                (false, false) => (Note, "other trusted keys signed it too, or no longer"),
             };
             self.push((severity, "identity"), "signer", what, (Some(&old), Some(&new)));
         }

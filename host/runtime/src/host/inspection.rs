@@ -62,8 +62,16 @@ pub struct PackageInspection {
 pub struct SignatureView {
     /// `trusted`, or the code of the failure that a call would end with.
     pub status: String,
-    /// The id of the accepted key.
+    /// The id of the first accepted key.
     pub signer: Option<String>,
+    /// The ids of all accepted keys.
+    pub signers: Vec<String>,
+    /// The first keys of their successions, in order: the same for all keys of one owner.
+    #[serde(skip)]
+    pub owners: Vec<String>,
+    /// The number of different keys that must sign, if the keyring has a threshold for the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<usize>,
     /// The reason that it is not accepted, and the fix.
     pub reason: Option<String>,
 }
@@ -208,15 +216,7 @@ impl Host {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<PackageInspection, HostError> {
-        let signature = match self.signature_verdict(package, signature, false)? {
-            Ok(proof) => SignatureView::accepted(&proof),
-            Err(failure) => SignatureView {
-                status: failure.code().to_owned(),
-                signer: None,
-                reason: Some(failure.message().to_owned()),
-            },
-        };
-        self.inspection(package, signature)
+        self.inspection(package, self.signature_view(package, signature)?)
     }
 
     /// Verifies hash, signature and manifest of a package file as an install would, and inspects it. Nothing is compiled,
@@ -237,15 +237,12 @@ impl Host {
         if let Some(expected) = expected.filter(|expected| *expected != digest) {
             return Err(pin_mismatch(&context, "The package", &expected, &digest));
         }
-        check_bytes(&context, &digest, signature, &loader.keyring.load()?, &*loader.clock)?;
+        let keyring = loader.keyring.load()?;
+        check_bytes(&context, &digest, signature, &keyring, &*loader.clock)?;
         let package = loader.sandbox.open_blocking(bytes)?;
-        let proof = self.signature_verdict(&package, signature, allow_unsigned)??;
+        let proof = check_signature(&context, &package, signature, &keyring, allow_unsigned, &*loader.clock)?;
         check_imports(&context, &package)?;
-        let signature = match proof.signer() {
-            Some(_) => SignatureView::accepted(&proof),
-            None => SignatureView { status: "unsigned".to_owned(), signer: None, reason: None },
-        };
-        Ok(self.inspection(&package, signature)?)
+        Ok(self.inspection(&package, SignatureView::new(&keyring, &package, Ok(&proof)))?)
     }
 
     fn inspection(
@@ -307,17 +304,17 @@ impl Host {
         Ok(package)
     }
 
-    /// Checks the signature against the keyring.
-    fn signature_verdict(
+    /// Checks the signature of a package, and describes the result.
+    pub(super) fn signature_view(
         &self,
         package: &Package,
         signature: Option<&[u8]>,
-        allow_unsigned: bool,
-    ) -> Result<Result<Verified, Failure>, HostError> {
+    ) -> Result<SignatureView, HostError> {
         let loader = &self.pipeline.loader;
         let keyring = loader.keyring.load()?;
         let context = FailureContext::new(AuditId::mint());
-        Ok(check_signature(&context, package, signature, &keyring, allow_unsigned, &*loader.clock))
+        let verdict = check_signature(&context, package, signature, &keyring, false, &*loader.clock);
+        Ok(SignatureView::new(&keyring, package, verdict.as_ref()))
     }
 
     fn limit_views(&self, manifest: &LimitRequest) -> Result<BTreeMap<&'static str, LimitView>, HostError> {
@@ -363,9 +360,29 @@ impl Host {
 }
 
 impl SignatureView {
-    fn accepted(proof: &Verified) -> Self {
-        Self { status: "trusted".into(), signer: proof.signer().map(ToString::to_string), reason: None }
+    fn new(keyring: &Keyring, package: &Package, verdict: Result<&Verified, &Failure>) -> Self {
+        let signers = verdict.map(Verified::signers).unwrap_or_default();
+        let status = match verdict {
+            Err(failure) => failure.code(),
+            Ok(_) if signers.is_empty() => "unsigned",
+            Ok(_) => "trusted",
+        };
+        Self {
+            status: status.to_owned(),
+            signer: signers.first().map(ToString::to_string),
+            signers: signers.iter().map(ToString::to_string).collect(),
+            owners: owners(keyring, signers),
+            threshold: keyring.threshold(package.manifest().name()).map(|(_, number)| number.get()),
+            reason: verdict.err().map(|failure| failure.message().to_owned()),
+        }
     }
+}
+
+/// Returns the first keys of the signers' successions, which stay the same when keys are rotated.
+pub(super) fn owners(keyring: &Keyring, signers: &[KeyId]) -> Vec<String> {
+    let mut owners: Vec<_> = signers.iter().map(|id| keyring.first_of_succession(id).to_string()).collect();
+    owners.sort();
+    owners
 }
 
 /// Returns the properties that deserve a second look.

@@ -69,6 +69,8 @@ pub struct Installed {
     pub hash: String,
     /// The id of the key whose signature was accepted. None if an unsigned package was allowed.
     pub signer: Option<String>,
+    /// The ids of all keys whose signatures were accepted.
+    pub signers: Vec<String>,
     /// True if the same bytes were installed before.
     pub already_installed: bool,
     /// The highest version that was here before, installed or removed since. None if this is the first.
@@ -146,15 +148,15 @@ impl Host {
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
         let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
-        let signer = proof.signer().map(ToString::to_string);
         let consent = self.review_parsed(&package, signature.as_deref()).await?.consent;
-        let acceptance = self.acceptance(&package, signer.clone(), &consent, options.is_accepted)?;
+        let acceptance = self.acceptance(&keyring, &package, &proof, &consent, options.is_accepted)?;
         loader.compile(&context, &package, &proof).await?;
         let registry = loader.registry.clone();
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
         // guests.
         let any_version = options.allow_downgrade;
-        let (audit, before, by) = (self.audit.clone(), previous.clone(), signer.clone());
+        let signers: Vec<_> = proof.signers().iter().map(ToString::to_string).collect();
+        let (audit, before, by) = (self.audit.clone(), previous.clone(), signers.clone());
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
             // In one task with the change: a caller that gives up does not separate the two.
@@ -163,7 +165,7 @@ impl Host {
             if let Some(consent) = consent {
                 recorder.intend(consent)?;
             }
-            if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), by)? {
+            if let Some(change) = install_change(&registry, &package, signature, before.as_ref(), &by)? {
                 recorder.intend(change)?;
             }
             let (name, version) = (package.manifest().name(), package.manifest().version());
@@ -185,7 +187,8 @@ impl Host {
             name: package.manifest().name().to_string(),
             version: package.manifest().version().to_string(),
             hash: format!("sha256:{digest}"),
-            signer,
+            signer: signers.first().cloned(),
+            signers,
             already_installed: matches!(
                 outcome,
                 InstallOutcome::AlreadyInstalled | InstallOutcome::SignatureUpdated
@@ -231,7 +234,7 @@ fn install_change(
     package: &Package,
     signature: Option<&[u8]>,
     highest: Option<&Version>,
-    signer: Option<String>,
+    signers: &[String],
 ) -> Result<Option<OperatorChange>, HostError> {
     let (name, version) = (package.manifest().name(), package.manifest().version());
     let before = match registry.find(name, version)? {
@@ -240,19 +243,19 @@ fn install_change(
             if signature.is_none() || stored.as_deref() == signature {
                 return Ok(None);
             }
-            Some(package_state(version, &installed, None))
+            Some(package_state(version, &installed, &[]))
         }
         None => highest.map(|highest| OperatorState {
             version: Some(highest.to_string().into()),
             ..OperatorState::default()
         }),
     };
-    let unsigned = signer.is_none();
+    let unsigned = signers.is_empty();
     Ok(Some(OperatorChange {
         action: OperatorAction::Install,
         subject: format!("{name}@{version}"),
         before,
-        after: Some(OperatorState { unsigned, ..package_state(version, package.digest(), signer) }),
+        after: Some(OperatorState { unsigned, ..package_state(version, package.digest(), signers) }),
         is_restriction: false,
     }))
 }

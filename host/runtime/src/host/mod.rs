@@ -14,6 +14,7 @@ mod inspection;
 mod install;
 mod operator;
 mod recovery;
+mod trust;
 
 use std::sync::Arc;
 
@@ -23,11 +24,12 @@ use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
 use cofferdam_core::suggest;
 use cofferdam_egress::credentials::CredentialError;
+use cofferdam_egress::egress::HostRequestClient;
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_egress::vault::{BindingName, Vault};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
-use cofferdam_model::trust::KeyringFile;
+use cofferdam_model::trust::{KeyId, KeyringFile};
 use semver::Version;
 use serde_json::Value;
 
@@ -63,6 +65,8 @@ pub struct Host {
     vault: Arc<dyn Vault>,
     audit: Audit,
     action_store: ActionStore,
+    /// Sends the host's own requests.
+    requests: HostRequestClient,
 }
 
 impl Host {
@@ -165,8 +169,8 @@ impl Host {
     }
 
     /// Removes an installed connector and its cached code. If it was the active version of its name and others are
-    /// installed, the version that was active before becomes active, or else the highest one; it is returned. Both changes
-    /// are recorded, and made also if the audit log cannot be written. It may block.
+    /// installed, the version that was active before becomes active, or else the highest one; it is returned. Both
+    /// changes are recorded, and made also if the audit log cannot be written. It may block.
     ///
     /// # Errors
     /// It is not installed, or the package directory cannot be written.
@@ -178,7 +182,7 @@ impl Host {
         recorder.intend(OperatorChange {
             action: OperatorAction::Remove,
             subject: connector.to_string(),
-            before: Some(package_state(version, &digest, None)),
+            before: Some(package_state(version, &digest, &[])),
             after: None,
             is_restriction: true,
         })?;
@@ -205,14 +209,16 @@ impl Host {
         Ok(())
     }
 
-    /// Verifies an installed connector as a call would, and compiles it if its code is not cached.
+    /// Verifies an installed connector as a call would, and compiles it if its code is not cached. Returns the keys
+    /// whose signatures were accepted.
     ///
     /// # Errors
     /// The failure of a call to it.
-    pub async fn verify(&self, connector: &ConnectorRef) -> Result<(), Error> {
+    pub async fn verify(&self, connector: &ConnectorRef) -> Result<Vec<KeyId>, Error> {
         let key = connector.to_string();
         let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
-        self.pipeline.loader.load(&context, connector, &key, false).await.map(drop)
+        let loaded = self.pipeline.loader.load(&context, connector, &key, false).await?;
+        Ok(loaded.checked.proof.signers().to_vec())
     }
 
     /// Rebuilds the index from the existing packages, and returns those that were skipped.

@@ -9,7 +9,7 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorSta
 use cofferdam_core::secret::redact_likely_secrets;
 use cofferdam_egress::vault::Binding;
 use cofferdam_model::manifest::ConnectorName;
-use cofferdam_model::trust::{KeyEntry, KeyStatus, Keyring};
+use cofferdam_model::trust::{KeyEntry, KeySetImport, KeyStatus, Keyring, SignatureThreshold, SigningScope};
 use jiff::Timestamp;
 use semver::Version;
 
@@ -85,8 +85,8 @@ impl ChangeRecorder {
 }
 
 impl Host {
-    /// Changes the keyring. Every key and every minimum version that is different afterwards is recorded, with the user
-    /// of the host, before the keyring is written.
+    /// Changes the keyring. Every key, minimum version, threshold and imported key set that is different afterwards is
+    /// recorded, with the user of the host, before the keyring is written.
     ///
     /// # Errors
     /// `keyring_invalid` if it cannot be read, `registry_unavailable` if it cannot be written, `audit_unavailable` if
@@ -123,18 +123,76 @@ pub fn keyring_changes(before: &Keyring, after: &Keyring, now: Timestamp) -> Vec
             is_restriction: old.revoked().is_none(),
         });
     let changed = after.entries().iter().filter(|new| entry(before, new) != Some(new)).map(|new| {
+        let old = entry(before, new);
         let is_revoked = new.status(now) == KeyStatus::Revoked;
+        let has_ended = old.is_some_and(|old| old.status(now) != KeyStatus::Trusted);
+        // Packages that stay valid although their key has ended already.
+        let keeps_more =
+            has_ended && new.kept().iter().any(|it| old.is_some_and(|old| !old.kept().contains(it)));
+        let succeeds = old.and_then(KeyEntry::successor_of) != new.successor_of();
+        let is_restriction = is_revoked && !keeps_more;
         OperatorChange {
-            action: if is_revoked { OperatorAction::Revoke } else { OperatorAction::Trust },
+            action: match (is_restriction, succeeds) {
+                (true, _) => OperatorAction::Revoke,
+                (false, true) => OperatorAction::Rotate,
+                (false, false) => OperatorAction::Trust,
+            },
             subject: new.id().to_string(),
-            before: entry(before, new).map(|old| key_state(old, now)),
+            before: old.map(|old| key_state(old, now)),
             after: Some(key_state(new, now)),
-            is_restriction: is_revoked,
+            is_restriction,
         }
     });
     let floors = before.floors().chain(after.floors().filter(|(name, _)| before.floor(name).is_none()));
     let floors = floors.filter_map(|(name, _)| floor_change(name, before.floor(name), after.floor(name)));
-    removed.chain(changed).chain(floors).collect()
+    let is_new = |scope: &SigningScope| before.threshold_of(scope).is_none();
+    let thresholds = before.thresholds().chain(after.thresholds().filter(|(scope, _)| is_new(scope)));
+    let thresholds = thresholds.filter_map(|(scope, _)| {
+        threshold_change(scope, before.threshold_of(scope), after.threshold_of(scope))
+    });
+    removed.chain(changed).chain(floors).chain(thresholds).chain(import_changes(before, after)).collect()
+}
+
+fn threshold_change(
+    scope: &SigningScope,
+    before: Option<SignatureThreshold>,
+    after: Option<SignatureThreshold>,
+) -> Option<OperatorChange> {
+    let state = |number: SignatureThreshold| OperatorState {
+        signatures: u64::try_from(number.get()).ok(),
+        ..OperatorState::default()
+    };
+    (before != after).then(|| OperatorChange {
+        action: OperatorAction::Threshold,
+        subject: scope.to_string(),
+        before: before.map(state),
+        after: after.map(state),
+        is_restriction: after > before,
+    })
+}
+
+fn import_changes(before: &Keyring, after: &Keyring) -> Vec<OperatorChange> {
+    let state = |import: &KeySetImport| OperatorState {
+        hash: Some(format!("sha256:{}", import.fingerprint()).into()),
+        source: Some(note(import.source())),
+        ..OperatorState::default()
+    };
+    let mut changes = Vec::new();
+    for import in after.imports() {
+        let old = before.imports().find(|old| old.publisher() == import.publisher());
+        let same =
+            |old: &KeySetImport| (old.fingerprint(), old.source()) == (import.fingerprint(), import.source());
+        if !old.is_some_and(same) {
+            changes.push(OperatorChange {
+                action: OperatorAction::Import,
+                subject: import.publisher().to_string(),
+                before: old.map(state),
+                after: Some(state(import)),
+                is_restriction: false,
+            });
+        }
+    }
+    changes
 }
 
 fn floor_change(
@@ -154,10 +212,13 @@ fn floor_change(
 fn key_state(entry: &KeyEntry, now: Timestamp) -> OperatorState<'static> {
     OperatorState {
         comment: entry.comment().map(note),
+        kept: entry.kept().iter().map(|digest| format!("sha256:{digest}").into()).collect(),
         not_after: entry.not_after().map(|moment| moment.to_string().into()),
         public_key: Some(entry.key().to_string().into()),
         reason: entry.reason().map(note),
         scopes: entry.scopes().iter().map(|scope| scope.to_string().into()).collect(),
+        since: entry.revoked().map(|moment| moment.to_string().into()),
+        successor_of: entry.successor_of().map(|id| id.to_string().into()),
         status: Some(
             match entry.status(now) {
                 KeyStatus::Trusted => "trusted",
@@ -189,11 +250,13 @@ fn version_state(version: &Version) -> OperatorState<'static> {
 pub(super) fn package_state(
     version: &Version,
     digest: &Digest,
-    signer: Option<String>,
+    signers: &[String],
 ) -> OperatorState<'static> {
+    let several = signers.iter().filter(|_| signers.len() > 1);
     OperatorState {
         hash: Some(format!("sha256:{digest}").into()),
-        signer: signer.map(Cow::Owned),
+        signer: signers.first().cloned().map(Cow::Owned),
+        signers: several.cloned().map(Cow::Owned).collect(),
         version: Some(version.to_string().into()),
         ..OperatorState::default()
     }

@@ -1,14 +1,14 @@
 //! `binding allow`, `disallow` and `revoke`: change the users and hosts of a binding, or remove it.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use clap::ArgGroup;
-use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_egress::vault::BindingName;
 use cofferdam_model::manifest::{ConnectorName, HostGrant};
 use cofferdam_runtime::host::{BindingView, Host};
 
 use super::{BindingNameParser, changed, connector, host};
+use crate::prompt;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -94,7 +94,7 @@ pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), Comma
     let question = question(&binding, connector.as_ref(), &added);
     let asks = !args.yes && (std::io::stdin().is_terminal() || !added.is_empty());
     if let (true, Some(question)) = (asks, question)
-        && !confirm(&question)?
+        && !prompt::confirm(&question, "Add --yes.")?
     {
         session.ui.note("Nothing was changed.");
         return Ok(());
@@ -140,22 +140,11 @@ pub(super) fn disallow(args: &DisallowArgs, session: &Session<'_>) -> Result<(),
 pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
     let binding = host.binding(&args.name)?;
-    if !args.yes && !confirm(&format!("Remove {} and its secret? [y/N] ", binding.name))? {
+    if !args.yes
+        && !prompt::confirm(&format!("Remove {} and its secret? [y/N] ", binding.name), "Add --yes.")?
+    {
         session.ui.note("Nothing was changed.");
         return Ok(());
     }
     changed("revoked", &host.revoke_binding(&args.name)?, session)
-}
-
-/// Asks at the terminal; elsewhere there is no answer to wait for.
-fn confirm(question: &str) -> Result<bool, HostError> {
-    if !std::io::stdin().is_terminal() {
-        let message = "This needs a confirmation, and standard input is no terminal; nothing was changed.";
-        return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Add --yes."));
-    }
-    let mut err = anstream::stderr().lock();
-    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
-    let mut answer = String::new();
-    drop(std::io::stdin().read_line(&mut answer));
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -1,5 +1,4 @@
-//! Sends requests to token endpoints: through the same checked egress as connectors' requests, without
-//! redirects, with bounded time and response size.
+//! Sends requests to token endpoints, and reads their responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +7,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use cofferdam_core::clock::Clock;
-use cofferdam_core::failure::Denial;
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
-use cofferdam_model::manifest::{HostGrant, UrlScheme};
 use http::{HeaderValue, Request, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use url::form_urlencoded::{Serializer, byte_serialize};
 use zeroize::Zeroizing;
 
 use super::token_response::{TokenError, TokenResponse, read};
-use crate::egress::{
-    Authorization, EgressClient, EgressPolicy, EgressTimeouts, PrivateGrant, RequestTarget, Resolve,
-    SendError, Tls,
-};
+use crate::egress::{HostRequestClient, HostRequestError, RequestBounds};
 use crate::vault::OauthGrant;
 
 /// The longest response that is read, in bytes.
@@ -33,9 +27,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The client for token endpoints.
 pub(super) struct TokenClient {
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) tls: Arc<Tls>,
-    pub(super) resolver: Arc<dyn Resolve>,
-    pub(super) allow_private: Arc<[PrivateGrant]>,
+    pub(super) requests: HostRequestClient,
 }
 
 /// A token request: the client's identity and the grant.
@@ -63,48 +55,23 @@ impl TokenClient {
         &self,
         question: &TokenRequest<'_>,
     ) -> Result<TokenResponse, TokenRequestError> {
-        let (uri, target, grant) = self.place(question.token_url)?;
-        let client = EgressClient::new(
-            Arc::clone(&self.tls),
-            Arc::clone(&self.resolver),
-            EgressPolicy::new(&[grant], &self.allow_private),
-        );
-        let request =
-            question.request(uri).map_err(|why| TokenRequestError::NotAllowed { why, mend: None })?;
-        let exchange = async {
-            let (times, carries) = (EgressTimeouts::default(), Authorization::default());
-            let sent = client.send(request, &target, &times, &carries, None).await;
-            let (head, body) = sent.map_err(|error| unsent(&target, error))?.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
-            let body = body.map_err(|_| broken_off(&target))?.to_bytes();
-            let status = head.status.as_u16();
-            read(status, &body, self.clock.timestamp())
-                .map_err(|not| TokenRequestError::Answered(status, not))
-        };
-        tokio::select! {
-            answer = exchange => answer,
-            () = self.clock.sleep_until(self.clock.now() + REQUEST_TIMEOUT) => {
-                let why = format!("{target} did not answer within {} s", REQUEST_TIMEOUT.as_secs());
-                Err(TokenRequestError::Unreachable(why))
-            }
-        }
+        let bounds = RequestBounds { bytes: MAX_RESPONSE_BYTES, time: REQUEST_TIMEOUT };
+        let sent = self.requests.send(question.token_url, |uri| question.request(uri), bounds).await?;
+        let status = sent.status().as_u16();
+        read(status, sent.body(), self.clock.timestamp())
+            .map_err(|not| TokenRequestError::Answered(status, not))
     }
+}
 
-    /// Parses and checks the URL of the endpoint. Without TLS it is used only on a host that the operator has
-    /// named.
-    fn place(&self, url: &str) -> Result<(Uri, RequestTarget, HostGrant), TokenRequestError> {
-        let not_allowed = |why: String| TokenRequestError::NotAllowed { why, mend: None };
-        let uri = url.parse::<Uri>().map_err(|_| not_allowed("its URL is none".into()))?;
-        let target = RequestTarget::from_uri(&uri).map_err(|denial| not_allowed(refusal(&denial)))?;
-        let clear = target.scheme() == UrlScheme::Http;
-        let prefix = if clear { "http://" } else { "" };
-        let grant = HostGrant::parse(&format!("{prefix}{target}"));
-        let grant = grant.map_err(|_| not_allowed(format!("{target} is an address and no name")))?;
-        if clear && !self.allow_private.iter().any(|private| private.is_for(&target)) {
-            let why = format!("{target} would get the secret unencrypted; use https");
-            return Err(TokenRequestError::NotAllowed { why, mend: None });
+impl From<HostRequestError> for TokenRequestError {
+    fn from(error: HostRequestError) -> Self {
+        match error {
+            HostRequestError::NotAllowed { why, allow_private } => {
+                let mend = allow_private.map(|entry| format!("cofferdam call --allow-private {entry}"));
+                Self::NotAllowed { why, mend }
+            }
+            HostRequestError::Unreachable(why) => Self::Unreachable(why),
         }
-        Ok((uri, target, grant))
     }
 }
 
@@ -146,30 +113,4 @@ impl TokenRequest<'_> {
         value.set_sensitive(true);
         Ok(value)
     }
-}
-
-fn unsent(target: &RequestTarget, error: SendError) -> TokenRequestError {
-    match error {
-        SendError::Refused(denial) | SendError::RefusedAnswer(denial) => {
-            // The line is TOML with one string in it, which is also the entry that `--allow-private` takes.
-            let entry = denial.line().and_then(|line| line.line().split('"').nth(1));
-            let mend = entry.map(|entry| format!("cofferdam call --allow-private {entry}"));
-            TokenRequestError::NotAllowed { why: refusal(&denial), mend }
-        }
-        SendError::Flawed(flaw) => TokenRequestError::NotAllowed { why: flaw.to_string(), mend: None },
-        SendError::Limit(_) | SendError::Over => broken_off(target),
-        SendError::Fault(fault) => {
-            let (phase, code) = (fault.phase.name(), fault.code);
-            TokenRequestError::Unreachable(format!("{target} was not reached ({phase}: {code})"))
-        }
-    }
-}
-
-fn broken_off(target: &RequestTarget) -> TokenRequestError {
-    TokenRequestError::Unreachable(format!("the answer of {target} broke off, or is too long"))
-}
-
-/// Returns the reason of a denial as a part of a sentence.
-fn refusal(denial: &Denial) -> String {
-    denial.suggestion().trim_end_matches('.').to_owned()
 }

@@ -15,7 +15,7 @@ use super::token_client::{TokenClient, TokenRequest, TokenRequestError};
 use super::token_response::{TokenError, TokenErrorKind, TokenResponse};
 use crate::credentials::broker::{BrokerSettings, blocking};
 use crate::credentials::problem;
-use crate::egress::{AuthorizationError, VaultFailure};
+use crate::egress::{AuthorizationError, HostRequestClient, VaultFailure};
 use crate::vault::{
     Binding, BindingName, Bindings, OauthGrant, OauthTokens, SecretMaterial, Vault, VaultError,
 };
@@ -58,7 +58,8 @@ struct RenewedToken {
 impl TokenManager {
     pub(in crate::credentials) fn new(settings: BrokerSettings) -> Arc<Self> {
         let BrokerSettings { vault, clock, tls, resolver, allow_private, locks } = settings;
-        let way = TokenClient { clock, tls, resolver, allow_private };
+        let requests = HostRequestClient::new(Arc::clone(&clock), tls, resolver, allow_private);
+        let way = TokenClient { clock, requests };
         let (renewals, unwritten) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
             vault,

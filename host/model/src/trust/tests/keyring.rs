@@ -1,7 +1,9 @@
 //! The keyring document: read, written, changed, and refused with place and fix.
 
 use super::{date, key, name, now, slack, trusting};
-use crate::trust::{KeyStatus, Keyring, SigningScope, TrustChange};
+use cofferdam_core::digest::Digest;
+
+use crate::trust::{KeyStatus, Keyring, SignatureThreshold, SigningScope, TrustChange};
 
 fn scope(text: &str) -> SigningScope {
     SigningScope::parse(text).unwrap()
@@ -85,7 +87,7 @@ fn a_key_can_be_revoked_before_it_is_trusted() {
     assert!(keyring.entries()[0].scopes().is_empty());
     keyring.remove(&public.id()).unwrap();
     assert_eq!(keyring.trust(&public, &acme, now(), None, None), Ok(TrustChange::Added));
-    // Only a revoked key may be trusted for nothing, and only that has a reason.
+    // Only a revoked key may be trusted for nothing, and only a key with an end has a reason.
     let text = keyring.to_text();
     let bare = text.replace("scopes = [\"github://acme/*\"]\n", "");
     assert!(bare != text && Keyring::parse("keyring.toml", &bare).is_err());
@@ -200,4 +202,103 @@ fn minimum_versions_round_trip_or_are_refused() {
         });
         assert!(said, "{says}: {error}");
     }
+}
+
+#[test]
+fn thresholds_round_trip_or_are_refused() {
+    let mut keyring = trusting(1, "github://acme/*");
+    let number = |number: u64| SignatureThreshold::new(number).unwrap();
+    assert_eq!(keyring.set_threshold(&scope("github://acme/*"), number(2)).unwrap(), None);
+    assert_eq!(keyring.set_threshold(&scope("github://acme/slack"), number(16)).unwrap(), None);
+    let text = keyring.to_text();
+    assert_eq!(Keyring::parse("keyring.toml", &text).unwrap(), keyring, "{text}");
+    let of = |keyring: &Keyring, text| keyring.threshold(&name(text)).map(|(_, number)| number.get());
+    assert_eq!(of(&keyring, "github://acme/slack"), Some(16));
+    assert_eq!(of(&keyring, "github://acme/other"), Some(2));
+    assert_eq!(of(&keyring, "github://else/slack"), None);
+    // An entry for one connector does not weaken that of its owner.
+    keyring.set_threshold(&scope("github://acme/*"), number(3)).unwrap();
+    keyring.set_threshold(&scope("github://acme/slack"), number(2)).unwrap();
+    assert_eq!(of(&keyring, "github://acme/slack"), Some(3));
+    assert_eq!(keyring.owners_for(&scope("github://acme/slack"), now()), 1);
+    assert_eq!(keyring.remove_threshold(&scope("github://acme/*")), Some(number(3)));
+    for wrong in [0, 1, 17, u64::MAX] {
+        assert!(SignatureThreshold::new(wrong).is_err(), "{wrong}");
+    }
+    let one = "[[threshold]]\nscope = \"github://acme/slack\"\nsignatures = 2\n";
+    for (text, line, says) in [
+        (one.replace("= 2", "= 1"), 3, "is not a threshold"),
+        (one.replace("= 2", "= 17"), 3, "write 2 to 16"),
+        (one.replace("= 2", "= \"2\""), 3, "a whole number"),
+        (one.replace("github://acme/slack", "*"), 2, "is not a scope"),
+        (one.replace("signatures", "signature"), 3, "did you mean `signatures`?"),
+        (one.replace("signatures = 2\n", ""), 1, "add signatures = 2"),
+        (format!("{one}{one}"), 5, "threshold above already"),
+        (one.repeat(1_001), 1, "more than 1000"),
+    ] {
+        refused_at(&text, line, says);
+    }
+}
+
+/// Checks that a problem of `text` in `line` says `says`; in the first line, that of any line.
+#[track_caller]
+fn refused_at(text: &str, line: usize, says: &str) {
+    let error = Keyring::parse("keyring.toml", text).unwrap_err();
+    let said = error.problems().iter().any(|problem| {
+        let words = format!("{} {}", problem.message(), problem.fix());
+        (problem.line() == line || line == 1) && words.contains(says)
+    });
+    assert!(said, "{says}: {error}");
+}
+
+#[test]
+fn kept_packages_and_successors_have_a_place_and_a_fix() {
+    let mut keyring = trusting(1, "github://acme/*");
+    keyring.revoke(&key(1).public(), now(), Some("stolen")).unwrap();
+    let (id, package) = (key(1).public().id(), Digest::sha256(b"package"));
+    assert_eq!(keyring.keep(&id, &[package, package]).unwrap(), 1);
+    assert_eq!(keyring.keep(&id, &[package]).unwrap(), 0);
+    let entry = &keyring.entries()[0];
+    assert!(entry.vouches_for(&package, now()) && !entry.vouches_for(&Digest::sha256(b"other"), now()));
+    let good = keyring.to_text();
+    assert_eq!(Keyring::parse("keyring.toml", &good).unwrap(), keyring, "{good}");
+    let many: Vec<_> = (0..1_001_u32).map(|n| Digest::sha256(&n.to_le_bytes())).collect();
+    assert!(keyring.clone().keep(&id, &many).unwrap_err().message().contains("more than 1000"));
+    let line = good.lines().count();
+    refused_at(&good.replace("sha256:", "md5:"), line, "is not a package's hash");
+    refused_at(&good.replace("kept", "kepts"), line, "did you mean `kept`?");
+    let succeeds = |key: u8, old: u8| {
+        let (key, old) = (super::key(key).public(), super::key(old).public().id());
+        format!("[[keys]]\nkey = \"{key}\"\nscopes = [\"hub://x/*\"]\nsuccessor_of = \"{old}\"\n")
+    };
+    refused_at(&succeeds(1, 1), 4, "would succeed itself");
+    refused_at(&(succeeds(1, 2) + &succeeds(2, 1)), 8, "in a circle");
+    refused_at(&(succeeds(1, 3) + &succeeds(2, 1) + &succeeds(3, 2)), 12, "in a circle");
+    refused_at(&(succeeds(2, 1) + &succeeds(3, 1)), 8, "has a successor above already");
+    refused_at(&succeeds(1, 2).replace("successor_of = \"", "successor_of = \"0"), 4, "is not a key's id");
+    Keyring::parse("keyring.toml", &(succeeds(2, 1) + &succeeds(3, 2))).unwrap();
+}
+
+#[test]
+fn damaged_imports_have_a_place_and_a_fix() {
+    let (id, hash) = (key(1).public().id(), Digest::sha256(b"set"));
+    let good = format!(
+        "[[import]]\npublisher = \"github://acme/*\"\nsource = \"https://acme.example/keys \\\"x\\\".json\"\n\
+         fingerprint = \"sha256:{hash}\"\nissued = 2026-05-01T00:00:00Z\nimported = 2026-06-01T00:00:00Z\n\
+         keys = [\"{id}\"]\n"
+    );
+    let keyring = Keyring::parse("keyring.toml", &good).unwrap();
+    assert_eq!(Keyring::parse("keyring.toml", &keyring.to_text()).unwrap(), keyring);
+    assert_eq!(keyring.imports().next().unwrap().source(), "https://acme.example/keys \"x\".json");
+    for (old, new, line, says) in [
+        ("github://acme/*", "github://acme/slack", 2, "not all of one owner"),
+        ("source = ", "sources = ", 3, "did you mean `source`?"),
+        ("sha256:", "md5:", 4, "is not a fingerprint"),
+        ("issued = 2026-05-01T00:00:00Z", "", 1, "add issued = "),
+        ("2026-06-01T00:00:00Z", "2026-06-01", 6, "like 2027-01-31T00:00:00Z"),
+        ("keys = [\"", "keys = [\"0", 7, "is not a key's id"),
+    ] {
+        refused_at(&good.replacen(old, new, 1), line, says);
+    }
+    refused_at(&format!("{good}{good}"), 9, "has an import above already");
 }

@@ -3,7 +3,9 @@
 
 mod envelope;
 mod key;
+mod key_set;
 mod keyring;
+mod succession;
 mod verify;
 
 use cofferdam_core::digest::Digest;

@@ -4,13 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::SignatureCode::{
-    BadSignature, ExpiredKey, IdentityMismatch, KeyScope, Malformed, RevokedKey, UnknownKey, Unsigned,
+    BadSignature, ExpiredKey, IdentityMismatch, KeyScope, Malformed, RevokedKey, TooFewSignatures,
+    UnknownKey, Unsigned,
 };
 use serde_json::{Value, json};
 
 use super::{FOREIGN, PACKAGE, date, key, name, now, signed, slack, statement, trusting, version};
 use crate::trust::{
-    Envelope, Keyring, ReleaseStatement, SigningScope, TrustError, Verified, allow_unsigned, sign, verify,
+    Envelope, KeyEnd, KeySuccession, Keyring, ReleaseStatement, SignatureThreshold, SigningScope, TrustError,
+    Verified, allow_unsigned, check_unsigned, sign, verify,
 };
 
 const ACME: &str = "github://acme/*";
@@ -254,4 +256,99 @@ fn releases_below_the_minimum_version_are_refused() {
     keyring.set_floor(&slack(), &version("9.0.0")).unwrap();
     let unknown = check_envelope(&signed(1), &keyring).unwrap_err();
     assert_eq!(unknown.code(), UnknownKey, "who signed comes before what may run");
+}
+
+/// An envelope about [`statement`] that these keys signed.
+fn signed_by(seeds: &[u8]) -> Envelope {
+    let mut envelope = signed(seeds[0]);
+    for seed in &seeds[1..] {
+        envelope.add(&key(*seed)).unwrap();
+    }
+    envelope
+}
+
+/// A keyring that trusts keys 1 to 3, and needs two of them.
+fn two_of_three() -> Keyring {
+    let mut keyring = trusting(1, ACME);
+    let scope = SigningScope::parse(ACME).unwrap();
+    for seed in [2, 3] {
+        keyring.trust(&key(seed).public(), std::slice::from_ref(&scope), now(), None, None).unwrap();
+    }
+    keyring.set_threshold(&scope, SignatureThreshold::new(2).unwrap()).unwrap();
+    keyring
+}
+
+#[test]
+fn a_threshold_needs_as_many_different_keys() {
+    let keyring = two_of_three();
+    for (seeds, signers) in [(vec![1, 2], 2), (vec![3, 1], 2), (vec![1, 2, 3], 3), (vec![9, 1, 8, 3], 2)] {
+        let verified = check_envelope(&signed_by(&seeds), &keyring).unwrap();
+        assert_eq!(verified.signers().len(), signers, "{seeds:?}");
+    }
+    for seeds in [vec![1], vec![1, 9], vec![9, 8, 2]] {
+        let error = check_envelope(&signed_by(&seeds), &keyring).unwrap_err();
+        assert_eq!(error.code(), TooFewSignatures, "{error}");
+        assert!(error.reason().contains("2 different trusted keys must sign it, and 1 did"), "{error}");
+        assert!(error.fix().contains("cofferdam trust threshold"), "{error}");
+    }
+    assert_eq!(check_envelope(&signed_by(&[8, 9]), &keyring).unwrap_err().code(), UnknownKey);
+    // One key's signature twice is one.
+    let mut wire: Value = serde_json::from_str(&signed(1).to_json()).unwrap();
+    let first = wire["signatures"][0].clone();
+    wire["signatures"].as_array_mut().unwrap().push(first);
+    assert_eq!(check(wire.to_string().as_bytes(), &keyring).unwrap_err().code(), TooFewSignatures);
+    // Without any signature, permission to run unsigned is not enough.
+    let refused = check_unsigned(&keyring, &slack(), &version("1.2.0")).unwrap_err();
+    assert_eq!(refused.code(), TooFewSignatures);
+    check_unsigned(&keyring, &name("github://else/slack"), &version("1.2.0")).unwrap();
+}
+
+#[test]
+fn ended_keys_do_not_count_towards_a_threshold() {
+    let mut keyring = two_of_three();
+    keyring.revoke(&key(2).public(), now(), Some("stolen")).unwrap();
+    let error = check_envelope(&signed_by(&[1, 2]), &keyring).unwrap_err();
+    assert!(error.code() == TooFewSignatures && error.reason().contains("was revoked (stolen)"), "{error}");
+    keyring.keep(&key(2).public().id(), &[Digest::sha256(PACKAGE)]).unwrap();
+    check_envelope(&signed_by(&[1, 2]), &keyring).unwrap();
+}
+
+#[test]
+fn a_key_and_its_successor_count_once() {
+    let mut keyring = two_of_three();
+    let until = date("2027-01-01T00:00:00Z");
+    let statement = KeySuccession::sign(&key(1), &key(4), now(), until).unwrap().to_json();
+    let succession = KeySuccession::verify(statement.as_bytes(), now()).unwrap();
+    keyring.succeed(&succession, KeyEnd::At(until), None, now()).unwrap();
+    let error = check_envelope(&signed_by(&[1, 4]), &keyring).unwrap_err();
+    assert!(error.code() == TooFewSignatures && error.reason().contains("count once"), "{error}");
+    for seeds in [[1, 2], [4, 2]] {
+        check_envelope(&signed_by(&seeds), &keyring).unwrap();
+    }
+    assert_eq!(keyring.owners_for(&SigningScope::parse(ACME).unwrap(), now()), 3);
+}
+
+#[test]
+fn kept_packages_stay_valid_and_no_others() {
+    let envelope = signed(1);
+    let mut keyring = trusting(1, ACME);
+    let id = key(1).public().id();
+    keyring.revoke(&key(1).public(), date("2026-03-01T00:00:00Z"), Some("stolen")).unwrap();
+    assert_eq!(check_envelope(&envelope, &keyring).unwrap_err().code(), RevokedKey);
+    keyring.keep(&id, &[Digest::sha256(b"another package")]).unwrap();
+    let error = check_envelope(&envelope, &keyring).unwrap_err();
+    assert!(error.code() == RevokedKey && error.reason().contains("stolen"), "{error}");
+    keyring.keep(&id, &[Digest::sha256(PACKAGE)]).unwrap();
+    let verified = check_envelope(&envelope, &keyring).unwrap();
+    assert!(verified.in_date(date("2099-01-01T00:00:00Z")), "it has no end any more");
+    // A statement of the thief's, dated before the theft, is about other bytes.
+    let dated = date("2026-01-01T00:00:00Z");
+    let forged = ReleaseStatement::new(slack(), version("1.2.0"), Digest::sha256(b"evil"), dated);
+    let forged = sign(&key(1), &forged).to_json();
+    let evil = Digest::sha256(b"evil");
+    let error = verify(forged.as_bytes(), &keyring, &slack(), &version("1.2.0"), &evil, now()).unwrap_err();
+    assert_eq!(error.code(), RevokedKey);
+    // And the key's scopes still hold.
+    let elsewhere = Keyring::parse("k", &keyring.to_text().replace("acme/*", "acme/other")).unwrap();
+    assert!(check_envelope(&envelope, &elsewhere).is_err());
 }
