@@ -154,6 +154,7 @@ pub(super) enum Command {
     List(commands::list::Args),
     Inspect(commands::inspect::Args),
     Diff(commands::diff::Args),
+    Rebuild(commands::rebuild::Args),
     Why(commands::why::Args),
     Explain(commands::explain::Args),
     Verify(commands::verify::Args),

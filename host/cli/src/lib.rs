@@ -29,6 +29,7 @@ mod process_user;
 mod progress;
 mod project;
 mod prompt;
+mod provenance_file;
 #[cfg(test)]
 mod reference_tests;
 mod report;

@@ -17,6 +17,9 @@ Rust needs the target: `rustup target add wasm32-wasip2`. Connectors share the c
 $XDG_CACHE_HOME/cofferdam/build. For Python and JavaScript, the first build installs componentize-py or \
 componentize-js in .cofferdam of the project.
 
+<PACKAGE>.provenance.json, beside the package, has what it was made from, for `cofferdam sign`: git repository and \
+commit, tools, and dependencies with their checksums.
+
 Examples:
   cofferdam build
   cofferdam build connectors/slack -o slack.wasm
@@ -48,10 +51,15 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         None => project.package_path()?,
     };
     packaging::check_output(&output)?;
+    // Before the build, which may write to the project.
+    let source = project.source();
     runtime::block_on(async {
-        let component = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
-        let component = files::read_package(&component)?;
+        let built = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
+        let component = files::read_package(&built.path)?;
         let docs = DocsSource::Wit(project.wit().to_vec());
-        packaging::finish(session, &component, project.manifest(), docs, &output).await
+        let provenance = built.provenance(source).map_err(|error| {
+            session.ui.warn(&format!("the package has no provenance: {error}"));
+        });
+        packaging::finish(session, &component, project.manifest(), docs, &output, provenance.ok()).await
     })
 }

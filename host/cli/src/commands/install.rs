@@ -50,7 +50,7 @@ pub(crate) struct Args {
     allow_downgrade: bool,
 }
 
-fn digest(text: &str) -> Result<Digest, String> {
+pub(super) fn digest(text: &str) -> Result<Digest, String> {
     Digest::parse(text).ok_or_else(|| "write it as sha256: and 64 lower-case hexadecimal digits".to_owned())
 }
 

@@ -24,6 +24,7 @@ mod minimum_version;
 pub(super) mod new;
 pub(super) mod pack;
 pub(super) mod packaging;
+pub(super) mod rebuild;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
@@ -58,6 +59,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::List(args) => list::run(args, session),
         Command::Inspect(args) => inspect::run(args, session),
         Command::Diff(args) => diff::run(args, session),
+        Command::Rebuild(args) => rebuild::run(args, session),
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),

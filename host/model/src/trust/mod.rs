@@ -10,6 +10,7 @@ mod file;
 mod floor;
 mod key;
 mod keyring;
+mod provenance;
 mod scope;
 mod verify;
 
@@ -19,6 +20,9 @@ pub use file::KeyringFile;
 pub use file::KeyringFingerprint;
 pub use key::{KeyId, PublicKey, SecretKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
+pub use provenance::{
+    DependencyRecord, Provenance, ProvenanceError, ProvenanceRecord, RepositoryUrl, SourceRecord, ToolRecord,
+};
 pub use scope::SigningScope;
 pub use verify::{TrustError, Verified, verify};
 pub use verify::{allow_unsigned, check_floor, verify_bytes};

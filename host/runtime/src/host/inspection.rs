@@ -11,7 +11,7 @@ use cofferdam_core::limits::{LimitRequest, Limits};
 use cofferdam_model::manifest::{CredentialGrant, CredentialPlacement, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_model::registry::StoredPackage;
-use cofferdam_model::trust::KeyringFingerprint;
+use cofferdam_model::trust::{Envelope, KeyringFingerprint, Provenance};
 use serde::Serialize;
 
 use super::Host;
@@ -34,6 +34,9 @@ pub struct PackageInspection {
     pub size: u64,
     /// Its signer, and the trust in that signer here.
     pub signature: SignatureView,
+    /// The sources and tools that it was made from, as the signature claims. None without one for these bytes. The
+    /// signature need not be trusted; see `signature`.
+    pub provenance: Option<Provenance>,
     /// True if the installed file still has the hash in its name. None for a file that is not installed.
     pub hash_matches: Option<bool>,
     /// Every import of the component, with its status in the manifest and on this host.
@@ -194,6 +197,7 @@ impl Host {
             hash: format!("sha256:{}", package.digest()),
             size,
             signature: self.signature_view(&package, signature)?,
+            provenance: provenance(&package, signature),
             hash_matches: None,
             imports: package
                 .import_verdicts()
@@ -300,6 +304,12 @@ impl Host {
             ),
         ]))
     }
+}
+
+/// Returns the provenance in a signature of the package.
+fn provenance(package: &Package, signature: Option<&[u8]>) -> Option<Provenance> {
+    let statement = Envelope::parse(signature?).ok()?.unverified_statement().ok()?;
+    (statement.digest() == package.digest()).then(|| statement.provenance().cloned())?
 }
 
 /// Returns the properties that deserve a second look.
