@@ -24,7 +24,11 @@ pub(super) fn path(package: &Path) -> PathBuf {
 }
 
 /// Writes the provenance of a package; without one, removes that of the package that was there before.
-pub(super) fn write(package: &Path, digest: &Digest, provenance: Option<&Provenance>) -> Result<(), HostError> {
+pub(super) fn write(
+    package: &Path,
+    digest: &Digest,
+    provenance: Option<&Provenance>,
+) -> Result<(), HostError> {
     let path = path(package);
     let Some(provenance) = provenance else {
         return match std::fs::remove_file(&path) {

@@ -14,7 +14,8 @@ The directory has connector.toml, wit/, and Cargo.toml, app.py or app.js, which 
 wit/*.wit become the operations' documentation.
 
 Rust needs the target: `rustup target add wasm32-wasip2`. Connectors share the compiled dependencies, in \
-$XDG_CACHE_HOME/cofferdam/build. For Python and JavaScript, the first build installs componentize-py or \
+$XDG_CACHE_HOME/cofferdam/build. Arguments for rustc belong in RUSTFLAGS, or under [target.wasm32-wasip2] in \
+.cargo/config.toml; those under [build] are not used. For Python and JavaScript, the first build installs componentize-py or \
 componentize-js in .cofferdam of the project.
 
 <PACKAGE>.provenance.json, beside the package, has what it was made from, for `cofferdam sign`: git repository and \

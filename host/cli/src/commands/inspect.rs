@@ -148,7 +148,8 @@ pub(super) fn provenance(page: &mut Page, provenance: &Provenance) {
     let ProvenanceRecord { source, tools, target, dependencies } = provenance.record();
     match source {
         Some(source) => {
-            let repository = source.repository.as_ref().map_or("a repository without a remote", RepositoryUrl::as_str);
+            let repository =
+                source.repository.as_ref().map_or("a repository without a remote", RepositoryUrl::as_str);
             let directory = if source.directory.is_empty() { "" } else { ", directory " };
             page.field("source", &format!("{repository}{directory}{}", source.directory));
             match source.clean {

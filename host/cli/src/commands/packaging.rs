@@ -176,12 +176,7 @@ fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> O
 }
 
 /// Prints the next steps and possible improvements.
-fn advise(
-    session: &Session<'_>,
-    made: &PackageSummary,
-    package: &Package,
-    provenance: Option<&Provenance>,
-) {
+fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package, provenance: Option<&Provenance>) {
     let unused = &made.unused_imports;
     if !unused.is_empty() {
         session.ui.warn(&format!(

@@ -112,9 +112,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     };
     let commit = commit.or_else(|| claimed.map(|claimed| claimed.commit.clone()));
     let directory = directory.or_else(|| claimed.map(|claimed| PathBuf::from(&claimed.directory)));
-    let dir = tempfile::Builder::new().prefix("cofferdam-rebuild-").tempdir().map_err(|error| {
-        files::unwritable(&std::env::temp_dir(), error)
-    })?;
+    let dir = tempfile::Builder::new()
+        .prefix("cofferdam-rebuild-")
+        .tempdir()
+        .map_err(|error| files::unwritable(&std::env::temp_dir(), error))?;
     let checkout = Checkout::make(session.ui, &dir.path().join("source"), &source, commit, directory)?;
     let mut project = Project::open(&checkout.connector)?;
     project.build_in(&dir.path().join("target"));

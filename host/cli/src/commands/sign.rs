@@ -104,7 +104,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         key_id: key.public().id(),
         signatures: envelope.signature_count(),
         signature: path,
-        provenance: envelope.unverified_statement().ok().and_then(|statement| statement.provenance().cloned()),
+        provenance: envelope
+            .unverified_statement()
+            .ok()
+            .and_then(|statement| statement.provenance().cloned()),
     };
     session.ui.result(&signed, |it| signed.page(it))
 }

@@ -88,7 +88,8 @@ struct InstalledPackages {
 
 #[derive(Deserialize)]
 struct InstalledPackage {
-    version: String,
+    /// None for a link.
+    version: Option<String>,
     integrity: Option<String>,
 }
 
@@ -102,12 +103,14 @@ fn list_packages(tools: &ToolDirectory) -> Result<Vec<DependencyRecord>, HostErr
                 .with_hint("Remove .cofferdam of the project, and build again.")
                 .with_source(error)
         })?;
-    let records = list.packages.into_iter().map(|(dir, package)| DependencyRecord {
-        name: dir.rsplit("node_modules/").next().unwrap_or_default().to_owned(),
-        version: package.version,
-        source: Some("npm".to_owned()),
-        checksum: package.integrity,
-        build: false,
+    let records = list.packages.into_iter().filter_map(|(dir, package)| {
+        Some(DependencyRecord {
+            name: dir.rsplit("node_modules/").next()?.to_owned(),
+            version: package.version?,
+            source: Some("npm".to_owned()),
+            checksum: package.integrity,
+            build: false,
+        })
     });
     Ok(records.collect())
 }

@@ -198,7 +198,11 @@ impl Project {
     ///
     /// # Errors
     /// The toolchain is missing or cannot be installed, or it refuses the sources.
-    pub(super) async fn build(&self, ui: &Ui, purpose: BuildPurpose<'_>) -> Result<BuiltComponent, HostError> {
+    pub(super) async fn build(
+        &self,
+        ui: &Ui,
+        purpose: BuildPurpose<'_>,
+    ) -> Result<BuiltComponent, HostError> {
         let has_cargo_args = matches!(purpose, BuildPurpose::Package(args) if !args.is_empty());
         if has_cargo_args && !matches!(self.source, ProjectSource::Rust(_)) {
             let message =

@@ -174,7 +174,9 @@ source = "git+https://ada:token@git.example/own?rev=12#1234"
 "#;
 
     fn message(id: &str, file: &str) -> String {
-        format!(r#"{{"reason": "compiler-artifact", "package_id": "{id}", "manifest_path": "/c/Cargo.toml", "filenames": ["{file}"]}}"#)
+        format!(
+            r#"{{"reason": "compiler-artifact", "package_id": "{id}", "manifest_path": "/c/Cargo.toml", "filenames": ["{file}"]}}"#
+        )
     }
 
     #[test]

@@ -108,8 +108,12 @@ mod tests {
     #[test]
     fn directories_of_this_machine_are_replaced() {
         let arguments = ResolvedCrates::parse(METADATA).unwrap().remapping(Path::new("/b"));
-        for expected in ["/b=/build", "/c/registry/src/x-1=/cargo/registry", "/c/git/checkouts=/cargo/git", "/ww=/local/near"]
-        {
+        for expected in [
+            "/b=/build",
+            "/c/registry/src/x-1=/cargo/registry",
+            "/c/git/checkouts=/cargo/git",
+            "/ww=/local/near",
+        ] {
             let expected = format!("--remap-path-prefix={expected}");
             assert!(arguments.contains(&expected), "{expected}: {arguments:?}");
         }

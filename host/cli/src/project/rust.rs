@@ -114,7 +114,11 @@ pub(super) async fn build(
 fn add_rustc_arguments(command: &mut tokio::process::Command, arguments: &[String]) {
     // Cargo takes the arguments from the first of these that is set, and configuration only without them.
     let encoded = std::env::var("CARGO_ENCODED_RUSTFLAGS").ok();
-    let plain = || std::env::var("RUSTFLAGS").ok().map(|flags| flags.split_whitespace().collect::<Vec<_>>().join("\u{1f}"));
+    let plain = || {
+        std::env::var("RUSTFLAGS")
+            .ok()
+            .map(|flags| flags.split_whitespace().collect::<Vec<_>>().join("\u{1f}"))
+    };
     match encoded.or_else(plain).filter(|flags| !flags.is_empty()) {
         Some(flags) => {
             command.env("CARGO_ENCODED_RUSTFLAGS", [&[flags][..], arguments].concat().join("\u{1f}"));

@@ -88,7 +88,9 @@ fn section_name(payload: &Payload<'_>) -> String {
         Payload::DataSection(_) => "data".to_owned(),
         Payload::ImportSection(_) | Payload::ComponentImportSection(_) => "imports".to_owned(),
         Payload::ExportSection(_) | Payload::ComponentExportSection(_) => "exports".to_owned(),
-        Payload::TypeSection(_) | Payload::CoreTypeSection(_) | Payload::ComponentTypeSection(_) => "types".to_owned(),
+        Payload::TypeSection(_) | Payload::CoreTypeSection(_) | Payload::ComponentTypeSection(_) => {
+            "types".to_owned()
+        }
         Payload::FunctionSection(_) => "functions".to_owned(),
         Payload::ElementSection(_) => "elements".to_owned(),
         Payload::GlobalSection(_) => "globals".to_owned(),
@@ -114,7 +116,8 @@ mod tests {
         assert_eq!(section_differences(&expected, &expected).unwrap(), []);
         let built = component("abd", r#"(@custom "later" "x")"#);
         let found = section_differences(&expected, &built).unwrap();
-        let found: Vec<_> = found.iter().map(|it| (&*it.section, it.expected_bytes, it.built_bytes)).collect();
+        let found: Vec<_> =
+            found.iter().map(|it| (&*it.section, it.expected_bytes, it.built_bytes)).collect();
         assert_eq!(found, [("module 1: data", Some(9), Some(9)), ("custom section `later`", None, Some(7))]);
         assert!(section_differences(&expected, b"no component").is_err());
     }

@@ -97,14 +97,18 @@ impl RepositoryUrl {
         let short = match remote.contains("://") {
             true => None,
             // Two colons follow the name of a helper program.
-            false => remote.split_once(':').filter(|(host, path)| !host.contains('/') && !path.starts_with(':')),
+            false => {
+                remote.split_once(':').filter(|(host, path)| !host.contains('/') && !path.starts_with(':'))
+            }
         };
         let mut url = match short {
             Some((host, path)) => Url::parse(&format!("ssh://{host}/{}", path.trim_start_matches('/'))),
             None => Url::parse(remote),
         }
         .ok()?;
-        if !["https", "http", "ssh", "git"].contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
+        if !["https", "http", "ssh", "git"].contains(&url.scheme())
+            || url.host_str().is_none_or(str::is_empty)
+        {
             return None;
         }
         let is_common = url.scheme() == "ssh" && url.username() == "git";
@@ -213,7 +217,9 @@ impl TryFrom<ProvenanceRecord> for Provenance {
 fn check(field: &'static str, text: &str, spaced: bool) -> Result<(), ProvenanceError> {
     match is_text(text, spaced) {
         true => Ok(()),
-        false => Err(ProvenanceError::new(field, &format!("`{text}` is empty, too long or not printable ASCII"))),
+        false => {
+            Err(ProvenanceError::new(field, &format!("`{text}` is empty, too long or not printable ASCII")))
+        }
     }
 }
 
@@ -249,7 +255,11 @@ mod tests {
             let found = RepositoryUrl::from_remote(remote);
             assert_eq!(found.as_ref().map(RepositoryUrl::as_str), expected, "{remote}");
             if let Some(found) = found {
-                assert_eq!(RepositoryUrl::try_from(found.to_string()).unwrap(), found, "it reads as it was written");
+                assert_eq!(
+                    RepositoryUrl::try_from(found.to_string()).unwrap(),
+                    found,
+                    "it reads as it was written"
+                );
             }
         }
         assert!(RepositoryUrl::try_from("https://user:token@github.com/a/b".to_owned()).is_err());
@@ -281,7 +291,11 @@ mod tests {
         let json = serde_json::to_string(&provenance).unwrap();
         assert_eq!(serde_json::from_str::<Provenance>(&json).unwrap(), provenance);
         let more = json.replacen('{', r#"{"later": {"x": 1}, "#, 1);
-        assert_eq!(serde_json::from_str::<Provenance>(&more).unwrap(), provenance, "unknown fields are ignored");
+        assert_eq!(
+            serde_json::from_str::<Provenance>(&more).unwrap(),
+            provenance,
+            "unknown fields are ignored"
+        );
     }
 
     #[test]

@@ -367,9 +367,8 @@ impl Changes {
             Some(false) => "with changes that are not in the commit".to_owned(),
             None => "in no repository".to_owned(),
         };
-        let tools = |one: &ProvenanceRecord| {
-            one.tools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
+        let tools =
+            |one: &ProvenanceRecord| one.tools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let is_clean = now.source.as_ref().is_some_and(|source| source.clean);
         for (severity, subject, what, old, new) in [
             (Wider, "repository", "it was made from another repository", repository(was), repository(now)),

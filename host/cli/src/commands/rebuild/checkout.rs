@@ -7,10 +7,10 @@ use std::process::Command;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 
+use crate::files;
 use crate::layout::printable_line;
 use crate::project::{git, git_output};
 use crate::ui::Ui;
-use crate::files;
 
 /// Names that a directory in no repository is copied without: what builds leave there.
 const NO_SOURCES: [&str; 5] = [".git", ".cofferdam", "target", "node_modules", "__pycache__"];
@@ -42,8 +42,10 @@ impl Checkout {
             return Self::in_repository(to, directory.unwrap_or_default(), Some(commit));
         }
         let path = path.canonicalize().map_err(|error| files::unreadable("The directory", path, error))?;
-        let is_bare = git_output(&path, &["rev-parse", "--is-bare-repository"]).is_some_and(|it| it == "true");
-        let root = git_output(&path, &["rev-parse", "--show-toplevel"]).filter(|_| !is_bare).map(PathBuf::from);
+        let is_bare =
+            git_output(&path, &["rev-parse", "--is-bare-repository"]).is_some_and(|it| it == "true");
+        let root =
+            git_output(&path, &["rev-parse", "--show-toplevel"]).filter(|_| !is_bare).map(PathBuf::from);
         let within = |root: &Path| path.strip_prefix(root).unwrap_or(Path::new("")).to_owned();
         match (commit, root) {
             (None, root) if !is_bare => {
@@ -63,7 +65,8 @@ impl Checkout {
     }
 
     fn in_repository(to: &Path, directory: PathBuf, commit: Option<String>) -> Result<Self, HostError> {
-        let is_below = directory.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let is_below =
+            directory.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if !is_below {
             let message = format!("{} is not a directory of the repository.", files::shown(&directory));
             return Err(HostError::new(HostErrorKind::Validation, message)
