@@ -40,6 +40,7 @@ const FAILING: &[(&str, bool)] = &[
     ("list", false),
     ("inspect nowhere.wasm", false),
     ("why nowhere.wasm slack.com:443", false),
+    ("rebuild --package quiet.wasm", false),
     ("trace show nowhere.json", false),
     ("explain blue_parrot", false),
     ("breaker status", false),

@@ -63,7 +63,7 @@ fn changes(cli: &Cli) -> Vec<Value> {
 fn a_revocation_keeps_only_what_was_installed_before() {
     let (home, cli, signer) = setup(&["1.0.0", "1.1.0"]);
     let id = signer.public().id().to_string();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     let warm = home.host();
     let reference = connector(&format!("{NAME}@1.0.0"));
     run(warm.call(&reference, "run", json!({}))).unwrap();
@@ -85,7 +85,7 @@ fn a_revocation_keeps_only_what_was_installed_before() {
     call(&cli, "1.0.0").ok();
     run(warm.call(&reference, "run", json!({}))).unwrap();
     // Nothing else of the key, whatever date its signature claims.
-    let refused = cli.run(&["install", "1.1.0.wasm"]);
+    let refused = cli.install(&["1.1.0.wasm"]);
     assert!(refused.stderr.contains("revoked"), "{}", refused.stderr);
     assert!(cli.run(&["trust", "list"]).ok().contains("revoked"));
     let last = changes(&cli).pop().unwrap();
@@ -97,7 +97,7 @@ fn a_revocation_keeps_only_what_was_installed_before() {
 fn a_changed_log_is_no_evidence_of_an_install() {
     let (home, cli, signer) = setup(&["1.0.0"]);
     let id = signer.public().id().to_string();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     home.edit_segment(|lines| {
         let line = lines.iter_mut().find(|line| line.contains("\"install\"")).unwrap();
         *line = line.replace("1.0.0", "1.0.9");
@@ -113,7 +113,7 @@ fn a_changed_log_is_no_evidence_of_an_install() {
 fn an_expired_key_keeps_packages_by_the_operators_choice() {
     let (home, cli, signer) = setup(&["1.0.0", "1.1.0"]);
     let (id, public) = (signer.public().id().to_string(), signer.public().to_string());
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     let last = Timestamp::now() + Duration::from_secs(2);
     let (end, why) = (last.to_string(), "the ceremony of 2026");
     let add = ["trust", "add", &public, "--for", "github://acme/*", "--not-after", &end, "--reason", why];
@@ -125,13 +125,13 @@ fn an_expired_key_keeps_packages_by_the_operators_choice() {
     check(&failed(run(warm.call(&reference, "run", json!({})))), signature("expired_key"));
     let message = refused(&home, "1.0.0", "expired_key");
     assert!(message.contains(why) && message.contains("cofferdam trust keep"), "{message}");
-    cli.run(&["install", "1.1.0.wasm"]).fails(81).said("last day has passed");
+    cli.install(&["1.1.0.wasm"]).fails(81).said("last day has passed");
     cli.run(&["trust", "keep", &id]).fails(65).said("--yes");
     let kept = cli.run(&["trust", "keep", &id, "--yes", "--format", "json"]).json();
     assert_eq!(kept["key"]["kept"].as_array().unwrap().len(), 1, "{kept}");
     run(warm.call(&reference, "run", json!({}))).unwrap();
     assert_eq!(changes(&cli).pop().unwrap()["action"], "trust", "it is a permission, and recorded as one");
-    cli.run(&["install", "1.1.0.wasm"]).fails(81).said("last day has passed");
+    cli.install(&["1.1.0.wasm"]).fails(81).said("last day has passed");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_rotation_is_shown_asked_and_recorded() {
     let (new_id, _) = key_file(&cli, "new.key");
     cli.run(&["trust", "add", &old, "--for", NAME]).ok();
     cli.run(&["sign", "1.0.0.wasm", "--key", "old.key", "--replace"]).ok();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     cli.run(&["key", "rotate", "--key", "old.key", "--to", "old.key"]).fails(65).said("itself");
     cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key"]).ok();
     let rotate = ["trust", "rotate", "succession.dsse.json"];
@@ -170,6 +170,7 @@ fn a_rotation_is_shown_asked_and_recorded() {
     let signer =
         &difference["changes"].as_array().unwrap().iter().find(|it| it["subject"] == "signer").unwrap();
     assert_eq!((&signer["severity"], &signer["part"]), (&json!("note"), &json!("identity")), "{signer}");
+    // A successor is the same signer, so that nothing has to be accepted.
     cli.run(&["install", "1.1.0.wasm"]).ok();
     // The statement again, another successor of the same key, and a circle.
     cli.run(&[&rotate[..], &["--yes"]].concat()).fails(65).said("already");
@@ -194,7 +195,7 @@ fn a_rotated_key_may_end_later() {
     key_file(&cli, "new.key");
     cli.run(&["trust", "add", &old, "--for", NAME]).ok();
     cli.run(&["sign", "1.0.0.wasm", "--key", "old.key", "--replace"]).ok();
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key"]).ok();
     let rotate = ["trust", "rotate", "succession.dsse.json", "--yes"];
     cli.run(&[&rotate[..], &["--old-until", "2026-01-01"]].concat()).fails(65).said("The date has passed");
@@ -211,7 +212,7 @@ fn a_threshold_holds_at_install_and_every_call() {
     let (home, cli, signer) = setup(&["1.0.0"]);
     let id = signer.public().id().to_string();
     let (second_id, second) = key_file(&cli, "second.key");
-    cli.run(&["install", "1.0.0.wasm"]).ok();
+    cli.install(&["1.0.0.wasm"]).ok();
     let warm = home.host();
     let reference = connector(&format!("{NAME}@1.0.0"));
     run(warm.call(&reference, "run", json!({}))).unwrap();
@@ -234,9 +235,9 @@ fn a_threshold_holds_at_install_and_every_call() {
 
     // The second signature in the same file, by a key that is not trusted yet, and then is.
     cli.run(&["sign", "1.0.0.wasm", "--key", "second.key"]).ok();
-    cli.run(&["install", "1.0.0.wasm"]).fails(81).said("2 different trusted keys");
+    cli.install(&["1.0.0.wasm"]).fails(81).said("2 different trusted keys");
     cli.run(&["trust", "add", &second, "--for", NAME]).ok();
-    let installed = cli.run(&["install", "1.0.0.wasm", "--format", "json"]).json();
+    let installed = cli.install(&["1.0.0.wasm", "--format", "json"]).json();
     assert_eq!(installed["signers"], json!([id, second_id]));
     let recorded = changes(&cli).pop().unwrap();
     assert_eq!(recorded["after"]["signers"], json!([id, second_id]), "{recorded}");

@@ -70,6 +70,7 @@ mod outcomes;
 mod panics;
 mod parsers;
 mod private_files;
+mod provenance;
 mod public_api;
 mod rate;
 mod read_only;

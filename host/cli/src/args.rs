@@ -158,6 +158,7 @@ pub(super) enum Command {
     Inspect(commands::inspect::Args),
     Diff(commands::diff::Args),
     Review(commands::review::Args),
+    Rebuild(commands::rebuild::Args),
     Why(commands::why::Args),
     Explain(commands::explain::Args),
     Verify(commands::verify::Args),

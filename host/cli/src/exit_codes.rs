@@ -12,6 +12,9 @@ pub(super) const SCENARIO_FAILED: u8 = 88;
 /// `test --contract`: every scenario passed, and the contract is broken.
 pub(super) const CONTRACT_BROKEN: u8 = 89;
 
+/// `rebuild`: the bytes are not the same.
+pub(super) const REBUILD_DIFFERS: u8 = 90;
+
 /// Ended by SIGINT: 128 and the signal's number, as shells report it.
 pub(super) const INTERRUPTED: u8 = 130;
 
@@ -96,7 +99,7 @@ mod tests {
             let cancelled = kind == &HostErrorKind::Cancelled;
             assert_eq!(code == INTERRUPTED, cancelled, "{}", kind.code());
             assert!(
-                ![0, USAGE, TERMINATED, SCENARIO_FAILED, CONTRACT_BROKEN].contains(&code),
+                ![0, USAGE, TERMINATED, SCENARIO_FAILED, CONTRACT_BROKEN, REBUILD_DIFFERS].contains(&code),
                 "{}",
                 kind.code()
             );

@@ -31,6 +31,7 @@ mod process_user;
 mod progress;
 mod project;
 mod prompt;
+mod provenance_file;
 #[cfg(test)]
 mod reference_tests;
 mod report;

@@ -30,6 +30,22 @@ pub(super) struct ConnectorCrate {
 }
 
 impl ConnectorCrate {
+    /// Returns the directory of cargo's intermediate files, unless connectors share one.
+    pub(super) fn intermediate_directory(&self) -> &Path {
+        self.build_directory.as_ref().unwrap_or(&self.target_directory)
+    }
+
+    /// Returns cargo's lock file.
+    pub(super) fn lock_file(&self) -> PathBuf {
+        self.workspace_root.join("Cargo.lock")
+    }
+
+    /// Builds in another directory than the author's.
+    pub(super) fn build_in(&mut self, dir: &Path) {
+        self.target_directory = dir.to_owned();
+        self.build_directory = Some(dir.to_owned());
+    }
+
     /// Returns whether the crate is a workspace by itself, and the author chose no directory to build it in.
     pub(super) fn builds_in_its_own_target(&self) -> bool {
         let root = files::parent(&self.manifest);

@@ -14,8 +14,12 @@ The directory has connector.toml, wit/, and Cargo.toml, app.py or app.js, which 
 wit/*.wit become the operations' documentation.
 
 Rust needs the target: `rustup target add wasm32-wasip2`. Connectors share the compiled dependencies, in \
-$XDG_CACHE_HOME/cofferdam/build. For Python and JavaScript, the first build installs componentize-py or \
+$XDG_CACHE_HOME/cofferdam/build. Arguments for rustc belong in RUSTFLAGS, or under [target.wasm32-wasip2] in \
+.cargo/config.toml; those under [build] are not used. For Python and JavaScript, the first build installs componentize-py or \
 componentize-js in .cofferdam of the project.
+
+<PACKAGE>.provenance.json, beside the package, has what it was made from, for `cofferdam sign`: git repository and \
+commit, tools, and dependencies with their checksums.
 
 Examples:
   cofferdam build
@@ -48,10 +52,15 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         None => project.package_path()?,
     };
     packaging::check_output(&output)?;
+    // Before the build, which may write to the project.
+    let source = project.source();
     runtime::block_on(async {
-        let component = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
-        let component = files::read_package(&component)?;
+        let built = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
+        let component = files::read_package(&built.path)?;
         let docs = DocsSource::Wit(project.wit().to_vec());
-        packaging::finish(session, &component, project.manifest(), docs, &output).await
+        let provenance = built.provenance(source).map_err(|error| {
+            session.ui.warn(&format!("the package has no provenance: {error}"));
+        });
+        packaging::finish(session, &component, project.manifest(), docs, &output, provenance.ok()).await
     })
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
+use cofferdam_model::trust::{Provenance, ProvenanceRecord, RepositoryUrl};
 use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection, SignatureView};
 
 use crate::layout::{self, Page, TextStyle};
@@ -80,6 +81,13 @@ fn page(inspection: &PackageInspection, page: &mut Page) {
         page.line(description);
     }
     identity(page, inspection);
+    if let Some(stated) = &inspection.provenance {
+        page.heading(match &inspection.signature.signer {
+            Some(_) => "PROVENANCE, as the signer claims",
+            None => "PROVENANCE, as a signature claims that is not trusted here",
+        });
+        provenance(page, stated);
+    }
     if !inspection.risks.is_empty() {
         page.heading("LOOK AT");
         for risk in &inspection.risks {
@@ -148,6 +156,35 @@ pub(super) fn signed_by(signature: &SignatureView) -> String {
         [signer] => format!("{status}, by the key {signer}{needed}"),
         several => format!("{status}, by {} keys{needed}: {}", several.len(), several.join(", ")),
     }
+}
+
+/// Adds the sources, tools and dependencies of a package, in a few lines.
+pub(super) fn provenance(page: &mut Page, provenance: &Provenance) {
+    let ProvenanceRecord { source, tools, target, dependencies } = provenance.record();
+    match source {
+        Some(source) => {
+            let repository =
+                source.repository.as_ref().map_or("a repository without a remote", RepositoryUrl::as_str);
+            let directory = if source.directory.is_empty() { "" } else { ", directory " };
+            page.field("source", &format!("{repository}{directory}{}", source.directory));
+            match source.clean {
+                true => page.field("commit", &source.commit),
+                false => page.styled_field(
+                    "commit",
+                    TextStyle::Doubtful,
+                    &format!("{}, and changes that are not in it", source.commit),
+                ),
+            };
+        }
+        None => {
+            page.styled_field("source", TextStyle::Doubtful, "in no repository");
+        }
+    }
+    let tools: Vec<_> = tools.iter().map(ToString::to_string).collect();
+    page.field("made with", &format!("{}, for {target}", tools.join(", ")));
+    let only_run = dependencies.iter().filter(|it| it.build).count();
+    let listed = format!("{}, {only_run} of which only run during the build", dependencies.len());
+    page.field("dependencies", &listed);
 }
 
 fn reach(page: &mut Page, inspection: &PackageInspection) {

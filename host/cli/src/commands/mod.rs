@@ -27,6 +27,7 @@ pub(super) mod pack;
 pub(super) mod packaging;
 pub(super) mod publish;
 pub(super) mod pull;
+pub(super) mod rebuild;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
@@ -73,6 +74,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Update(args) => sync::run_update(args, session),
         Command::Outdated(args) => outdated::run(args, session),
         Command::Vendor(args) => vendor::run(args, session),
+        Command::Rebuild(args) => rebuild::run(args, session),
         Command::Why(args) => why::run(args, session),
         Command::Explain(args) => explain::run(args, session),
         Command::Verify(args) => verify::run(args, session),

@@ -60,5 +60,5 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         }
         component = package::strip(&component).map_err(HostError::from)?;
     }
-    runtime::block_on(packaging::finish(session, &component, &manifest, docs, &output))
+    runtime::block_on(packaging::finish(session, &component, &manifest, docs, &output, None))
 }

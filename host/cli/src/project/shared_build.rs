@@ -9,26 +9,22 @@
 //! first removes what cargo knows about the crate.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::private_file;
 use etcetera::BaseStrategy as _;
-use serde::Deserialize;
 
+use super::resolved_crates::ResolvedCrates;
 use crate::toolchain::{self, ConnectorCrate};
 use crate::ui::Ui;
 use crate::{files, progress};
 
 /// The subdirectory with the records: a file for each crate, with the path of its `Cargo.toml`.
 const OWNERS: &str = "owners";
-
-/// Arguments of `cargo build` that decide whether cargo may use the network or change `Cargo.lock`.
-const RESOLVING: [&str; 3] = ["--offline", "--locked", "--frozen"];
 
 /// The shared build directory, reserved for one build.
 pub(super) struct SharedBuild {
@@ -42,12 +38,14 @@ impl SharedBuild {
 
     /// Waits for other builds, and reserves the directory for the crate. None if the crate is not to be built there:
     /// it is a part of a larger workspace, the author chose another directory, or there is no place for it.
-    pub(super) async fn enter(ui: &Ui, found: &ConnectorCrate, args: &[OsString]) -> Option<Self> {
-        if !found.builds_in_its_own_target() {
-            return None;
-        }
+    pub(super) async fn enter(
+        ui: &Ui,
+        found: &ConnectorCrate,
+        resolved: Option<&ResolvedCrates>,
+    ) -> Option<Self> {
+        let resolved = resolved.filter(|_| found.builds_in_its_own_target())?;
+        let crates = resolved.in_workspace();
         let work = async {
-            let crates = local_crates(found, args).await?;
             let dir = directory(&toolchain::target_libdir(files::parent(&found.manifest)).ok()?)?;
             tokio::task::spawn_blocking(move || reserve(dir, &crates)).await.ok()
         };
@@ -128,43 +126,6 @@ fn is_unit_of(unit: &Path, name: &str) -> bool {
     hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Returns the crates in the directory of the workspace, each with its `Cargo.toml`; none if cargo cannot say, which
-/// the build will report. Cargo knows crates elsewhere by their whole path or their registry.
-async fn local_crates(found: &ConnectorCrate, args: &[OsString]) -> Option<BTreeMap<String, PathBuf>> {
-    let resolving = args.iter().filter(|arg| RESOLVING.iter().any(|known| *arg == *known));
-    let mut command = tokio::process::Command::new(toolchain::cargo());
-    command.args([
-        "metadata",
-        "--format-version",
-        "1",
-        "--filter-platform",
-        toolchain::TARGET,
-        "--manifest-path",
-    ]);
-    command.arg(&found.manifest).args(resolving).current_dir(files::parent(&found.manifest));
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.ok()?;
-    output.status.success().then(|| parse_local_crates(&output.stdout))?
-}
-
-fn parse_local_crates(metadata: &[u8]) -> Option<BTreeMap<String, PathBuf>> {
-    let metadata: ResolvedMetadata = serde_json::from_slice(metadata).ok()?;
-    let root = metadata.workspace_root;
-    let local = metadata.packages.into_iter().filter(|package| package.manifest_path.starts_with(&root));
-    Some(local.map(|package| (package.name, package.manifest_path)).collect())
-}
-
-#[derive(Deserialize)]
-struct ResolvedMetadata {
-    packages: Vec<ResolvedPackage>,
-    workspace_root: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct ResolvedPackage {
-    name: String,
-    manifest_path: PathBuf,
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
@@ -200,16 +161,6 @@ mod tests {
         make();
         drop(reserve(dir.clone(), &crates("/a/Cargo.toml")).unwrap());
         assert_eq!(units(&dir).iter().filter(|unit| unit.exists()).count(), 4, "and back again");
-    }
-
-    #[test]
-    fn crates_outside_the_workspace_have_no_owner() {
-        let metadata = br#"{"workspace_root": "/w", "packages": [
-            {"name": "serde", "manifest_path": "/r/serde/Cargo.toml"},
-            {"name": "cofferdam-guest", "manifest_path": "/ww/Cargo.toml"},
-            {"name": "weather", "manifest_path": "/w/Cargo.toml"}]}"#;
-        let crates = parse_local_crates(metadata).unwrap();
-        assert_eq!(crates.into_iter().collect::<Vec<_>>(), [("weather".to_owned(), "/w/Cargo.toml".into())]);
     }
 
     #[test]

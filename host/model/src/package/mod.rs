@@ -4,6 +4,7 @@
 //! to compile, the sections are there once, the manifest parses, and every export is an operation whose types
 //! are known. Its signature and imports, which decide whether it may run here, are checked elsewhere.
 
+mod comparison;
 mod decode;
 mod docs;
 mod error;
@@ -29,6 +30,7 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::Denial;
 
+pub use comparison::{SectionDifference, section_differences};
 pub use decode::VALIDATION_TIMEOUT;
 pub use docs::{ConnectorDocs, OperationDocs};
 pub use error::{FileKind, PackageError};

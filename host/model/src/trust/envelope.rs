@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::key::{PublicKey, SecretKey};
+use super::provenance::Provenance;
 use crate::manifest::ConnectorName;
 
 /// The only payload type there is.
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
-/// Longest envelope, in bytes.
-const MAX_BYTES: usize = 64 * 1024;
+/// Longest envelope, in bytes: the largest provenance, in base64, and signatures.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// Most signatures of one envelope.
 pub(super) const MAX_SIGNATURES: usize = 16;
@@ -23,7 +24,7 @@ pub(super) const MAX_SIGNATURES: usize = 16;
 /// A DSSE envelope with an in-toto payload and one or more signatures, none of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    payload: Vec<u8>,
+    pub(super) payload: Vec<u8>,
     signatures: Vec<EnvelopeSignature>,
 }
 
@@ -83,7 +84,7 @@ impl Envelope {
         &self.payload
     }
 
-    /// Reads an envelope: JSON of at most 64 KiB with 1 to 16 signatures, base64 in either alphabet, at least one of
+    /// Reads an envelope: JSON of at most 256 KiB with 1 to 16 signatures, base64 in either alphabet, at least one of
     /// which has the 64 bytes of ed25519. Signatures of other algorithms are kept and never verified, and fields that
     /// are not known are ignored, as DSSE asks of consumers.
     ///
@@ -91,7 +92,7 @@ impl Envelope {
     /// Anything else; the statement inside and the signatures are not looked at.
     pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
         if bytes.len() > MAX_BYTES {
-            return Err(EnvelopeError::new("it has more than 64 KiB"));
+            return Err(EnvelopeError::new("it has more than 256 KiB"));
         }
         let wire: WireEnvelope =
             serde_json::from_slice(bytes).map_err(|error| EnvelopeError::new(&error.to_string()))?;
@@ -204,15 +205,16 @@ pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 /// The predicate's type: a name, and nothing is ever fetched from it.
 pub const PREDICATE_TYPE: &str = "https://cofferdam.dev/connector-release/v1";
 
-/// A release: connector name, version and package hash, and when that was signed.
+/// A release: connector name, version and package hash, and when that was signed; often the package's provenance.
 ///
-/// The signing time is a claim of the signer, for people; no decision depends on it.
+/// Signing time and provenance are claims of the signer, for people; no decision depends on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseStatement {
     name: ConnectorName,
     version: semver::Version,
     digest: Digest,
     signed_at: Timestamp,
+    provenance: Option<Provenance>,
 }
 
 impl ReleaseStatement {
@@ -220,7 +222,13 @@ impl ReleaseStatement {
     #[must_use]
     pub fn new(name: ConnectorName, version: semver::Version, digest: Digest, signed_at: Timestamp) -> Self {
         let signed_at = Timestamp::from_second(signed_at.as_second()).unwrap_or(signed_at);
-        Self { name, version, digest, signed_at }
+        Self { name, version, digest, signed_at, provenance: None }
+    }
+
+    /// Adds the sources and tools that the package was made from.
+    #[must_use]
+    pub fn with_provenance(self, provenance: Option<Provenance>) -> Self {
+        Self { provenance, ..self }
     }
 
     /// The connector's name.
@@ -247,6 +255,12 @@ impl ReleaseStatement {
         self.signed_at
     }
 
+    /// Returns the sources and tools that the package was made from, as the signer claims them.
+    #[must_use]
+    pub fn provenance(&self) -> Option<&Provenance> {
+        self.provenance.as_ref()
+    }
+
     /// The payload.
     pub(super) fn to_json(&self) -> Vec<u8> {
         let wire = WireStatement {
@@ -256,7 +270,11 @@ impl ReleaseStatement {
                 digest: WireDigests { sha256: self.digest.to_string() },
             }],
             predicate_type: PREDICATE_TYPE.into(),
-            predicate: WirePredicate { version: self.version.clone(), signed_at: self.signed_at.to_string() },
+            predicate: WirePredicate {
+                version: self.version.clone(),
+                signed_at: self.signed_at.to_string(),
+                provenance: self.provenance.clone(),
+            },
         };
         // Strings and lists alone: the serialization cannot fail.
         serde_json::to_vec(&wire).unwrap_or_default()
@@ -278,6 +296,7 @@ impl ReleaseStatement {
             version: wire.predicate.version,
             digest: digest.ok_or("its sha256 is not 64 hexadecimal digits")?,
             signed_at: wire.predicate.signed_at.parse().map_err(|_| "its signedAt is not a date and time")?,
+            provenance: wire.predicate.provenance,
         })
     }
 }
@@ -321,6 +340,8 @@ struct WirePredicate {
     version: semver::Version,
     #[serde(rename = "signedAt")]
     signed_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provenance: Option<Provenance>,
 }
 
 #[cfg(test)]

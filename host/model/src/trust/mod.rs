@@ -12,6 +12,7 @@ mod floor;
 mod key;
 mod key_set;
 mod keyring;
+mod provenance;
 mod scope;
 mod succession;
 mod threshold;
@@ -24,6 +25,9 @@ pub use file::KeyringFingerprint;
 pub use key::{KeyId, PublicKey, SecretKey};
 pub use key_set::{KEY_SET_BYTES, KeySet, KeySetChange, KeySetEffect, KeySetImport, PublishedKey};
 pub use keyring::{KeyEntry, KeyStatus, Keyring, TrustChange};
+pub use provenance::{
+    DependencyRecord, Provenance, ProvenanceError, ProvenanceRecord, RepositoryUrl, SourceRecord, ToolRecord,
+};
 pub use scope::SigningScope;
 pub use succession::{KeyEnd, KeySuccession};
 pub use threshold::SignatureThreshold;

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::OperationEffect;
+use cofferdam_model::trust::{DependencyRecord, Provenance, ProvenanceRecord};
 use serde::Serialize;
 
 use super::inspection::{CredentialView, OperationView, PackageInspection};
@@ -24,7 +25,7 @@ pub struct ComparedPackage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeSeverity {
-    /// The connector may do more, or its signer changed.
+    /// The connector may do more, or its signer or its source repository changed.
     Wider,
     /// Callers or agents notice the change.
     Changed,
@@ -55,8 +56,8 @@ impl ChangeSeverity {
 pub struct PackageChange {
     /// Its weight.
     pub severity: ChangeSeverity,
-    /// The part of the package: `identity`, `network`, `methods`, `credentials`, `imports`, `limits`, `operations` or
-    /// `package`.
+    /// The part of the package: `identity`, `network`, `methods`, `credentials`, `imports`, `limits`, `operations`,
+    /// `package`, `provenance` or `dependencies`.
     pub part: &'static str,
     /// The host, credential, import, limit or operation.
     pub subject: String,
@@ -97,6 +98,7 @@ impl PackageDifference {
         found.imports(before, after);
         found.limits(before, after);
         found.operations(&before.operations, &after.operations);
+        found.provenance(before.provenance.as_ref(), after.provenance.as_ref());
         found.0.sort_by_key(|change| change.severity);
         let compared = |one: &PackageInspection| ComparedPackage {
             name: one.name.clone(),
@@ -348,6 +350,112 @@ impl Changes {
                 let what = format!("the description of its parameter {param} changed, which agents read");
                 self.push((Changed, "operations"), name, what, (Some(&old), Some(new)));
             }
+        }
+    }
+
+    /// Compares the claims of the signers about what the packages were made from.
+    fn provenance(&mut self, before: Option<&Provenance>, after: Option<&Provenance>) {
+        use ChangeSeverity::{Changed, Note, Wider};
+        let (was, now) = match (before, after) {
+            (Some(was), Some(now)) => (was.record(), now.record()),
+            (None, None) => return,
+            (was, now) => {
+                let (severity, what) = match now {
+                    Some(_) => (Note, "its signature says now what it was made from"),
+                    None => (Changed, "its signature no longer says what it was made from"),
+                };
+                let state = |one: Option<&Provenance>| if one.is_some() { "stated" } else { "not stated" };
+                let states = (Some(&state(was) as &dyn Display), Some(&state(now) as &dyn Display));
+                self.push((severity, "provenance"), "statement", what, states);
+                return;
+            }
+        };
+        let repository = |one: &ProvenanceRecord| {
+            let url = one.source.as_ref().and_then(|source| source.repository.as_ref());
+            url.map_or_else(|| "none".to_owned(), ToString::to_string)
+        };
+        let directory = |one: &ProvenanceRecord| {
+            let directory = one.source.as_ref().map(|source| source.directory.as_str()).unwrap_or_default();
+            if directory.is_empty() { ".".to_owned() } else { directory.to_owned() }
+        };
+        let tree = |one: &ProvenanceRecord| match one.source.as_ref().map(|source| source.clean) {
+            Some(true) => "that of the commit".to_owned(),
+            Some(false) => "with changes that are not in the commit".to_owned(),
+            None => "in no repository".to_owned(),
+        };
+        let tools =
+            |one: &ProvenanceRecord| one.tools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let is_clean = now.source.as_ref().is_some_and(|source| source.clean);
+        for (severity, subject, what, old, new) in [
+            (Wider, "repository", "it was made from another repository", repository(was), repository(now)),
+            (Changed, "directory", "it was made from another directory", directory(was), directory(now)),
+            (
+                if is_clean { Note } else { Changed },
+                "tree",
+                "its sources differ in how they match their commit",
+                tree(was),
+                tree(now),
+            ),
+            (Note, "tools", "it was made with other tools", tools(was), tools(now)),
+        ] {
+            if old != new {
+                self.push((severity, "provenance"), subject, what, (Some(&old), Some(&new)));
+            }
+        }
+        self.dependencies(&was.dependencies, &now.dependencies);
+    }
+
+    fn dependencies(&mut self, before: &[DependencyRecord], after: &[DependencyRecord]) {
+        use ChangeSeverity::{Changed, Note};
+        // A connector may have several versions of a crate.
+        let by_name = |all: &[DependencyRecord]| {
+            let mut names: BTreeMap<String, BTreeSet<DependencyRecord>> = BTreeMap::new();
+            for one in all {
+                names.entry(one.name.clone()).or_default().insert(one.clone());
+            }
+            names
+        };
+        let versions = |all: &BTreeSet<DependencyRecord>| {
+            all.iter().map(|one| one.version.clone()).collect::<Vec<_>>().join(", ")
+        };
+        // The source and checksum of one version differ only if the dependency was replaced.
+        let origins = |all: &BTreeSet<DependencyRecord>| {
+            let origin = |one: &DependencyRecord| {
+                let source = one.source.as_deref().unwrap_or("local");
+                format!("{} from {source}, {}", one.version, one.checksum.as_deref().unwrap_or("no checksum"))
+            };
+            all.iter().map(origin).collect::<Vec<_>>().join("; ")
+        };
+        let (old, new) = (by_name(before), by_name(after));
+        for (name, now) in &new {
+            let Some(was) = old.get(name).filter(|was| *was != now) else {
+                if !old.contains_key(name) {
+                    let only_builds = now.iter().all(|one| one.build);
+                    let what = if only_builds { "it is new, and runs during the build" } else { "it is new" };
+                    self.push((Changed, "dependencies"), name, what, (None, Some(&origins(now))));
+                }
+                continue;
+            };
+            let sources = |all: &BTreeSet<DependencyRecord>| -> BTreeSet<Option<String>> {
+                all.iter().map(|one| one.source.clone()).collect()
+            };
+            if versions(was) == versions(now) && origins(was) != origins(now) {
+                let what = "the same version has another source or checksum";
+                self.push((Changed, "dependencies"), name, what, (Some(&origins(was)), Some(&origins(now))));
+            } else if versions(was) != versions(now) {
+                let (severity, what) = match sources(was) == sources(now) {
+                    true => (Note, "it has another version"),
+                    false => (Changed, "it has another version, from another source"),
+                };
+                let (old, new) = match severity {
+                    Note => (versions(was), versions(now)),
+                    _ => (origins(was), origins(now)),
+                };
+                self.push((severity, "dependencies"), name, what, (Some(&old), Some(&new)));
+            }
+        }
+        for (name, was) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            self.push((Note, "dependencies"), name, "it is gone", (Some(&versions(was)), None));
         }
     }
 }

@@ -11,7 +11,7 @@ use cofferdam_core::limits::{LimitRequest, Limits};
 use cofferdam_model::manifest::{CredentialGrant, CredentialPlacement, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
 use cofferdam_model::registry::StoredPackage;
-use cofferdam_model::trust::{KeyringFingerprint, Verified};
+use cofferdam_model::trust::{Envelope, KeyId, Keyring, KeyringFingerprint, Provenance, Verified};
 use serde::Serialize;
 
 use super::Host;
@@ -37,6 +37,9 @@ pub struct PackageInspection {
     pub size: u64,
     /// Its signer, and the trust in that signer here.
     pub signature: SignatureView,
+    /// The sources and tools that it was made from, as the signature claims. None without one for these bytes. The
+    /// signature need not be trusted; see `signature`.
+    pub provenance: Option<Provenance>,
     /// True if the installed file still has the hash in its name. None for a file that is not installed.
     pub hash_matches: Option<bool>,
     /// Every import of the component, with its status in the manifest and on this host.
@@ -216,7 +219,7 @@ impl Host {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<PackageInspection, HostError> {
-        self.inspection(package, self.signature_view(package, signature)?)
+        self.inspection(package, signature, self.signature_view(package, signature)?)
     }
 
     /// Verifies hash, signature and manifest of a package file as an install would, and inspects it. Nothing is compiled,
@@ -242,12 +245,13 @@ impl Host {
         let package = loader.sandbox.open_blocking(bytes)?;
         let proof = check_signature(&context, &package, signature, &keyring, allow_unsigned, &*loader.clock)?;
         check_imports(&context, &package)?;
-        Ok(self.inspection(&package, SignatureView::new(&keyring, &package, Ok(&proof)))?)
+        Ok(self.inspection(&package, signature, SignatureView::new(&keyring, &package, Ok(&proof)))?)
     }
 
     fn inspection(
         &self,
         package: &Package,
+        envelope: Option<&[u8]>,
         signature: SignatureView,
     ) -> Result<PackageInspection, HostError> {
         let manifest = package.manifest();
@@ -260,6 +264,7 @@ impl Host {
             hash: format!("sha256:{}", package.digest()),
             size: package.bytes().len() as u64,
             signature,
+            provenance: provenance(package, envelope),
             hash_matches: None,
             imports: package
                 .import_verdicts()
@@ -383,6 +388,12 @@ pub(super) fn owners(keyring: &Keyring, signers: &[KeyId]) -> Vec<String> {
     let mut owners: Vec<_> = signers.iter().map(|id| keyring.first_of_succession(id).to_string()).collect();
     owners.sort();
     owners
+}
+
+/// Returns the provenance in a signature of the package.
+fn provenance(package: &Package, signature: Option<&[u8]>) -> Option<Provenance> {
+    let statement = Envelope::parse(signature?).ok()?.unverified_statement().ok()?;
+    (statement.digest() == package.digest()).then(|| statement.provenance().cloned())?
 }
 
 /// Returns the properties that deserve a second look.

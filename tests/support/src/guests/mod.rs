@@ -55,7 +55,9 @@ pub fn names() -> Result<Vec<String>, GuestError> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(&examples).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
-        if entry.path().join("Cargo.toml").is_file() {
+        // The SDK is a link.
+        let is_link = entry.path().is_symlink();
+        if !is_link && entry.path().join("Cargo.toml").is_file() {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }

@@ -261,10 +261,9 @@ impl<'a> Development<'a> {
             let project = Project::open(dir)?;
             let ui = terminal.ui(session.ui);
             let (color, message) = (terminal.cargo_color(), |line: &str| terminal.raw(line));
-            let component =
-                project.build(&ui, BuildPurpose::Development { color, message: &message }).await?;
+            let built = project.build(&ui, BuildPurpose::Development { color, message: &message }).await?;
             let (component, docs) =
-                (files::read_package(&component)?, DocsSource::Wit(project.wit().to_vec()));
+                (files::read_package(&built.path)?, DocsSource::Wit(project.wit().to_vec()));
             packaging::assemble(session, host, &component, project.manifest(), docs).await
         })
     }

@@ -104,8 +104,8 @@ impl TestedProject {
     /// Builds the package that `cofferdam build` would make. Its compiled code stays in `home`.
     async fn build(&self, home: &DevHome, session: &Session<'_>) -> Result<Package, CommandError> {
         let project = Project::open(&self.dir)?;
-        let component = project.build(session.ui, BuildPurpose::Package(&[])).await?;
-        let component = files::read_package(&component)?;
+        let built = project.build(session.ui, BuildPurpose::Package(&[])).await?;
+        let component = files::read_package(&built.path)?;
         let compiler = session.compiler()?;
         let host = session.dev_host(home, |builder| builder.compiler(compiler))?;
         let docs = DocsSource::Wit(project.wit().to_vec());
