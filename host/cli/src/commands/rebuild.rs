@@ -11,13 +11,12 @@ use cofferdam_model::package::{self, SectionDifference};
 use cofferdam_model::trust::{ProvenanceRecord, ToolRecord};
 use serde::Serialize;
 
-use super::inspect;
 use super::packaging::{self, DocsSource};
 use crate::exit_codes::REBUILD_DIFFERS;
 use crate::layout::{self, Page, TextStyle};
 use crate::project::{BuildPurpose, Project};
 use crate::report::CommandError;
-use crate::session::Session;
+use crate::session::{Session, signature_path};
 use crate::{files, runtime};
 use checkout::Checkout;
 
@@ -160,7 +159,8 @@ fn expected(
             .with_hint(format!("Name the file of sha256:{expect}, or leave --expect out."))
             .into());
     }
-    let inspection = inspect::inspect_file(&session.host()?, path, None)?;
+    let signature = files::read_if_there("The signature file", &signature_path(&path))?;
+    let inspection = session.host()?.inspect_package(bytes.clone(), signature.as_deref())?;
     let claim = inspection.provenance.map(ProvenanceRecord::from);
     Ok(Expected { digest, bytes: Some(bytes), claim, is_trusted: inspection.signature.signer.is_some() })
 }
