@@ -434,7 +434,7 @@ fn colour_is_only_for_terminals() {
 
 #[test]
 fn inspect_shows_risks_to_the_reviewer() {
-    let page = example_cli().run(&["inspect", "github://cofferdam/probe"]).ok();
+    let page = example_cli().run(&["inspect", "github://cofferdam/probe", "--verbose"]).ok();
     for shown in [
         "github://cofferdam/probe@0.1.0",
         "sha256:",

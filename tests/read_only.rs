@@ -266,7 +266,7 @@ fn inspect_shows_what_the_examples_declare() {
         ("s3", vec!["Declared convergent: may overwrite or remove"]),
         ("probe", vec!["Its effect is not declared: take it for destructive"]),
     ] {
-        let page = cli.run(&["inspect", &format!("github://cofferdam/{guest}")]).ok();
+        let page = cli.run(&["inspect", &format!("github://cofferdam/{guest}"), "--verbose"]).ok();
         for words in told {
             assert!(page.contains(words), "{words}: {page}");
         }

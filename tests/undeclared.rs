@@ -278,7 +278,7 @@ fn inspect_shows_each_operations_declaration() {
             "{name}"
         );
     }
-    let page = desk.cli().run(&["inspect", "github://cofferdam/tickets@0.1.0"]).ok();
+    let page = desk.cli().run(&["inspect", "github://cofferdam/tickets@0.1.0", "-v"]).ok();
     for line in [
         "Declared idempotent:",
         "Not idempotent:",

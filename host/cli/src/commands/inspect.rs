@@ -1,6 +1,7 @@
 //! `inspect`: the page that a security reviewer reads before trusting a connector.
 
 mod confinement;
+mod limit_usage;
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,8 @@ use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::manifest::{DeclaredIdempotency, EVERYONES_METHODS, OperationEffect};
 use cofferdam_model::trust::{Provenance, ProvenanceRecord, RepositoryUrl};
 use cofferdam_runtime::host::{Host, ImportView, LimitView, OperationView, PackageInspection, SignatureView};
+
+pub(super) use limit_usage::LimitUsage;
 
 use crate::layout::{self, Page, TextStyle};
 use crate::package_source::{self, SourceOptions, SourcePackage};
@@ -52,11 +55,14 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let Args { what, signature, host: _, source } = args;
     let Some(what) = what else { return confinement::run(session) };
     let host = session.host()?;
-    let inspection = match is_installed_name(&what) {
+    let mut inspection = match is_installed_name(&what) {
         true => host.inspect(&resolve(&host, &what)?)?,
         false => inspect_package(session, &host, &what, signature.as_deref(), &source)?,
     };
-    session.ui.result(&inspection, |it| page(&inspection, it))
+    let usage = LimitUsage::of(&host, &inspection.name);
+    let idle: Vec<_> = usage.iter().flat_map(|usage| usage.idle_limits(&inspection)).collect();
+    inspection.risks.extend(idle);
+    session.ui.result(&inspection, |it| page(&inspection, session.ui.verbose(), it))
 }
 
 /// Inspects a package that is not installed, with the signature in the given file or the one that belongs to it.
@@ -75,7 +81,7 @@ pub(super) fn inspect_package(
     Ok(host.inspect_package(bytes, signature.as_deref())?)
 }
 
-fn page(inspection: &PackageInspection, page: &mut Page) {
+fn page(inspection: &PackageInspection, verbose: bool, page: &mut Page) {
     page.heading(&format!("{}@{}", inspection.name, inspection.version));
     if let Some(description) = &inspection.description {
         page.line(description);
@@ -109,9 +115,18 @@ fn page(inspection: &PackageInspection, page: &mut Page) {
     });
     page.table(["LIMIT", "A CALL GETS", "MANIFEST ASKS", "CEILING"], limits.collect());
     page.heading("OPERATIONS");
-    for operation in &inspection.operations {
-        describe(page, operation, !inspection.network.is_empty());
+    if verbose {
+        for operation in &inspection.operations {
+            describe(page, operation, !inspection.network.is_empty());
+        }
+        return;
     }
+    let rows = inspection.operations.iter().map(|operation| {
+        let effect = operation.effect.map_or("undeclared", OperationEffect::name);
+        [operation.name.clone(), effect.to_owned(), operation.repeat.name().to_owned()]
+    });
+    page.table(["OPERATION", "EFFECT", "REPEATED"], rows.collect());
+    page.line("--verbose shows their types and descriptions");
 }
 
 fn identity(page: &mut Page, inspection: &PackageInspection) {

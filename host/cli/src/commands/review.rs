@@ -4,13 +4,13 @@ mod html;
 
 use std::path::PathBuf;
 
-use cofferdam_audit::{Filter, StatsQuery};
 use cofferdam_runtime::host::{
     ChangeSeverity, Consent, Host, LimitView, OperationView, PackageDifference, PackageInspection,
     PackageReview,
 };
 use serde::Serialize;
 
+use super::inspect::LimitUsage;
 use super::{diff, inspect};
 use crate::layout::{self, Page, TextStyle};
 use crate::package_source::{self, SourceOptions, SourcePackage};
@@ -53,24 +53,8 @@ pub(crate) struct Args {
 pub(super) struct ReviewPage {
     #[serde(flatten)]
     review: PackageReview,
-    usage: Option<UsageSummary>,
+    usage: Option<LimitUsage>,
 }
-
-/// The most that a call of any version used, by limit.
-#[derive(Debug, Clone, Serialize)]
-struct UsageSummary {
-    /// The number of attempts.
-    attempts: u64,
-    fuel: u64,
-    memory_bytes: u64,
-    wall_time_ms: u64,
-}
-
-/// A limit is far above the use of calls if they used less than a part of this many.
-const FAR_ABOVE: u64 = 10;
-
-/// The fewest attempts from which the use of calls is judged.
-const ENOUGH_ATTEMPTS: u64 = 20;
 
 /// Reviews.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
@@ -100,8 +84,10 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 
 impl ReviewPage {
     /// Adds the use of earlier calls, if the audit log can be read.
-    pub(super) fn new(host: &Host, review: PackageReview) -> Self {
-        let usage = usage(host, &review.package.name);
+    pub(super) fn new(host: &Host, mut review: PackageReview) -> Self {
+        let usage = LimitUsage::of(host, &review.package.name);
+        let idle: Vec<_> = usage.iter().flat_map(|usage| usage.idle_limits(&review.package)).collect();
+        review.package.risks.extend(idle);
         Self { review, usage }
     }
 
@@ -132,9 +118,8 @@ impl ReviewPage {
         if let Some(difference) = difference.as_ref().filter(|it| it.before.hash != it.after.hash) {
             sections.push(changes(difference));
         }
-        let mut look_at: Vec<_> =
+        let look_at: Vec<_> =
             package.risks.iter().map(|risk| (Some(TextStyle::Doubtful), risk.clone())).collect();
-        look_at.extend(self.idle_limits().into_iter().map(|line| (Some(TextStyle::Doubtful), line)));
         sections.extend((!look_at.is_empty()).then(|| Section::new("LOOK AT", look_at)));
         sections.push(access(grants, &package.operations));
         let limits = package.limits.iter().map(|(name, limit)| (None, self.limit(name, limit)));
@@ -145,35 +130,11 @@ impl ReviewPage {
 
     fn limit(&self, name: &str, limit: &LimitView) -> String {
         let mut line = format!("{name:<12} {}", inspect::shown(limit.effective, limit));
-        if let Some((used, attempts)) = self.used(name) {
-            line += &format!(", of which {attempts} attempts used at most {}", inspect::shown(used, limit));
+        if let Some(usage) = &self.usage {
+            let used = inspect::shown(usage.most(name), limit);
+            line += &format!(", of which {} attempts used at most {used}", usage.attempts());
         }
         line
-    }
-
-    /// Returns the most that an attempt used of the limit `name`, and the number of attempts.
-    fn used(&self, name: &str) -> Option<(u64, u64)> {
-        let usage = self.usage.as_ref()?;
-        let used = match name {
-            "fuel" => usage.fuel,
-            "memory" => usage.memory_bytes,
-            _ => usage.wall_time_ms,
-        };
-        Some((used, usage.attempts))
-    }
-
-    /// Returns the limits that the manifest asks for and that calls come nowhere near.
-    fn idle_limits(&self) -> Vec<String> {
-        let asked = self.review.package.limits.iter().filter(|(_, limit)| limit.manifest.is_some());
-        let idle = asked.filter_map(|(name, limit)| {
-            let (used, attempts) = self.used(name)?;
-            let is_far = attempts >= ENOUGH_ATTEMPTS && used.saturating_mul(FAR_ABOVE) < limit.effective;
-            is_far.then(|| {
-                let (asked, used) = (inspect::shown(limit.effective, limit), inspect::shown(used, limit));
-                format!("it asks for {asked} of {name}, and {attempts} attempts used at most {used}")
-            })
-        });
-        idle.collect()
     }
 }
 
@@ -254,19 +215,4 @@ fn consent_section(consent: &Consent) -> Section {
         }
     };
     Section::new("CONSENT", lines)
-}
-
-/// Returns the most that attempts of all versions of `name` used. None without attempts, or a log that can be read.
-fn usage(host: &Host, name: &str) -> Option<UsageSummary> {
-    let mut log = host.audit().existing().ok().flatten()?;
-    let filter = Filter { connector: Some(name.to_owned()), ..Filter::default() };
-    let stats = log.stats(&filter, StatsQuery { usage: true, ..StatsQuery::default() }).ok()?;
-    let all: Vec<_> = stats.groups.iter().filter_map(|group| group.usage.as_ref()).collect();
-    let most = |of: fn(&cofferdam_audit::UsageStats) -> Option<u64>| all.iter().filter_map(|it| of(it)).max();
-    Some(UsageSummary {
-        attempts: all.iter().map(|usage| usage.fuel.count()).sum::<u64>(),
-        fuel: most(|usage| usage.fuel.max())?,
-        memory_bytes: most(|usage| usage.memory_bytes.max())?,
-        wall_time_ms: most(|usage| usage.wall_us.max())?.div_ceil(1_000),
-    })
 }

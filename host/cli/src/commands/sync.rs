@@ -259,6 +259,13 @@ impl<'s> Sync<'s> {
                 }
                 true
             }
+            Consent::NoWider { than } => {
+                let name = &requirement.name;
+                self.session.ui.note(&format!(
+                    "{name} {than} -> {version}: it asks for no more, and has the same signer"
+                ));
+                is_accepted
+            }
             _ => is_accepted,
         };
         let locked = LockedConnector {
