@@ -256,7 +256,9 @@ fn records_its_sources(desk: &Desk, repository: &Path) {
     assert_eq!(named("serde_json")["checksum"].as_str().unwrap().len(), "sha256:".len() + 64);
     assert!(dependencies.iter().all(|it| it["name"] != "hello"), "it is not its own dependency");
     let home = std::env::var("HOME").unwrap_or("/home".into());
-    for secret in [repository.to_str().unwrap(), "ada:", "ada@", "token", &format!("\"{home}"), "/tmp/", "file:"] {
+    for secret in
+        [repository.to_str().unwrap(), "ada:", "ada@", "token", &format!("\"{home}"), "/tmp/", "file:"]
+    {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
 }
