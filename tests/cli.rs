@@ -56,7 +56,11 @@ pub(crate) fn example_cli() -> Cli {
 /// The environment by which cargo and rustc are found, and the compiler that has the target.
 pub(crate) fn with_toolchain(command: &mut Command) -> &mut Command {
     let component = guests::component("hello").unwrap_or_else(|error| panic!("{error}"));
-    command.env("CARGO_TARGET_DIR", component.ancestors().nth(3).unwrap());
+    // Not the directory of the tests' own guests: `cofferdam build` has other arguments for rustc, and would replace them
+    // while tests read them.
+    let toolchain = component.ancestors().nth(3).and_then(Path::file_name).unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("connectors").join(toolchain);
+    command.env("CARGO_TARGET_DIR", target);
     for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "XDG_CACHE_HOME"] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
