@@ -301,6 +301,24 @@ fn a_broken_token_is_an_error() {
 }
 
 #[test]
+fn a_broken_upload_location_is_an_error() {
+    let (desk, _, liar) = scene();
+    for (location, code, words) in [
+        ("nowhere", 91, "could not be processed"),
+        ("https://10.1.2.3/upload", 91, "private network address"),
+        ("http://localhost:1/upload", 91, "loopback address"),
+    ] {
+        liar.change(|shelf| {
+            *shelf = Shelf::default();
+            shelf.put("/v2/", Answer::ok("application/json", "{}"));
+            let headers = vec![("location", location.to_owned())];
+            shelf.put("/v2/acme/quiet/blobs/uploads/", Answer::new(202, headers, ""));
+        });
+        desk.run(&format!("publish quiet-1.0.0.wasm {}", liar.reference())).fails(code).said(words);
+    }
+}
+
+#[test]
 fn a_signature_by_an_untrusted_key_is_refused() {
     let (desk, package, liar) = scene();
     let stranger = Signer::new();

@@ -28,7 +28,7 @@ use super::{files, runtime};
 pub(super) struct SourceOptions {
     /// Trusts the certificate authorities in this PEM file in addition to those of `config.toml`. A registry on loopback
     /// is then spoken to over TLS. May be given several times.
-    #[arg(long, value_name = "FILE", env = "COFFERDAM_CA_FILE", hide_env_values = true)]
+    #[arg(long, value_name = "FILE")]
     ca_file: Vec<PathBuf>,
 
     /// Speaks plain HTTP to this registry. Registries on loopback (localhost, 127.0.0.1, [::1]) need no permission. May be

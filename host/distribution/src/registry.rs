@@ -158,14 +158,12 @@ impl RepositorySession {
     ) -> Result<Result<T, OciDistributionError>, HostError> {
         self.guard.begin_step(bytes);
         // The client unwraps what some servers can break: tokens that fit no header, upload locations that are no URL.
-        match AssertUnwindSafe(request).catch_unwind().await {
-            Ok(Ok(value)) => Ok(Ok(value)),
-            Ok(Err(error)) => match self.guard.take_refusal() {
-                Some(refusal) => Err(refusal),
-                None => Ok(Err(error)),
-            },
-            Err(_) => Err(error::unreadable_answer(&self.reference)),
+        let ended = AssertUnwindSafe(request).catch_unwind().await;
+        // Also after a success: a body without a length that the guard cut looks complete.
+        if let Some(refusal) = self.guard.take_refusal() {
+            return Err(refusal);
         }
+        ended.map_err(|_| error::unreadable_answer(&self.reference))
     }
 
     /// Returns the reference as the client takes it.

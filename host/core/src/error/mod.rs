@@ -100,7 +100,7 @@ kinds! {
     CircuitsUnavailable = "circuits_unavailable";
     /// A package's source (a registry or web server) cannot be reached, refuses, or does not have the package.
     SourceUnavailable = "source_unavailable";
-    /// What a package's source sent, or where it led, is not acceptable. Nothing of it was kept.
+    /// A package's source sent, or led to, something that is not acceptable. Nothing of it was kept.
     SourceRefused = "source_refused";
     /// The audit log cannot be written or read. No unrecorded call runs.
     AuditUnavailable = "audit_unavailable";
