@@ -148,8 +148,9 @@ fn a_full_disk_is_an_error_that_changes_nothing() {
     let failed: Vec<_> = changes.iter().map(|change| (&change["action"], &change["failed"])).collect();
     let (consent, install) = (&json!("consent"), &json!("install"));
     let (done, failure) = (&json!(null), &json!(true));
-    let first = [(consent, done), (install, done), (consent, failure), (install, failure)];
-    assert_eq!(failed, [&first[..], &first[..2]].concat(), "{stdout}");
+    // The newest first.
+    let tried = [(install, failure), (consent, failure), (install, done), (consent, done)];
+    assert_eq!(failed, [&tried[2..], &tried[..]].concat(), "{stdout}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_signed_provenance_is_shown_as_a_claim() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
-    desk.run("install quiet.wasm").ok();
+    desk.install("quiet.wasm").ok();
     assert_eq!(desk.run("inspect github://acme/quiet --format json").json()["provenance"], stated);
     desk.run("sign quiet.wasm --key my.key --replace --no-provenance").ok();
     assert_eq!(desk.run("inspect quiet.wasm --format json").json()["provenance"], json!(null));
@@ -123,7 +123,7 @@ fn changed_dependencies_and_repositories_are_listed() {
             dependency("same", "1.0.0", "sha256:00"),
         ]),
     );
-    desk.run("install quiet.wasm").ok();
+    desk.install("quiet.wasm").ok();
     state(
         "https://github.com/eve/x",
         json!([
@@ -291,7 +291,7 @@ fn a_rebuild_says_what_differs() {
     let mut command = desk.cli().command(&["rebuild"]);
     command.arg(&hello).args(["--package", "other.wasm", "--format", "json"]);
     let output = with_toolchain(&mut command).output().unwrap();
-    assert_eq!(output.status.code(), Some(90), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(92), "{}", String::from_utf8_lossy(&output.stderr));
     let rebuilt: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&rebuilt["identical"], &rebuilt["commit"]), (&json!(false), &json!(null)));
     let sections: Vec<_> = rebuilt["sections"].as_array().unwrap().iter().map(|it| &it["section"]).collect();

@@ -5,6 +5,7 @@ mod liar;
 mod oras;
 mod real;
 mod server;
+mod sets;
 mod web;
 
 use std::fs;

@@ -13,7 +13,7 @@ pub(super) const SCENARIO_FAILED: u8 = 88;
 pub(super) const CONTRACT_BROKEN: u8 = 89;
 
 /// `rebuild`: the bytes are not the same.
-pub(super) const REBUILD_DIFFERS: u8 = 90;
+pub(super) const REBUILD_DIFFERS: u8 = 92;
 
 /// Ended by SIGINT: 128 and the signal's number, as shells report it.
 pub(super) const INTERRUPTED: u8 = 130;

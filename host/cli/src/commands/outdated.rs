@@ -52,7 +52,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             name: requirement.name.clone(),
             locked: lock.connectors.get(&requirement.name).map(|locked| locked.version.clone()),
             allowed: versions.iter().rfind(|version| requirement.version.matches(version)).cloned(),
-            newest: versions.last().cloned(),
+            newest: versions.iter().rfind(|version| version.pre.is_empty()).cloned(),
         };
         if line.locked.is_none() || line.allowed > line.locked || line.newest > line.locked {
             outdated.push(line);

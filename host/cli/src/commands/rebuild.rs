@@ -21,7 +21,7 @@ use crate::{files, runtime};
 use checkout::Checkout;
 
 const EXAMPLES: &str = "\
-The exit code is 0 if the bytes are the same and 90 if they are not. With --package, the first differences are listed: \
+The exit code is 0 if the bytes are the same and 92 if they are not. With --package, the first differences are listed: \
 sections of the component, and versions of tools. Everything is compiled anew, with nothing of another build. Building \
 runs code of the sources and their dependencies.
 

@@ -56,7 +56,7 @@ pub(super) struct ReviewPage {
     usage: Option<LimitUsage>,
 }
 
-/// Reviews.
+/// Shows the page, and writes it as HTML.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let mut review = match is_installed_name(&args.package) {
@@ -182,7 +182,10 @@ fn changes(difference: &PackageDifference) -> Section {
     Section::new(format!("CHANGES SINCE {}", difference.before.version), lines)
 }
 
-/// Returns the access in few lines: an operation is named only if it may write.
+/// The most writing operations that are named.
+const NAMED_OPERATIONS: usize = 30;
+
+/// Returns the access in few lines: operations have lines of their own only if they may write.
 fn access(grants: &[String], operations: &[OperationView]) -> Section {
     let folded = |line: &&String| !line.starts_with("operation ") && !line.starts_with("limit ");
     let mut lines: Vec<_> =
@@ -191,14 +194,14 @@ fn access(grants: &[String], operations: &[OperationView]) -> Section {
         lines.push((Some(TextStyle::Good), "no host: it cannot reach the network".to_owned()));
     }
     let (read, write): (Vec<_>, Vec<_>) = operations.iter().partition(|operation| operation.only_reads());
-    let names = |operations: &[&OperationView]| {
-        operations.iter().map(|operation| operation.name.as_str()).collect::<Vec<_>>().join(", ")
-    };
-    if !write.is_empty() {
-        lines.push((None, format!("operations that may write: {}", names(&write))));
+    let named = write.iter().take(NAMED_OPERATIONS);
+    lines.extend(named.map(|operation| (Some(TextStyle::Doubtful), format!("{} may write", operation.name))));
+    if let Some(more @ 1..) = write.len().checked_sub(NAMED_OPERATIONS) {
+        let line = format!("{more} more operations may write: `cofferdam inspect` lists them");
+        lines.push((Some(TextStyle::Bad), line));
     }
     if !read.is_empty() {
-        lines.push((None, format!("operations that only read: {}", names(&read))));
+        lines.push((Some(TextStyle::Good), format!("{} operations only read", read.len())));
     }
     Section::new("ACCESS", lines)
 }

@@ -1,19 +1,20 @@
 //! `sync` and `update`: make a home have the connectors of a set.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_distribution::PackageRef;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::registry::RegistryEntry;
 use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::host::{Consent, Host, InstallOptions, PackageReview};
+use semver::Version;
 use serde::Serialize;
 
 use super::install;
 use super::review::ReviewPage;
-use crate::connector_set::resolve::PackageFinder;
+use crate::connector_set::resolve::{PackageFinder, vendored_path, write_vendored};
 use crate::connector_set::{ConnectorRequirement, ConnectorSet, LockFile, LockedConnector};
 use crate::layout::{Page, TextStyle};
 use crate::package_source::{SourceOptions, SourcePackage};
@@ -45,8 +46,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     set: SetOptions,
 
-    /// Changes nothing in the lock file: installs exactly the packages in it, or fails if it does not fit
-    /// connectors.toml.
+    /// Changes nothing in the lock file, and accepts the access in it: installs exactly its packages, or fails if it does
+    /// not fit connectors.toml.
     #[arg(long)]
     locked: bool,
 
@@ -129,29 +130,44 @@ struct SyncedConnector {
     effect: SyncEffect,
 }
 
-/// A connector of the set with the package that was chosen, and its bytes if they were needed for the choice.
+/// A connector of the set with the package that was chosen.
 struct Choice<'s> {
     requirement: &'s ConnectorRequirement,
     locked: LockedConnector,
-    package: Option<SourcePackage>,
-    /// True if an operator accepted it, now or with the lock file.
-    is_accepted: bool,
+    plan: SyncPlan,
 }
 
-/// Syncs.
+/// The work for one connector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SyncPlan {
+    Keep,
+    Activate,
+    /// The package is staged and passed every check of an install.
+    Install {
+        /// True if the install accepts what the package asks for.
+        accepts: bool,
+    },
+}
+
+/// Makes the home have the connectors of the set.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let set = ConnectorSet::load(&args.set.file)?;
     let old = LockFile::load(&set.lock_path())?;
-    let sync = Sync::new(session, &args.change, args.vendored.as_deref())?;
-    let choices = match (args.locked, &old) {
-        (true, None) => return Err(stale(&set, "it does not exist").into()),
-        (true, Some(old)) => locked_choices(&set, old)?,
-        (false, old) => sync.choose(&set, &old.clone().unwrap_or_default())?,
-    };
+    if args.locked {
+        let Some(lock) = &old else {
+            let message = format!("There is no {}.", files::shown(&set.lock_path()));
+            return Err(HostError::new(HostErrorKind::Conflict, message)
+                .with_hint("`cofferdam sync` without --locked makes it.")
+                .into());
+        };
+        locked_connectors(&set, lock)?;
+    }
+    let sync = Sync::new(session, &args.change, args.vendored.as_deref(), args.locked)?;
+    let choices = sync.choose(&set, &old.clone().unwrap_or_default())?;
     sync.apply(&set, old, choices, args.prune)
 }
 
-/// Updates.
+/// Chooses newer versions for the named connectors.
 pub(crate) fn run_update(args: UpdateArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let set = ConnectorSet::load(&args.set.file)?;
     let wanted = |name: &ConnectorName| set.connectors().iter().any(|it| it.name == *name);
@@ -164,7 +180,7 @@ pub(crate) fn run_update(args: UpdateArgs, session: &Session<'_>) -> Result<(), 
     let old = LockFile::load(&set.lock_path())?;
     let mut kept = old.clone().unwrap_or_default();
     kept.connectors.retain(|name, _| !args.names.is_empty() && !args.names.contains(name));
-    let sync = Sync::new(session, &args.change, None)?;
+    let sync = Sync::new(session, &args.change, None, false)?;
     let choices = sync.choose(&set, &kept)?;
     sync.apply(&set, old, choices, false)
 }
@@ -188,11 +204,6 @@ pub(super) fn locked_connectors<'s>(
     locked.collect()
 }
 
-fn locked_choices<'s>(set: &'s ConnectorSet, lock: &LockFile) -> Result<Vec<Choice<'s>>, HostError> {
-    let locked = locked_connectors(set, lock)?.into_iter();
-    Ok(locked.map(|(requirement, locked)| Choice::locked(requirement, locked)).collect())
-}
-
 fn stale(set: &ConnectorSet, how: &str) -> HostError {
     let path = set.lock_path();
     HostError::new(
@@ -202,18 +213,16 @@ fn stale(set: &ConnectorSet, how: &str) -> HostError {
     .with_hint("`cofferdam sync` without --locked brings it up to date.")
 }
 
-impl<'s> Choice<'s> {
-    /// The access of a locked package was accepted with the lock file.
-    fn locked(requirement: &'s ConnectorRequirement, locked: LockedConnector) -> Self {
-        Self { requirement, locked, package: None, is_accepted: true }
-    }
-}
-
 struct Sync<'s> {
     session: &'s Session<'s>,
     options: &'s ChangeOptions,
     finder: PackageFinder<'s>,
     host: Host,
+    installed: Vec<RegistryEntry>,
+    /// True if the access in the lock file is accepted.
+    accepts_lock: bool,
+    /// The packages that are about to be installed.
+    staging: tempfile::TempDir,
 }
 
 impl<'s> Sync<'s> {
@@ -221,67 +230,178 @@ impl<'s> Sync<'s> {
         session: &'s Session<'s>,
         options: &'s ChangeOptions,
         vendored: Option<&'s Path>,
+        accepts_lock: bool,
     ) -> Result<Self, HostError> {
         let finder = PackageFinder { session, options: &options.source, vendored };
-        Ok(Self { session, options, finder, host: session.host()? })
+        let host = session.host()?;
+        let installed = host.list()?;
+        let staging = tempfile::Builder::new().prefix("cofferdam-sync-").tempdir();
+        let staging = staging.map_err(|error| files::unwritable(&std::env::temp_dir(), error))?;
+        Ok(Self { session, options, finder, host, installed, accepts_lock, staging })
     }
 
-    /// Chooses a package for each connector: the locked one if it fits, or else the newest.
+    /// Chooses a package for each connector: the locked one if it fits, or else the newest. Packages that are not installed
+    /// are staged after every check of an install, so that what follows changes all or nothing but for the disk.
     fn choose<'c>(&self, set: &'c ConnectorSet, lock: &LockFile) -> Result<Vec<Choice<'c>>, CommandError> {
-        let choices = set.connectors().iter().map(|requirement| {
+        let mut choices = Vec::new();
+        let mut unaccepted = Vec::new();
+        for requirement in set.connectors() {
             let locked = lock.connectors.get(&requirement.name).filter(|locked| locked.fits(requirement));
-            match locked {
-                Some(locked) => Ok(Choice::locked(requirement, locked.clone())),
-                None => self.newest(requirement),
+            if let Some(locked) = locked
+                && let Some(plan) = self.installed_plan(requirement, locked)?
+            {
+                choices.push(Choice { requirement, locked: locked.clone(), plan });
+                continue;
             }
-        });
-        choices.collect()
+            let package = match locked {
+                Some(locked) => self.locked_package(requirement, locked)?,
+                None => self.finder.newest(requirement)?,
+            };
+            let (found, review) = self.examine(requirement, &package)?;
+            match locked {
+                Some(locked) => check_lock(requirement, locked, &found)?,
+                None => self.check_order(requirement, &found.version)?,
+            }
+            match self.consent(requirement, &found, review, locked.is_some())? {
+                Some(accepts) => {
+                    self.stage(requirement, &found, package, accepts)?;
+                    let locked = locked.cloned().unwrap_or(found);
+                    choices.push(Choice { requirement, locked, plan: SyncPlan::Install { accepts } });
+                }
+                None => unaccepted.push((&requirement.name, found.hash)),
+            }
+        }
+        match unaccepted.is_empty() {
+            true => Ok(choices),
+            false => Err(not_accepted(&unaccepted).into()),
+        }
     }
 
-    /// Gets the newest package that fits, and has its access accepted.
-    fn newest<'c>(&self, requirement: &'c ConnectorRequirement) -> Result<Choice<'c>, CommandError> {
-        let package = self.finder.newest(requirement)?;
-        let review = self.review(&package)?;
+    /// Returns the plan for a package that is installed and was accepted as it is locked. Its files are not verified: each
+    /// call does that. None if it has to be installed.
+    fn installed_plan(
+        &self,
+        requirement: &ConnectorRequirement,
+        locked: &LockedConnector,
+    ) -> Result<Option<SyncPlan>, HostError> {
+        let is_it = |entry: &&RegistryEntry| entry.name == requirement.name && entry.digest == locked.hash;
+        let Some(entry) = self.installed.iter().find(is_it) else { return Ok(None) };
+        if entry.version != locked.version
+            || !self.host.is_accepted_as(&locked.hash, &locked.signers, &locked.grants)
+        {
+            return Ok(None);
+        }
+        if entry.is_active {
+            return Ok(Some(SyncPlan::Keep));
+        }
+        self.check_order(requirement, &locked.version)?;
+        Ok(Some(SyncPlan::Activate))
+    }
+
+    /// Gets a locked package, and compares its hash.
+    fn locked_package(
+        &self,
+        requirement: &ConnectorRequirement,
+        locked: &LockedConnector,
+    ) -> Result<SourcePackage, CommandError> {
+        let package = self.finder.locked(requirement, locked)?;
+        if Digest::sha256(&package.bytes) != locked.hash {
+            // It ends with the failure that names both hashes.
+            let options = InstallOptions::default().expect_hash(locked.hash);
+            let checking = self.host.check_install(package.bytes.clone(), None, &options);
+            runtime::block_on(async { Ok(checking.await?) })?;
+        }
+        Ok(package)
+    }
+
+    /// Opens a package: its identity, its signers, and the access that it asks for.
+    fn examine(
+        &self,
+        requirement: &ConnectorRequirement,
+        package: &SourcePackage,
+    ) -> Result<(LockedConnector, PackageReview), CommandError> {
+        let signature = package.signature.as_deref();
+        let reviewing = async { Ok(self.host.review(package.bytes.clone(), signature).await?) };
+        let review = runtime::block_on(reviewing)?;
         let version = check_identity(requirement, &review)?;
-        let hash = Digest::sha256(&package.bytes);
         let signers = review.package.signature.owners.clone();
         if signers.is_empty() {
             return Err(untrusted(requirement, &review).into());
         }
-        let is_accepted = self.options.accept.contains(&hash);
-        let is_accepted = match &review.consent {
-            Consent::Required { reasons } if !is_accepted => {
-                let reasons = reasons.join("; ");
-                let page = ReviewPage::new(&self.host, review.clone());
-                self.session.ui.note_page(|it| page.show(it));
-                if !install::ask(self.session)? {
-                    return Err(not_accepted(requirement, &hash, &reasons).into());
-                }
-                true
-            }
-            Consent::NoWider { than } => {
-                let name = &requirement.name;
-                self.session.ui.note(&format!(
-                    "{name} {than} -> {version}: it asks for no more, and has the same signer"
-                ));
-                is_accepted
-            }
-            _ => is_accepted,
-        };
-        let locked = LockedConnector {
+        let found = LockedConnector {
             version,
             source: requirement.source.clone(),
             resolved: package.pinned.as_ref().map(ToString::to_string),
-            hash,
+            hash: Digest::sha256(&package.bytes),
             signers,
-            grants: review.grants,
+            grants: review.grants.clone(),
         };
-        Ok(Choice { requirement, locked, package: Some(package), is_accepted })
+        Ok((found, review))
     }
 
-    fn review(&self, package: &SourcePackage) -> Result<PackageReview, CommandError> {
-        let signature = package.signature.as_deref();
-        runtime::block_on(async { Ok(self.host.review(package.bytes.clone(), signature).await?) })
+    /// Refuses a version below the active one: a source that hides its newest version must not bring back an old one.
+    fn check_order(&self, requirement: &ConnectorRequirement, version: &Version) -> Result<(), HostError> {
+        let active = self.installed.iter().find(|entry| entry.name == requirement.name && entry.is_active);
+        match active {
+            Some(active)
+                if version.cmp_precedence(&active.version).is_lt() && !self.options.allow_downgrade =>
+            {
+                let (name, active) = (&requirement.name, &active.version);
+                let message = format!("{name}@{version} is older than the active version {active}.");
+                Err(HostError::new(HostErrorKind::Downgrade, message)
+                    .with_hint("If that is meant, repeat the command with --allow-downgrade."))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the install accepts the access of the package; false if it needs no acceptance. None if an operator
+    /// has to accept it and there is no terminal.
+    fn consent(
+        &self,
+        requirement: &ConnectorRequirement,
+        found: &LockedConnector,
+        review: PackageReview,
+        is_locked: bool,
+    ) -> Result<Option<bool>, CommandError> {
+        if self.options.accept.contains(&found.hash) || (is_locked && self.accepts_lock) {
+            return Ok(Some(true));
+        }
+        match &review.consent {
+            Consent::Accepted { .. } => Ok(Some(false)),
+            Consent::NoWider { than } => {
+                let (name, version) = (&requirement.name, &found.version);
+                let note =
+                    format!("{name} {than} -> {version}: it asks for no more, and has the same signer");
+                self.session.ui.note(&note);
+                Ok(Some(false))
+            }
+            Consent::Required { .. } => {
+                let page = ReviewPage::new(&self.host, review);
+                self.session.ui.note_page(|it| page.show(it));
+                Ok(install::ask(self.session)?.then_some(true))
+            }
+        }
+    }
+
+    fn stage(
+        &self,
+        requirement: &ConnectorRequirement,
+        found: &LockedConnector,
+        package: SourcePackage,
+        accepts: bool,
+    ) -> Result<(), CommandError> {
+        write_vendored(self.staging.path(), &found.hash, &package)?;
+        let what = format!("verifying and compiling {}@{}", requirement.name, found.version);
+        let options = self.install_options(found, accepts);
+        let checking = self.host.check_install(package.bytes, package.signature.as_deref(), &options);
+        runtime::block_on(async { Ok(progress::during(self.session.ui, &what, checking).await?) })
+    }
+
+    fn install_options(&self, locked: &LockedConnector, accepts: bool) -> InstallOptions {
+        let options = InstallOptions::default().expect_hash(locked.hash);
+        let options = if accepts { options.accept(locked.hash) } else { options };
+        if self.options.allow_downgrade { options.allow_downgrade() } else { options }
     }
 
     /// Writes the lock file, and installs and activates what is missing.
@@ -293,105 +413,80 @@ impl<'s> Sync<'s> {
         prune: bool,
     ) -> Result<(), CommandError> {
         let chosen = choices.iter().map(|it| (it.requirement.name.clone(), it.locked.clone()));
-        let new = LockFile { connectors: chosen.collect::<BTreeMap<_, _>>() };
+        let new = LockFile { connectors: chosen.collect() };
         if old.as_ref() != Some(&new) {
             new.write(&set.lock_path())?;
         }
-        let installed = self.host.list()?;
         let mut synced = Vec::new();
-        for choice in choices {
-            synced.push(self.install(choice, &installed)?);
+        for Choice { requirement, locked, plan } in choices {
+            let connector = ConnectorRef::new(requirement.name.clone(), locked.version.clone());
+            let effect = match plan {
+                SyncPlan::Keep => SyncEffect::Unchanged,
+                SyncPlan::Activate => {
+                    self.host.activate(&connector)?;
+                    SyncEffect::Activated
+                }
+                SyncPlan::Install { accepts } => self.install(&connector, &locked, accepts)?,
+            };
+            synced.push(SyncedConnector::new(&requirement.name, &locked.version, &locked.hash, effect));
         }
-        for entry in installed.iter().filter(|entry| !new.connectors.contains_key(&entry.name)) {
+        for entry in self.installed.iter().filter(|entry| !new.connectors.contains_key(&entry.name)) {
+            let RegistryEntry { name, version, digest, .. } = entry;
             if prune {
-                self.host.remove(&ConnectorRef::new(entry.name.clone(), entry.version.clone()))?;
-                synced.push(SyncedConnector {
-                    name: entry.name.clone(),
-                    version: entry.version.to_string(),
-                    hash: format!("sha256:{}", entry.digest),
-                    effect: SyncEffect::Removed,
-                });
+                self.host.remove(&ConnectorRef::new(name.clone(), version.clone()))?;
+                synced.push(SyncedConnector::new(name, version, digest, SyncEffect::Removed));
             } else {
-                let note = format!(
-                    "{}@{} is installed, and not in the set (--prune removes it)",
-                    entry.name, entry.version
-                );
-                self.session.ui.note(&note);
+                self.session.ui.note(&format!("{name}@{version} is installed, and not in the set"));
             }
         }
         self.session.ui.result(&synced, |it| page(&synced, it))
     }
 
+    /// Installs a staged package, and makes it the active version.
     fn install(
         &self,
-        choice: Choice<'_>,
-        installed: &[RegistryEntry],
-    ) -> Result<SyncedConnector, CommandError> {
-        let Choice { requirement, locked, package, is_accepted } = choice;
-        let (name, version) = (&requirement.name, &locked.version);
-        let effect = match installed.iter().find(|it| it.name == *name && it.version == *version) {
-            Some(entry) if entry.digest == locked.hash && entry.is_active => SyncEffect::Unchanged,
-            Some(entry) if entry.digest == locked.hash => {
-                self.host.activate(&ConnectorRef::new(name.clone(), version.clone()))?;
-                SyncEffect::Activated
-            }
-            // The install names the conflict of another package with the same version.
-            _ => {
-                let package = match package {
-                    Some(package) => package,
-                    None => self.locked_package(requirement, &locked)?,
-                };
-                let mut options = InstallOptions::default().expect_hash(locked.hash);
-                if is_accepted {
-                    options = options.accept(locked.hash);
-                }
-                if self.options.allow_downgrade {
-                    options = options.allow_downgrade();
-                }
-                let what = format!("verifying and compiling {name}@{version}");
-                let installing = self.host.install(package.bytes, package.signature, options);
-                runtime::block_on(async { Ok(progress::during(self.session.ui, &what, installing).await?) })?;
-                SyncEffect::Installed
-            }
-        };
-        let hash = format!("sha256:{}", locked.hash);
-        Ok(SyncedConnector { name: name.clone(), version: version.to_string(), hash, effect })
-    }
-
-    /// Gets a locked package, and checks that its signer and its access are those that were accepted. An install checks
-    /// its hash.
-    fn locked_package(
-        &self,
-        requirement: &ConnectorRequirement,
+        connector: &ConnectorRef,
         locked: &LockedConnector,
-    ) -> Result<SourcePackage, CommandError> {
-        let package = self.finder.locked(requirement, locked)?;
-        if Digest::sha256(&package.bytes) != locked.hash {
-            return Ok(package);
+        accepts: bool,
+    ) -> Result<SyncEffect, CommandError> {
+        let staged = PackageRef::File(vendored_path(self.staging.path(), &locked.hash));
+        let SourcePackage { bytes, signature, .. } = self.options.source.load(self.session, &staged, None)?;
+        let installing = self.host.install(bytes, signature, self.install_options(locked, accepts));
+        let installed = runtime::block_on(async { Ok(installing.await?) })?;
+        if !installed.active {
+            self.host.activate(connector)?;
         }
-        let review = self.review(&package)?;
-        check_identity(requirement, &review)?;
-        let signers = &review.package.signature.owners;
-        if signers.is_empty() {
-            return Err(untrusted(requirement, &review).into());
-        }
-        if *signers != locked.signers || review.grants != locked.grants {
-            let what = if *signers == locked.signers { "access" } else { "signer" };
-            let message =
-                format!("The lock file has another {what} for {} than its package.", requirement.name);
-            return Err(HostError::new(HostErrorKind::ConsentRequired, message)
-                .with_hint("Restore the lock file, or `cofferdam update` the connector, which shows its access and asks.")
-                .into());
-        }
-        Ok(package)
+        Ok(SyncEffect::Installed)
     }
 }
 
-/// Checks that a package is of the connector, in a version that is allowed, and returns the version.
-fn check_identity(
+impl SyncedConnector {
+    fn new(name: &ConnectorName, version: &Version, hash: &Digest, effect: SyncEffect) -> Self {
+        let (version, hash) = (version.to_string(), format!("sha256:{hash}"));
+        Self { name: name.clone(), version, hash, effect }
+    }
+}
+
+/// Checks that a package is the one in the lock file, with its signers and its access.
+fn check_lock(
     requirement: &ConnectorRequirement,
-    review: &PackageReview,
-) -> Result<semver::Version, HostError> {
+    locked: &LockedConnector,
+    found: &LockedConnector,
+) -> Result<(), HostError> {
+    let what = match () {
+        () if found.version != locked.version => "version",
+        () if found.signers != locked.signers => "signer",
+        () if found.grants != locked.grants => "access",
+        () => return Ok(()),
+    };
+    let message = format!("The lock file has another {what} for {} than its package.", requirement.name);
+    Err(HostError::new(HostErrorKind::ConsentRequired, message).with_hint(
+        "Restore the lock file, or `cofferdam update` the connector, which shows its access and asks.",
+    ))
+}
+
+/// Checks that a package is of the connector, in a version that is allowed, and returns the version.
+fn check_identity(requirement: &ConnectorRequirement, review: &PackageReview) -> Result<Version, HostError> {
     let (wanted, package) = (&requirement.name, &review.package);
     let version = package.version.parse().ok().filter(|version| requirement.version.matches(version));
     match version {
@@ -415,10 +510,15 @@ fn untrusted(requirement: &ConnectorRequirement, review: &PackageReview) -> Host
         .with_hint("`cofferdam trust add` trusts the key of its publisher.")
 }
 
-fn not_accepted(requirement: &ConnectorRequirement, hash: &Digest, reasons: &str) -> HostError {
-    let message = format!("The access that {} asks for is not accepted: {reasons}.", requirement.name);
-    HostError::new(HostErrorKind::ConsentRequired, message)
-        .with_hint(format!("Nothing was changed. --accept sha256:{hash} accepts exactly this package."))
+/// Returns the error for packages that an operator has to accept, with the options that accept all of them.
+fn not_accepted(packages: &[(&ConnectorName, Digest)]) -> HostError {
+    let names: Vec<_> = packages.iter().map(|(name, _)| name.to_string()).collect();
+    let accept: Vec<_> = packages.iter().map(|(_, hash)| format!("--accept sha256:{hash}")).collect();
+    let message = format!("The access that these connectors ask for is not accepted: {}.", names.join(", "));
+    HostError::new(HostErrorKind::ConsentRequired, message).with_hint(format!(
+        "Nothing was changed. Review them (`cofferdam review`), then repeat the command with {}.",
+        accept.join(" ")
+    ))
 }
 
 fn page(synced: &[SyncedConnector], page: &mut Page) {

@@ -1,5 +1,7 @@
 //! The access that a package gets once it is accepted, as lines for people and as one hash.
 
+use std::collections::BTreeMap;
+
 use cofferdam_core::digest::Digest;
 
 use super::Package;
@@ -13,6 +15,8 @@ use crate::manifest::{CredentialPlacement, OperationEffect};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageGrants {
     lines: Vec<String>,
+    limits: Vec<String>,
+    operations: BTreeMap<String, (Option<OperationEffect>, String)>,
 }
 
 impl PackageGrants {
@@ -25,8 +29,31 @@ impl PackageGrants {
     /// Returns the SHA-256 of the lines, each with a line end.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        let text: String = self.lines.iter().flat_map(|line| [line, "\n"]).collect();
+        Self::digest_of(&self.lines)
+    }
+
+    /// Returns the digest of grants with these lines.
+    #[must_use]
+    pub fn digest_of(lines: &[String]) -> Digest {
+        let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
         Digest::sha256(text.as_bytes())
+    }
+
+    /// Returns the lines that `before` does not have, except limits and operations that only read now. The default of a
+    /// limit belongs to the host, so limits are compared by their effect elsewhere; the rule for repeating an operation too.
+    #[must_use]
+    pub fn added_to(&self, before: &Self) -> Vec<String> {
+        let is_covered = |line: &&String| {
+            let operation = self.operations.iter().find(|(_, (_, own))| own == *line);
+            let Some((name, (effect, _))) = operation else {
+                return before.lines.contains(line) || self.limits.contains(line);
+            };
+            before
+                .operations
+                .get(name)
+                .is_some_and(|(was, _)| was == effect || *effect == Some(OperationEffect::ReadOnly))
+        };
+        self.lines.iter().filter(|line| !is_covered(line)).cloned().collect()
     }
 }
 
@@ -40,14 +67,14 @@ impl Package {
         lines.extend(manifest.hosts().iter().map(|host| format!("host {host}")));
         lines.extend(manifest.methods().iter().map(|method| format!("method {method}")));
         for credential in manifest.credentials() {
-            let signs = match credential.placement() {
+            let how = match credential.placement() {
                 CredentialPlacement::Signature => format!(" for {}", credential.signing_name()),
-                _ => String::new(),
+                CredentialPlacement::Header { format, .. } => format!(" `{format}`"),
+                CredentialPlacement::Query { .. } | CredentialPlacement::Handle => String::new(),
             };
-            let mut hosts: Vec<_> = credential.hosts().iter().map(ToString::to_string).collect();
-            hosts.sort();
             let (label, place) = (credential.label(), credential.placement());
-            lines.push(format!("credential {label}, {place}{signs}, to {}", hosts.join(", ")));
+            let hosts = credential.hosts().iter();
+            lines.extend(hosts.map(|host| format!("credential {label}, {place}{how}, to {host}")));
         }
         let imports = self.import_verdicts();
         let beyond = imports.iter().filter(|import| import.status() != ImportStatus::Ambient);
@@ -58,15 +85,21 @@ impl Package {
             ("wall_time_ms", limits.wall_time().map(|time| time.as_millis())),
             ("memory_bytes", limits.memory().map(u128::from)),
         ];
-        lines
-            .extend(amounts.iter().filter_map(|(name, amount)| Some(format!("limit {name} {}", (*amount)?))));
-        for operation in self.operations() {
-            let name = operation.name().json();
-            let effect = manifest.effect(name).map_or("undeclared", OperationEffect::name);
-            lines.push(format!("operation {name}: {effect}, repeat {}", manifest.repeat_rule(name).name()));
-        }
+        let limits: Vec<_> = amounts
+            .iter()
+            .filter_map(|(name, amount)| Some(format!("limit {name} {}", (*amount)?)))
+            .collect();
+        let operation = |name: &str| {
+            let effect = manifest.effect(name);
+            let word = effect.map_or("undeclared", OperationEffect::name);
+            (effect, format!("operation {name}: {word}, repeat {}", manifest.repeat_rule(name).name()))
+        };
+        let names = self.operations().iter().map(|operation| operation.name().json());
+        let operations: BTreeMap<_, _> = names.map(|name| (name.to_owned(), operation(name))).collect();
+        lines.extend(limits.iter().cloned());
+        lines.extend(operations.values().map(|(_, line)| line.clone()));
         lines.sort();
         lines.dedup();
-        PackageGrants { lines }
+        PackageGrants { lines, limits, operations }
     }
 }

@@ -53,6 +53,12 @@ impl Acceptance {
         self.package == *package.digest() && self.grants == package.grants().digest()
     }
 
+    /// Returns true if it accepts the package with this hash, these signers, and grants with this hash.
+    #[must_use]
+    pub fn is_of(&self, package: &Digest, signers: &[String], grants: &Digest) -> bool {
+        self.package == *package && self.signers == signers && self.grants == *grants
+    }
+
     /// The ids of the keys that had signed the package when it was accepted; for a successor, that of the first key. Empty
     /// if it was unsigned.
     #[must_use]

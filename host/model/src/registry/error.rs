@@ -95,6 +95,12 @@ pub enum RegistryError {
         /// The file.
         path: PathBuf,
     },
+    /// Another process changed the installed versions on which the acceptance of a new package was based.
+    #[error("another process changed the versions of {name} meanwhile")]
+    ChangedMeanwhile {
+        /// The connector.
+        name: ConnectorName,
+    },
     /// Another process has been changing the package directory for too long.
     #[error("another process is changing the package directory")]
     Locked {
@@ -187,6 +193,7 @@ impl RegistryError {
             Self::NotInstalled { .. } => "`cofferdam list` shows what is installed.".into(),
             Self::Gone { .. } | Self::TooLarge { .. } => "Remove the connector and install it again.".into(),
             Self::Locked { .. } => "Try again when it is done.".into(),
+            Self::ChangedMeanwhile { .. } => "Install again: the package is compared with the version that is active now.".into(),
         }
     }
 
@@ -202,7 +209,10 @@ impl RegistryError {
             | Self::Gone { path, .. }
             | Self::TooLarge { path, .. }
             | Self::Locked { path } => Some(path),
-            Self::Conflict(_) | Self::Downgrade(_) | Self::NotInstalled { .. } => None,
+            Self::Conflict(_)
+            | Self::Downgrade(_)
+            | Self::NotInstalled { .. }
+            | Self::ChangedMeanwhile { .. } => None,
         }
     }
 
@@ -223,7 +233,7 @@ impl RegistryError {
     #[must_use]
     pub fn kind(&self) -> HostErrorKind {
         match self {
-            Self::Conflict(_) => HostErrorKind::Conflict,
+            Self::Conflict(_) | Self::ChangedMeanwhile { .. } => HostErrorKind::Conflict,
             Self::Downgrade(_) => HostErrorKind::Downgrade,
             Self::NotInstalled { .. } => HostErrorKind::ConnectorNotFound,
             Self::Locked { .. } => HostErrorKind::Busy,

@@ -12,8 +12,8 @@ use super::error::RegistryError;
 use super::files;
 use super::index::{ActiveVersion, RegistryIndex, VersionHighWater};
 use super::{
-    ACCEPTED, Acceptance, HIGHEST, INDEX, LOCK, MAX_ACCEPTANCE_BYTES, MAX_SIGNATURE_BYTES, PACKAGE, Registry,
-    SIGNATURE,
+    ACCEPTED, Acceptance, AcceptanceBasis, HIGHEST, INDEX, LOCK, MAX_ACCEPTANCE_BYTES, MAX_SIGNATURE_BYTES,
+    PACKAGE, Registry, SIGNATURE,
 };
 use crate::manifest::ConnectorName;
 use crate::package::{MAX_BYTES, Package};
@@ -41,8 +41,8 @@ impl Registry {
     /// nothing has changed yet.
     ///
     /// # Errors
-    /// Other bytes under the same name and version, a version below one that is or was installed, the error of `record`,
-    /// and whatever the file system refuses; then nothing has changed.
+    /// Other bytes under the same name and version, a version below one that is or was installed, a new package without an
+    /// acceptance or with one that was based on another active version, the error of `record`, and whatever the file system refuses; then nothing has changed.
     pub fn install<E: From<RegistryError>>(
         &self,
         package: &Package,
@@ -88,8 +88,17 @@ impl Registry {
         if !any_version {
             self.check_downgrade(name, version)?;
         }
-        if let Some(active) = index.active(name) {
-            record(&active.version, version)?;
+        let active = index.active(name).map(|active| active.version.clone());
+        let is_accepted = match acceptance.map(Acceptance::basis) {
+            Some(AcceptanceBasis::Operator) => true,
+            Some(AcceptanceBasis::NoWiderThan(version)) => active.as_ref() == Some(version),
+            None => false,
+        };
+        if !is_accepted {
+            return Err(RegistryError::ChangedMeanwhile { name: name.clone() }.into());
+        }
+        if let Some(active) = &active {
+            record(active, version)?;
         }
         index.insert(name, version, *digest);
         let fresh = self.prepare_index(&index)?;
@@ -187,6 +196,8 @@ impl Registry {
             self.write_highest(&highest)?;
         }
         self.write_index(&index)?;
+        // A package that is left behind must not come back accepted with a rebuilt index.
+        files::remove(&self.file(&digest, ACCEPTED))?;
         // Removed from the store in one step as well: a package is never partly present.
         let (directory, rest) = (self.directory(&digest), self.tmp().join("removed"));
         match fs::rename(&directory, &rest) {

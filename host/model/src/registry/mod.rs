@@ -14,8 +14,8 @@
 //!
 //! Paths are built from hashes alone, never from names. Writers hold the lock, write into `tmp/`, sync, and
 //! rename. A writer that is killed at any instant leaves the old state or the new one, and a rest in `tmp/`
-//! that the next writer removes. A package that was moved into place before its writer was killed, but not
-//! yet indexed, is not installed; installing it again finishes the work.
+//! that the next writer removes. A package in `sha256/` that the index does not name, which a killed install or
+//! removal left there, is not installed; installing it again, or `verify --rebuild-index`, puts it into the index.
 //!
 //! The registry verifies nothing: it returns bytes as they are on disk, and every loader hashes them and
 //! checks the signature, each time.
@@ -174,10 +174,18 @@ impl Registry {
             .read_file(digest, PACKAGE, MAX_BYTES)?
             .ok_or_else(|| RegistryError::Gone { digest: *digest, path: self.file(digest, PACKAGE) })?;
         let (signature, signature_stamp) = self.read_file(digest, SIGNATURE, MAX_SIGNATURE_BYTES)?.unzip();
-        let acceptance = self.read_file(digest, ACCEPTED, MAX_ACCEPTANCE_BYTES)?;
-        let acceptance = acceptance.and_then(|(json, _)| Acceptance::parse(&json));
+        let acceptance = self.acceptance(digest)?;
         let fingerprint = PackageFingerprint::new(package, signature_stamp);
         Ok(StoredPackage { bytes, signature, acceptance, fingerprint })
+    }
+
+    /// Reads the acceptance beside a package, if there is one that can be read. It may be that of another package.
+    ///
+    /// # Errors
+    /// The file is no regular file, or is larger than one may be.
+    pub fn acceptance(&self, digest: &Digest) -> Result<Option<Acceptance>, RegistryError> {
+        let json = self.read_file(digest, ACCEPTED, MAX_ACCEPTANCE_BYTES)?;
+        Ok(json.and_then(|(json, _)| Acceptance::parse(&json)))
     }
 
     fn read_file(

@@ -31,7 +31,7 @@ impl Registry {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
-        self.install(package, signature, None, false, |_, _| Ok(()))
+        self.install(package, signature, Some(&accepted(package)), false, |_, _| Ok(()))
     }
 
     fn install_any_unrecorded(
@@ -39,12 +39,16 @@ impl Registry {
         package: &Package,
         signature: Option<&[u8]>,
     ) -> Result<InstallOutcome, RegistryError> {
-        self.install(package, signature, None, true, |_, _| Ok(()))
+        self.install(package, signature, Some(&accepted(package)), true, |_, _| Ok(()))
     }
 
     fn remove_unrecorded(&self, name: &ConnectorName, version: &Version) -> Result<Digest, RegistryError> {
         self.remove(name, version, |_, _| Ok(()))
     }
+}
+
+fn accepted(package: &Package) -> Acceptance {
+    Acceptance::new(package, Vec::new(), AcceptanceBasis::Operator, "ada", jiff::Timestamp::UNIX_EPOCH)
 }
 
 fn package(version: &str, salt: &str) -> Package {
@@ -536,7 +540,7 @@ fn nothing_changes_if_a_switch_is_not_recorded() {
     let (one, two) = (package("1.0.0", ""), package("2.0.0", ""));
     registry.install_unrecorded(&one, None).unwrap();
     let fails = |_: &Version, _: &Version| Err(RegistryError::Locked { path: PathBuf::new() });
-    registry.install(&two, None, None, false, fails).unwrap_err();
+    registry.install(&two, None, Some(&accepted(&two)), false, fails).unwrap_err();
     assert_eq!(registry.find(&name(), &version("2.0.0")).unwrap(), None);
     registry.install_unrecorded(&two, None).unwrap();
     registry.activate(&name(), &version("1.0.0"), fails).unwrap_err();
@@ -554,4 +558,27 @@ fn nothing_changes_if_a_switch_is_not_recorded() {
     registry.remove(&name(), &version("2.0.0"), &mut records).unwrap();
     registry.remove(&name(), &version("1.0.0"), &mut records).unwrap();
     assert_eq!(recorded, ["2.0.0 1.0.0", "1.0.0 2.0.0", "2.0.0 1.0.0"]);
+}
+
+#[test]
+fn a_new_package_needs_an_acceptance_that_still_holds() {
+    let Home { registry, .. } = &home();
+    let (one, two, three) = (package("1.0.0", ""), package("1.1.0", ""), package("1.2.0", ""));
+    let install = |package: &Package, acceptance: Option<&Acceptance>| {
+        registry.install(package, None, acceptance, false, |_, _| Ok::<_, RegistryError>(()))
+    };
+    let changed = |outcome| assert!(matches!(outcome, Err(RegistryError::ChangedMeanwhile { .. })));
+    changed(install(&one, None));
+    install(&one, Some(&accepted(&one))).unwrap();
+    let than = |package: &Package, version: &Package| {
+        let basis = AcceptanceBasis::NoWiderThan(version.manifest().version().clone());
+        Acceptance::new(package, Vec::new(), basis, "ada", jiff::Timestamp::UNIX_EPOCH)
+    };
+    install(&two, Some(&than(&two, &one))).unwrap();
+    // It was compared with a version that is no longer the active one.
+    changed(install(&three, Some(&than(&three, &one))));
+    assert_eq!(registry.active(&name()).unwrap(), Some(two.manifest().version().clone()));
+    // What a removal leaves behind is not accepted.
+    registry.remove_unrecorded(&name(), two.manifest().version()).unwrap();
+    assert_eq!(registry.acceptance(two.digest()).unwrap(), None);
 }

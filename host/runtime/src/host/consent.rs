@@ -1,10 +1,12 @@
 //! Consent: no package gets access that no operator accepted.
 
+use std::collections::BTreeMap;
+
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failure::sanitize_line;
-use cofferdam_model::package::Package;
+use cofferdam_model::package::{Package, PackageGrants};
 use cofferdam_model::registry::{Acceptance, AcceptanceBasis, StoredPackage};
 use cofferdam_model::trust::{Keyring, Verified};
 use serde::Serialize;
@@ -53,6 +55,7 @@ pub struct PackageReview {
 /// The active version of a connector, whose access was accepted.
 struct AcceptedVersion {
     inspection: PackageInspection,
+    grants: PackageGrants,
     acceptance: Option<Acceptance>,
 }
 
@@ -110,9 +113,11 @@ impl Host {
             }
         };
         let difference = PackageDifference::between(&baseline.inspection, inspection);
-        let consent = accepted.unwrap_or_else(|| match reasons(&baseline, inspection, &difference) {
-            reasons if reasons.is_empty() => Consent::NoWider { than: active.to_string() },
-            reasons => Consent::Required { reasons },
+        let consent = accepted.unwrap_or_else(|| {
+            match reasons(&baseline, inspection, &package.grants(), &difference) {
+                reasons if reasons.is_empty() => Consent::NoWider { than: active.to_string() },
+                reasons => Consent::Required { reasons },
+            }
         });
         Ok((Some(difference), consent))
     }
@@ -129,8 +134,16 @@ impl Host {
         let inspection = self.inspect_parsed(&package, signature.as_deref());
         Ok(AcceptedVersion {
             inspection: inspection.map_err(|error| error.to_string())?,
+            grants: package.grants(),
             acceptance: acceptance.filter(|acceptance| acceptance.covers(&package)),
         })
+    }
+
+    /// Returns true if the installed package `hash` was accepted with exactly these signers and grants. It reads one small
+    /// file, and not the package.
+    pub fn is_accepted_as(&self, hash: &Digest, signers: &[String], grants: &[String]) -> bool {
+        let acceptance = self.pipeline.loader.registry.acceptance(hash).ok().flatten();
+        acceptance.is_some_and(|it| it.is_of(hash, signers, &PackageGrants::digest_of(grants)))
     }
 
     /// Returns the acceptance of a package that is about to be installed, with the change to record. None if it was
@@ -173,6 +186,11 @@ impl Host {
             subject: connector,
             before: None,
             after: Some(OperatorState {
+                // The list may be cut; the hash is that of all lines.
+                details: BTreeMap::from([(
+                    "grants".into(),
+                    format!("sha256:{}", package.grants().digest()).into(),
+                )]),
                 grants,
                 reason: Some(reason.into()),
                 ..package_state(manifest.version(), package.digest(), &signers)
@@ -196,6 +214,7 @@ fn consent_required(connector: &str, reasons: &[String]) -> HostError {
 fn reasons(
     active: &AcceptedVersion,
     package: &PackageInspection,
+    grants: &PackageGrants,
     difference: &PackageDifference,
 ) -> Vec<String> {
     let version = &active.inspection.version;
@@ -208,7 +227,13 @@ fn reasons(
     } else if acceptance.signers() != package.signature.owners {
         reasons.push(format!("another key signed it than {version}"));
     }
+    // The signers are compared above, with those that were accepted.
+    let is_of_the_signer = |change: &&PackageChange| change.part == "identity" && change.subject == "signer";
     let wider = difference.changes.iter().filter(|change| change.severity == ChangeSeverity::Wider);
-    reasons.extend(wider.filter(|change| change.subject != "signer").map(PackageChange::to_string));
+    reasons.extend(wider.filter(|change| !is_of_the_signer(change)).map(PackageChange::to_string));
+    if reasons.is_empty() {
+        let added = grants.added_to(&active.grants);
+        reasons.extend(added.into_iter().map(|line| format!("{version} did not ask for this: {line}")));
+    }
     reasons
 }

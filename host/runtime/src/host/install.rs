@@ -5,7 +5,7 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failure::{AuditId, FailureContext};
 use cofferdam_model::package::Package;
-use cofferdam_model::registry::{InstallOutcome, Registry, RegistryError};
+use cofferdam_model::registry::{Acceptance, InstallOutcome, Registry, RegistryError};
 use semver::Version;
 use serde::Serialize;
 
@@ -88,6 +88,17 @@ pub struct Installed {
     pub audit_id: AuditId,
 }
 
+/// A package that passed the checks of an install.
+struct CheckedInstall {
+    package: Package,
+    signers: Vec<String>,
+    previous: Option<Version>,
+    downgrade: bool,
+    consent: Consent,
+    /// None if it was accepted before.
+    acceptance: Option<(Acceptance, OperatorChange)>,
+}
+
 impl Host {
     /// Verifies a package (hash, signature, manifest, imports, limits), compiles it, records the install, and installs
     /// it as the active version of its name. On any error no installed connector has changed.
@@ -120,6 +131,48 @@ impl Host {
         })
     }
 
+    /// Makes every check of an install, and compiles the package, without installing it.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    pub async fn check_install(
+        &self,
+        package: Vec<u8>,
+        signature: Option<&[u8]>,
+        options: &InstallOptions,
+    ) -> Result<(), Error> {
+        self.check(&FailureContext::new(AuditId::mint()), package, signature, options).await.map(drop)
+    }
+
+    async fn check(
+        &self,
+        context: &FailureContext,
+        bytes: Vec<u8>,
+        signature: Option<&[u8]>,
+        options: &InstallOptions,
+    ) -> Result<CheckedInstall, Error> {
+        let loader = &self.pipeline.loader;
+        let digest = Digest::sha256(&bytes);
+        if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
+            return Err(pin_mismatch(context, "The package", &expected, &digest));
+        }
+        let keyring = loader.keyring.load()?;
+        check_bytes(context, &digest, signature, &keyring, &*loader.clock)?;
+        let package = loader.sandbox.parser().open(bytes).await?;
+        let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
+        let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
+        let unsigned = options.allow_unsigned;
+        let proof = check_signature(&context, &package, signature, &keyring, unsigned, &*loader.clock)?;
+        check_manifest_limits(&loader.ceilings, package.manifest())?;
+        check_imports(&context, &package)?;
+        let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
+        let consent = self.review_parsed(&package, signature).await?.consent;
+        let acceptance = self.acceptance(&keyring, &package, &proof, &consent, options.is_accepted)?;
+        loader.compile(&context, &package, &proof).await?;
+        let signers = proof.signers().iter().map(ToString::to_string).collect();
+        Ok(CheckedInstall { package, signers, previous, downgrade, consent, acceptance })
+    }
+
     async fn check_and_write(
         &self,
         context: &FailureContext,
@@ -127,35 +180,13 @@ impl Host {
         signature: Option<Vec<u8>>,
         options: &InstallOptions,
     ) -> Result<Installed, Error> {
-        let loader = &self.pipeline.loader;
-        let digest = Digest::sha256(&bytes);
-        if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
-            return Err(pin_mismatch(context, "The package", &expected, &digest));
-        }
-        let keyring = loader.keyring.load()?;
-        check_bytes(context, &digest, signature.as_deref(), &keyring, &*loader.clock)?;
-        let package = loader.sandbox.parser().open(bytes).await?;
-        let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
-        let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
-        let proof = check_signature(
-            &context,
-            &package,
-            signature.as_deref(),
-            &keyring,
-            options.allow_unsigned,
-            &*loader.clock,
-        )?;
-        check_manifest_limits(&loader.ceilings, package.manifest())?;
-        check_imports(&context, &package)?;
-        let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
-        let consent = self.review_parsed(&package, signature.as_deref()).await?.consent;
-        let acceptance = self.acceptance(&keyring, &package, &proof, &consent, options.is_accepted)?;
-        loader.compile(&context, &package, &proof).await?;
-        let registry = loader.registry.clone();
+        let CheckedInstall { package, signers, previous, downgrade, consent, acceptance } =
+            self.check(context, bytes, signature.as_deref(), options).await?;
+        let digest = *package.digest();
+        let registry = self.pipeline.loader.registry.clone();
         // Another process may hold the lock, and syncing takes time, so this must not run on a thread that runs
         // guests.
         let any_version = options.allow_downgrade;
-        let signers: Vec<_> = proof.signers().iter().map(ToString::to_string).collect();
         let (audit, before, by) = (self.audit.clone(), previous.clone(), signers.clone());
         let write = tokio::task::spawn_blocking(move || {
             let signature = signature.as_deref();
