@@ -7,6 +7,7 @@ padded to 70 KiB and to 18 MiB. The parts take turns within each round, and the 
 is an install of the same package from a file, without compiled code; `transfer` is an install by reference without it.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -101,12 +102,13 @@ def measure(run, work, home, port, component, rounds):
         tag = label.replace(" ", "-").lower()
         reference = f"localhost:{port}/bench/padded:{tag}"
         run("publish", "p.wasm", f"oci://{reference}")
+        accept = f"sha256:{hashlib.sha256((work / 'p.wasm').read_bytes()).hexdigest()}"
         times = {"oras": [], "reference": [], "file": []}
         for _ in range(rounds):
             for what, source in [("reference", f"oci://{reference}"), ("file", "p.wasm")]:
                 shutil.rmtree(home / "packages", ignore_errors=True)
                 shutil.rmtree(home / "cache", ignore_errors=True)
-                times[what].append(run("install", source))
+                times[what].append(run("install", source, "--accept", accept))
             shutil.rmtree(work / "out", ignore_errors=True)
             begun = time.perf_counter()
             client.pull(target=reference, outdir=str(work / "out"))
