@@ -54,6 +54,16 @@ pub(crate) fn unencrypted(target: &RequestTarget) -> HostError {
     )
 }
 
+/// Returns the error for a loopback name that leads to another machine, to which plain HTTP is not allowed.
+pub(crate) fn not_loopback(target: &RequestTarget) -> HostError {
+    refused(
+        format!("{target} has an address that is not one of loopback, and nothing was sent to it without TLS."),
+        format!(
+            "Check how this machine looks the name up. If the address is meant, and the network is your own, allow it              with `--plain-http {target}`."
+        ),
+    )
+}
+
 /// More bytes came than the step allows.
 pub(crate) fn too_much() -> HostError {
     refused("The server sent more bytes than were asked for.", "Report it to the registry's operator.")

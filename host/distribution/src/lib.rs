@@ -6,8 +6,8 @@
 //! the config, not annotations, and not that a signature is one; the caller verifies it.
 //!
 //! All connections, also those of redirects and token services, go through one guard (`guard.rs`), which applies the
-//! address rules of the egress guard to the address that it connects to, allows plain HTTP only where the operator or
-//! a loopback name does, and counts the received bytes.
+//! address rules of the egress guard to the address that it connects to, allows plain HTTP only where the operator
+//! does, or to a loopback address, and counts the received bytes.
 
 mod artifact;
 mod client;

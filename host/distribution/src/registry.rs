@@ -20,7 +20,7 @@ use oci_client::token_cache::{RegistryToken, RegistryTokenType};
 use oci_client::{Client, Reference, RegistryOperation};
 
 use crate::artifact::{self, BlobDescriptor, SIGNATURE_BYTES, SIGNATURE_TYPE};
-use crate::guard::ConnectionGuard;
+use crate::guard::{ConnectionGuard, PlainHttp};
 use crate::reference::RegistryRef;
 use crate::settings::DistributionSettings;
 use crate::web::{CONNECT, SILENCE, USER_AGENT};
@@ -53,8 +53,8 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the leave for `host:port` to have a loopback address, if its name says that it is one: then it is the
-/// operator who named it.
+/// Returns the permission for `host:port` to have a loopback address, if it is a name of the loopback interface. The
+/// operator wrote this name, so it needs no `--allow-private`.
 pub(crate) fn loopback_grant(host: &str, port: u16) -> Option<PrivateGrant> {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let text = match address.parse::<std::net::IpAddr>() {
@@ -80,21 +80,21 @@ impl RepositorySession {
         operation: RegistryOperation,
     ) -> Result<Self, HostError> {
         let registry = reference.registry();
-        let is_named = |plain: &&HostPort| {
+        let is_named = settings.plain_http.iter().any(|plain| {
             plain.host() == reference.host() && plain.port() == reference.port().unwrap_or(80)
-        };
-        // On loopback, no network is on the way.
-        let is_plain = settings.plain_http.iter().any(|plain| is_named(&plain))
-            || (is_loopback(reference.host()) && !settings.tls_on_loopback);
+        });
+        // Traffic on loopback passes no network. The guard checks that the address is one, whatever the name says.
+        let is_loopback_http = !is_named && is_loopback(reference.host()) && !settings.tls_on_loopback;
+        let is_plain = is_named || is_loopback_http;
         let port = reference.port().unwrap_or(if is_plain { 80 } else { 443 });
         let own = HostPort::parse(&format!("{}:{port}", reference.host()));
         let own = own.map_err(|error| error::internal("The registry's address is not one.", error))?;
         let mut private = settings.private.clone();
         private.extend(loopback_grant(reference.host(), port));
-        let mut plain_http = settings.plain_http.clone();
-        if is_plain {
-            plain_http.push(own);
-        }
+        let plain_http = PlainHttp {
+            named: settings.plain_http.clone(),
+            loopback: is_loopback_http.then_some(own),
+        };
         let guard = ConnectionGuard::start(&private, plain_http, settings.resolver.clone()).await?;
         let auth = credentials::look_up(settings.docker_config.as_ref(), &registry).await?;
         let certificates = |roots: Vec<Vec<u8>>| {
