@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use cofferdam_model::trust::ENVELOPE_BYTES;
 use cofferdam_test_support::services::Authority;
 use cofferdam_test_support::{Signer, process};
 use serde_json::{Value, json};
@@ -415,4 +416,21 @@ fn a_pulled_file_replaces_no_other_package() {
     fs::write(desk.path("out/quiet-1.0.0.wasm"), "another").unwrap();
     desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another package");
     assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), b"another");
+}
+
+#[test]
+fn the_longest_signature_is_fetched() {
+    let (desk, package, liar) = scene();
+    let padded = |length: usize| {
+        let mut signature = desk.signer.sign(&package);
+        signature.resize(length, b' ');
+        signature
+    };
+    liar.change(|shelf| drop(shelf.put_package(&package, &[padded(ENVELOPE_BYTES + 1)])));
+    refused(&desk, &liar, "", 91, "at most 262144");
+    liar.change(|shelf| drop(shelf.put_package(&package, &[padded(ENVELOPE_BYTES)])));
+    desk.run(&format!("pull {} -o out", liar.reference())).ok();
+    fs::write(desk.path("long.json"), padded(ENVELOPE_BYTES + 1)).unwrap();
+    let publish = format!("publish quiet-1.0.0.wasm {} --signature long.json", liar.reference());
+    desk.run(&publish).fails(65).said("256 KiB");
 }

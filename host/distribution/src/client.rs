@@ -135,15 +135,19 @@ impl RepositorySession {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::collections::BTreeMap;
     use std::io::Read as _;
     use std::net::{IpAddr, TcpListener, UdpSocket};
     use std::sync::Arc;
     use std::time::Duration;
 
+    use cofferdam_core::error::HostErrorKind;
     use cofferdam_egress::egress::{PrivateGrant, Resolve, ResolvedAddresses};
+    use cofferdam_model::trust::ENVELOPE_BYTES;
     use zeroize::Zeroizing;
 
     use super::*;
+    use crate::publish::{ComponentInterface, Publication};
 
     /// Resolves every name to one address.
     struct FixedAddress(IpAddr);
@@ -159,6 +163,21 @@ mod tests {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.connect("198.51.100.1:9").ok()?;
         Some(socket.local_addr().unwrap().ip())
+    }
+
+    #[tokio::test]
+    async fn a_signature_that_no_fetch_takes_is_not_published() {
+        let publication = Publication {
+            package: b"wasm".to_vec(),
+            file_name: "a.wasm".to_owned(),
+            signature: Some(vec![b' '; ENVELOPE_BYTES + 1]),
+            interface: ComponentInterface::default(),
+            annotations: BTreeMap::new(),
+        };
+        let reference = "oci://127.0.0.1:1/acme/quiet:1.0.0".parse().unwrap();
+        let error =
+            DistributionClient::default().publish(&reference, publication, false).await.unwrap_err();
+        assert_eq!(error.kind(), HostErrorKind::Validation, "{error}");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_model::trust::ENVELOPE_BYTES;
 use oci_client::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex};
 use oci_client::{Reference, RegistryOperation};
 
@@ -57,7 +58,7 @@ impl DistributionClient {
     /// signature that is not there yet is attached. With `moves_tag`, a tag of another package is moved.
     ///
     /// # Errors
-    /// `validation` if the reference has no tag or has a digest; `conflict` if the tag leads to another package, or was
+    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag leads to another package, or was
     /// moved meanwhile; else as [`fetch`](Self::fetch).
     pub async fn publish(
         &self,
@@ -70,6 +71,10 @@ impl DistributionClient {
             HostError::new(HostErrorKind::Validation, message)
                 .with_hint("Write it like oci://registry.example/acme/slack:1.2.0.")
         })?;
+        if publication.signature.as_ref().is_some_and(|envelope| envelope.len() > ENVELOPE_BYTES) {
+            let message = format!("The signature has more than {ENVELOPE_BYTES} bytes.");
+            return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Sign it with fewer keys, or with a smaller provenance."));
+        }
         self.in_time(reference, async {
             let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Push).await?;
             session.publish(tag, publication, moves_tag).await
