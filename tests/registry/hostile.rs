@@ -305,7 +305,7 @@ fn a_broken_token_is_an_error() {
 fn a_broken_upload_location_is_an_error() {
     let (desk, _, liar) = scene();
     for (location, code, words) in [
-        ("nowhere", 91, "could not be processed"),
+        ("uploads/x", 91, "could not be processed"),
         ("https://10.1.2.3/upload", 91, "private network address"),
         ("http://localhost:1/upload", 91, "loopback address"),
     ] {
@@ -315,7 +315,9 @@ fn a_broken_upload_location_is_an_error() {
             let headers = vec![("location", location.to_owned())];
             shelf.put("/v2/acme/quiet/blobs/uploads/", Answer::new(202, headers, ""));
         });
-        desk.run(&format!("publish quiet-1.0.0.wasm {}", liar.reference())).fails(code).said(words);
+        let ran = desk.run(&format!("publish quiet-1.0.0.wasm {}", liar.reference())).fails(code);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        ran.said(words);
     }
 }
 
@@ -433,4 +435,23 @@ fn the_longest_signature_is_fetched() {
     fs::write(desk.path("long.json"), padded(ENVELOPE_BYTES + 1)).unwrap();
     let publish = format!("publish quiet-1.0.0.wasm {} --signature long.json", liar.reference());
     desk.run(&publish).fails(65).said("256 KiB");
+}
+
+#[test]
+fn a_machine_without_authorities_is_an_error() {
+    let (desk, _, liar) = scene();
+    fs::write(desk.path("none.pem"), "").unwrap();
+    fs::write(desk.path("ca.pem"), Authority::new().pem()).unwrap();
+    for line in [
+        format!("tags {}", liar.reference()),
+        format!("tags {} --ca-file ca.pem", liar.reference()),
+        "inspect https://localhost:1/quiet.wasm".to_owned(),
+    ] {
+        let mut command = desk.cli.command(&line.split(' ').collect::<Vec<_>>());
+        command.env("SSL_CERT_FILE", desk.path("none.pem")).env("SSL_CERT_DIR", desk.path("none"));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{line}: {said}");
+        assert!(said.contains("ca-certificates") && !said.contains("panicked"), "{line}: {said}");
+    }
 }

@@ -48,7 +48,8 @@ impl DistributionClient {
     ///
     /// # Errors
     /// `source_unavailable` if it cannot be had, `source_refused` if what the source sent or where it led is not
-    /// acceptable, `configuration` if the credentials cannot be used.
+    /// acceptable, `configuration` if the credentials cannot be used or the machine has no certificate
+    /// authorities.
     pub async fn fetch(
         &self,
         reference: &RemoteRef,

@@ -54,6 +54,15 @@ pub(crate) fn unencrypted(target: &RequestTarget) -> HostError {
     )
 }
 
+/// Returns the error for an HTTP client that cannot be set up: the certificate authorities in its settings are readable,
+/// so there are none of the machine.
+pub(crate) fn no_client() -> HostError {
+    let message = "The HTTP client cannot be set up, because this machine has no certificate authorities.";
+    HostError::new(HostErrorKind::Configuration, message).with_hint(
+        "Install them (a package that is mostly called ca-certificates), or name a PEM file with them in SSL_CERT_FILE.",
+    )
+}
+
 /// Returns the error for a loopback name that leads to another machine, to which plain HTTP is not allowed.
 pub(crate) fn not_loopback(target: &RequestTarget) -> HostError {
     refused(

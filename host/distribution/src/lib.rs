@@ -14,6 +14,7 @@ mod client;
 mod credentials;
 mod error;
 mod guard;
+mod panic_guard;
 mod publish;
 mod reference;
 mod registry;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::{HostPort, PrivateGrant};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::errors::{DigestError, OciDistributionError};
 use oci_client::manifest::{
@@ -21,6 +20,7 @@ use oci_client::{Client, Reference, RegistryOperation};
 
 use crate::artifact::{self, BlobDescriptor, SIGNATURE_BYTES, SIGNATURE_TYPE};
 use crate::guard::{ConnectionGuard, PlainHttp};
+use crate::panic_guard::{guard_future, guard_panic};
 use crate::reference::RegistryRef;
 use crate::settings::DistributionSettings;
 use crate::web::{CONNECT, SILENCE, USER_AGENT};
@@ -103,7 +103,7 @@ impl RepositorySession {
         };
         // Refused only if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(ClientConfig {
+        let config = ClientConfig {
             protocol: match is_plain {
                 true => ClientProtocol::HttpsExcept(vec![registry]),
                 false => ClientProtocol::Https,
@@ -118,8 +118,11 @@ impl RepositorySession {
             https_proxy: Some(guard.url().to_owned()),
             http_proxy: Some(guard.url().to_owned()),
             ..ClientConfig::default()
-        });
-        let client = client.map_err(|error| error::from_client(reference, error))?;
+        };
+        // It also sets up a client that it does not use, and panics if the machine has no certificate authorities.
+        let client = guard_panic(|| Client::try_from(config));
+        let client = client.ok_or_else(error::no_client)?;
+        let client = client.map_err(|error| error::no_client().with_source(error))?;
         let session = Self { guard, client, auth, reference: reference.clone() };
         session.log_in(operation).await?;
         Ok(session)
@@ -158,12 +161,12 @@ impl RepositorySession {
     ) -> Result<Result<T, OciDistributionError>, HostError> {
         self.guard.begin_step(bytes);
         // The client unwraps what some servers can break: tokens that fit no header, upload locations that are no URL.
-        let ended = AssertUnwindSafe(request).catch_unwind().await;
+        let ended = guard_future(request).await;
         // Also after a success: a body without a length that the guard cut looks complete.
         if let Some(refusal) = self.guard.take_refusal() {
             return Err(refusal);
         }
-        ended.map_err(|_| error::unreadable_answer(&self.reference))
+        ended.ok_or_else(|| error::unreadable_answer(&self.reference))
     }
 
     /// Returns the reference as the client takes it.

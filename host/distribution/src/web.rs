@@ -37,7 +37,7 @@ pub(crate) async fn fetch(
     }
     // No plain HTTP at all, also not by a redirect.
     let guard = ConnectionGuard::start(&private, PlainHttp::default(), settings.resolver.clone()).await?;
-    let client = client(settings, &guard).map_err(|error| error::from_request(reference, error))?;
+    let client = client(settings, &guard).map_err(|error| error::no_client().with_source(error))?;
     let bytes = get(&client, &guard, reference.url(), package::MAX_BYTES, progress).await?;
     let bytes = bytes.ok_or_else(|| {
         error::unavailable(format!("The server does not have {reference}."), "Check the reference.")
