@@ -255,7 +255,7 @@ impl Rules {
         match connect_admitted(&*self.resolver, &self.policy, &target, deadline).await {
             Ok(server) if self.leaves_loopback(&target, &server) => Err(error::not_loopback(&target)),
             Ok(server) => Ok((target, server)),
-            Err(SendError::Refused(denial)) => Err(error::private_address(&target, denial.address())),
+            Err(SendError::Refused(denial)) => Err(error::private_address(&target, &denial)),
             Err(other) => Err(error::unreachable(&target, &other)),
         }
     }
@@ -287,7 +287,8 @@ mod tests {
 
     async fn guard(private: &str) -> ConnectionGuard {
         let private = [PrivateGrant::parse(private).unwrap()];
-        let guard = ConnectionGuard::start(&private, PlainHttp::default(), Arc::new(SystemResolver::default()));
+        let guard =
+            ConnectionGuard::start(&private, PlainHttp::default(), Arc::new(SystemResolver::default()));
         let guard = guard.await.unwrap();
         guard.begin_step(1000);
         guard
