@@ -1,7 +1,8 @@
 //! Registries that lie, hang, or lead elsewhere: nothing of it is kept, and no credential leaves.
 
 use std::fs;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cofferdam_model::trust::ENVELOPE_BYTES;
@@ -118,7 +119,7 @@ fn a_layer_of_another_digest_is_refused() {
         liar.change(|shelf| shelf.put(&blob_path(&package), Answer::ok("application/wasm", bytes)));
         refused(&desk, &liar, "", 91, "other bytes");
     }
-    // The registry's own word about it is not believed either.
+    // A header with the digest changes nothing.
     let claims = vec![("docker-content-digest", digest(&flipped))];
     liar.change(|shelf| shelf.put(&blob_path(&package), Answer::new(200, claims, flipped)));
     refused(&desk, &liar, "", 91, "other bytes");
@@ -127,8 +128,10 @@ fn a_layer_of_another_digest_is_refused() {
 #[test]
 fn a_compressed_layer_is_refused() {
     let (desk, package, liar) = scene();
-    // gzip of nothing: what matters is that nothing unpacks it.
-    let gzip = [31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // A client that unpacked it would find the package.
+    let gzip = Command::new("gzip").arg("-c").arg(desk.path("quiet-1.0.0.wasm")).output().unwrap();
+    assert!(gzip.status.success());
+    let gzip = gzip.stdout;
     let headers = vec![("content-encoding", "gzip".to_owned())];
     liar.change(|shelf| shelf.put(&blob_path(&package), Answer::new(200, headers, gzip)));
     refused(&desk, &liar, "", 91, "other bytes");
@@ -234,7 +237,20 @@ fn private_addresses_are_not_connected_to() {
         liar.change(|shelf| *shelf = Shelf::with_package(&package, &[desk.signer.sign(&package)]));
     }
     assert!(other.take_asked().is_empty());
-    desk.run("tags oci://10.1.2.3/acme/quiet").fails(91).said("--allow-private 10.1.2.3:443");
+    for (host, advice) in [
+        ("10.1.2.3", "--allow-private 10.1.2.3:443`"),
+        ("100.64.0.1", "--allow-private 100.64.0.1:443=100.64.0.1`"),
+        ("169.254.169.254", "Do not use this source"),
+    ] {
+        let ran = desk.run(&format!("tags oci://{host}/acme/quiet")).fails(91);
+        assert_eq!(
+            ran.stderr.contains("--allow-private"),
+            advice.contains("--allow-private"),
+            "{}",
+            ran.stderr
+        );
+        ran.said(advice);
+    }
 }
 
 #[test]
@@ -392,6 +408,19 @@ fn a_killed_pull_leaves_nothing() {
 }
 
 #[test]
+fn a_pull_killed_between_its_files_leaves_no_package() {
+    let (desk, package, liar) = scene();
+    let line = format!("pull {} -o out", liar.reference());
+    let mut command = desk.cli.command(&line.split(' ').collect::<Vec<_>>());
+    let killed = command.env("COFFERDAM_FAILPOINTS", "pull.signed=kill").output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+    let left: Vec<_> = fs::read_dir(desk.path("out")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["quiet-1.0.0.wasm.dsse.json"]);
+    desk.run(&line).ok();
+    assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), package);
+}
+
+#[test]
 fn a_full_disk_leaves_no_package_without_signature() {
     let (desk, _, liar) = scene();
     let script = format!(
@@ -407,7 +436,7 @@ fn a_full_disk_leaves_no_package_without_signature() {
 }
 
 #[test]
-fn a_pulled_file_replaces_no_other_package() {
+fn a_pulled_file_replaces_no_other() {
     let (desk, package, liar) = scene();
     let line = format!("pull {} -o out --format json", liar.reference());
     let pulled = desk.run(&line).json();
@@ -418,6 +447,11 @@ fn a_pulled_file_replaces_no_other_package() {
     fs::write(desk.path("out/quiet-1.0.0.wasm"), "another").unwrap();
     desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another package");
     assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), b"another");
+    fs::remove_file(desk.path("out/quiet-1.0.0.wasm")).unwrap();
+    fs::write(desk.path("out/quiet-1.0.0.wasm.dsse.json"), "another").unwrap();
+    desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another signature");
+    assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm.dsse.json")).unwrap(), b"another");
+    assert!(!desk.path("out/quiet-1.0.0.wasm").exists());
 }
 
 #[test]
