@@ -84,9 +84,7 @@ pub(crate) fn signature_layer(manifest: &[u8], subject: &Digest) -> Result<BlobD
     let layer = only_layer(&manifest, SIGNATURE_TYPE)?;
     match layer.size <= SIGNATURE_BYTES {
         true => Ok(layer),
-        false => {
-            Err(format!("its signature has {} bytes; one has at most {SIGNATURE_BYTES}", layer.size))
-        }
+        false => Err(format!("its signature has {} bytes; one has at most {SIGNATURE_BYTES}", layer.size)),
     }
 }
 

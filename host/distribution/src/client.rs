@@ -18,7 +18,7 @@ pub struct DistributionClient {
     pub(crate) settings: DistributionSettings,
 }
 
-/// A downloaded package. Its bytes have its digest; nobody has verified its signature.
+/// A downloaded package. Its bytes have its digest; its signature is not verified.
 #[derive(Debug, Clone)]
 pub struct FetchedPackage {
     /// The package.
@@ -27,7 +27,8 @@ pub struct FetchedPackage {
     pub signature: Option<Vec<u8>>,
     /// The digest of the package.
     pub digest: Digest,
-    /// The reference that gets the same again: that of a registry has the digest of the manifest.
+    /// The reference of a registry with the digest of the manifest, which gets the same bytes or nothing. That of a web
+    /// server is as it was given, and gets what is there then.
     pub pinned: RemoteRef,
 }
 
@@ -176,8 +177,7 @@ mod tests {
             annotations: BTreeMap::new(),
         };
         let reference = "oci://127.0.0.1:1/acme/quiet:1.0.0".parse().unwrap();
-        let error =
-            DistributionClient::default().publish(&reference, publication, false).await.unwrap_err();
+        let error = DistributionClient::default().publish(&reference, publication, false).await.unwrap_err();
         assert_eq!(error.kind(), HostErrorKind::Validation, "{error}");
     }
 

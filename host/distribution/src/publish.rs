@@ -63,8 +63,8 @@ impl DistributionClient {
     /// signature that is not there yet is attached. With `moves_tag`, a tag of another package is moved.
     ///
     /// # Errors
-    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag leads to another package, or was
-    /// moved meanwhile; else as [`fetch`](Self::fetch).
+    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag leads
+    /// to another package, or was moved meanwhile; else as [`fetch`](Self::fetch).
     pub async fn publish(
         &self,
         reference: &RegistryRef,
@@ -78,7 +78,8 @@ impl DistributionClient {
         })?;
         if publication.signature.as_ref().is_some_and(|envelope| envelope.len() > ENVELOPE_BYTES) {
             let message = format!("The signature has more than {ENVELOPE_BYTES} bytes.");
-            return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Sign it with fewer keys, or with a smaller provenance."));
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .with_hint("Sign it with fewer keys, or with a smaller provenance."));
         }
         self.in_time(reference, async {
             let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Push).await?;
@@ -128,8 +129,8 @@ impl RepositorySession {
             Ok::<_, HostError>(manifest.map(|manifest| Digest::sha256(&manifest)))
         };
         if same.is_none() {
-            // The upload may have taken minutes. Registries cannot move a tag only if it has a certain value, so look as
-            // late as possible.
+            // The upload may have taken minutes. Registries cannot compare and move a tag in one step, so look as late as
+            // possible.
             if current().await? != previous {
                 return Err(moved_meanwhile(&self.reference));
             }

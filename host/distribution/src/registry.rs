@@ -39,7 +39,8 @@ const SIGNATURES: usize = 128;
 const TAGS_AT_ONCE: usize = 1000;
 const TAGS: usize = 20_000;
 
-/// The kinds of manifests that a registry may send. Lists are refused afterwards, in better words than the registry's.
+/// The kinds of manifests that a registry may send. Lists are accepted here and refused later, with an error that names
+/// the reason.
 const MANIFESTS: [&str; 4] = [
     OCI_IMAGE_MEDIA_TYPE,
     OCI_IMAGE_INDEX_MEDIA_TYPE,
@@ -80,9 +81,10 @@ impl RepositorySession {
         operation: RegistryOperation,
     ) -> Result<Self, HostError> {
         let registry = reference.registry();
-        let is_named = settings.plain_http.iter().any(|plain| {
-            plain.host() == reference.host() && plain.port() == reference.port().unwrap_or(80)
-        });
+        let is_named = settings
+            .plain_http
+            .iter()
+            .any(|plain| plain.host() == reference.host() && plain.port() == reference.port().unwrap_or(80));
         // Traffic on loopback passes no network. The guard checks that the address is one, whatever the name says.
         let is_loopback_http = !is_named && is_loopback(reference.host()) && !settings.tls_on_loopback;
         let is_plain = is_named || is_loopback_http;
@@ -91,10 +93,8 @@ impl RepositorySession {
         let own = own.map_err(|error| error::internal("The registry's address is not one.", error))?;
         let mut private = settings.private.clone();
         private.extend(loopback_grant(reference.host(), port));
-        let plain_http = PlainHttp {
-            named: settings.plain_http.clone(),
-            loopback: is_loopback_http.then_some(own),
-        };
+        let plain_http =
+            PlainHttp { named: settings.plain_http.clone(), loopback: is_loopback_http.then_some(own) };
         let guard = ConnectionGuard::start(&private, plain_http, settings.resolver.clone()).await?;
         let auth = credentials::look_up(settings.docker_config.as_ref(), &registry).await?;
         let certificates = |roots: Vec<Vec<u8>>| {
