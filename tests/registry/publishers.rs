@@ -43,7 +43,10 @@ fn a_replaced_list_of_referrers_is_put_again() {
     let (desk, package, liar) = scene();
     let manifest = package_manifest(&package, &json!({})).to_string();
     let list = format!("/v2/acme/quiet/manifests/{}", digest(manifest.as_bytes()).replace(':', "-"));
-    let entry = |name: &str| json!({"mediaType": MANIFEST, "artifactType": SIGNATURE, "digest": digest(name.as_bytes()), "size": 1});
+    let entry = |name: &str| {
+        let digest = digest(name.as_bytes());
+        json!({"mediaType": MANIFEST, "artifactType": SIGNATURE, "digest": digest, "size": 1})
+    };
     let index = |entries: &[Value]| {
         Answer::ok(INDEX, json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string())
     };

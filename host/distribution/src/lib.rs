@@ -2,7 +2,7 @@
 //!
 //! A [`RemoteRef`] is resolved once to a digest. Everything after that is requested by digest, kept in memory, and
 //! compared with the digest before it is returned ([`DistributionClient::fetch`]). The digest of a package's layer is the
-//! SHA-256 of the package, which is its identity everywhere else. Nothing that a registry says besides is believed: not
+//! SHA-256 of the package, which is its identity everywhere else. Nothing else from a registry is trusted: not
 //! the config, not annotations, and not that a signature is one; the caller verifies it.
 //!
 //! All connections, also those of redirects and token services, go through one guard (`guard.rs`), which applies the

@@ -63,8 +63,8 @@ impl DistributionClient {
     /// signature that is not there yet is attached. With `moves_tag`, a tag of another package is moved.
     ///
     /// # Errors
-    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag leads
-    /// to another package, or was moved meanwhile; else as [`fetch`](Self::fetch).
+    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag
+    /// leads to another package, or was moved meanwhile; else as [`fetch`](Self::fetch).
     pub async fn publish(
         &self,
         reference: &RegistryRef,
@@ -129,8 +129,8 @@ impl RepositorySession {
             Ok::<_, HostError>(manifest.map(|manifest| Digest::sha256(&manifest)))
         };
         if same.is_none() {
-            // The upload may have taken minutes. Registries cannot compare and move a tag in one step, so look as late as
-            // possible.
+            // The upload may have taken minutes, and registries cannot compare and move a tag in one step: look as late
+            // as possible.
             if current().await? != previous {
                 return Err(moved_meanwhile(&self.reference));
             }
