@@ -3,6 +3,7 @@
 mod hostile;
 mod liar;
 mod oras;
+mod publishers;
 mod real;
 mod server;
 mod sets;

@@ -1,9 +1,11 @@
 //! Registries that lie, hang, or lead elsewhere: nothing of it is kept, and no credential leaves.
 
 use std::fs;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cofferdam_model::trust::ENVELOPE_BYTES;
 use cofferdam_test_support::services::Authority;
 use cofferdam_test_support::{Signer, process};
 use serde_json::{Value, json};
@@ -117,7 +119,7 @@ fn a_layer_of_another_digest_is_refused() {
         liar.change(|shelf| shelf.put(&blob_path(&package), Answer::ok("application/wasm", bytes)));
         refused(&desk, &liar, "", 91, "other bytes");
     }
-    // The registry's own word about it is not believed either.
+    // A header with the digest changes nothing.
     let claims = vec![("docker-content-digest", digest(&flipped))];
     liar.change(|shelf| shelf.put(&blob_path(&package), Answer::new(200, claims, flipped)));
     refused(&desk, &liar, "", 91, "other bytes");
@@ -126,8 +128,10 @@ fn a_layer_of_another_digest_is_refused() {
 #[test]
 fn a_compressed_layer_is_refused() {
     let (desk, package, liar) = scene();
-    // gzip of nothing: what matters is that nothing unpacks it.
-    let gzip = [31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // A client that unpacked it would find the package.
+    let gzip = Command::new("gzip").arg("-c").arg(desk.path("quiet-1.0.0.wasm")).output().unwrap();
+    assert!(gzip.status.success());
+    let gzip = gzip.stdout;
     let headers = vec![("content-encoding", "gzip".to_owned())];
     liar.change(|shelf| shelf.put(&blob_path(&package), Answer::new(200, headers, gzip)));
     refused(&desk, &liar, "", 91, "other bytes");
@@ -233,7 +237,20 @@ fn private_addresses_are_not_connected_to() {
         liar.change(|shelf| *shelf = Shelf::with_package(&package, &[desk.signer.sign(&package)]));
     }
     assert!(other.take_asked().is_empty());
-    desk.run("tags oci://10.1.2.3/acme/quiet").fails(91).said("--allow-private 10.1.2.3:443");
+    for (host, advice) in [
+        ("10.1.2.3", "--allow-private 10.1.2.3:443`"),
+        ("100.64.0.1", "--allow-private 100.64.0.1:443=100.64.0.1`"),
+        ("169.254.169.254", "Do not use this source"),
+    ] {
+        let ran = desk.run(&format!("tags oci://{host}/acme/quiet")).fails(91);
+        assert_eq!(
+            ran.stderr.contains("--allow-private"),
+            advice.contains("--allow-private"),
+            "{}",
+            ran.stderr
+        );
+        ran.said(advice);
+    }
 }
 
 #[test]
@@ -304,7 +321,7 @@ fn a_broken_token_is_an_error() {
 fn a_broken_upload_location_is_an_error() {
     let (desk, _, liar) = scene();
     for (location, code, words) in [
-        ("nowhere", 91, "could not be processed"),
+        ("uploads/x", 91, "could not be processed"),
         ("https://10.1.2.3/upload", 91, "private network address"),
         ("http://localhost:1/upload", 91, "loopback address"),
     ] {
@@ -314,7 +331,9 @@ fn a_broken_upload_location_is_an_error() {
             let headers = vec![("location", location.to_owned())];
             shelf.put("/v2/acme/quiet/blobs/uploads/", Answer::new(202, headers, ""));
         });
-        desk.run(&format!("publish quiet-1.0.0.wasm {}", liar.reference())).fails(code).said(words);
+        let ran = desk.run(&format!("publish quiet-1.0.0.wasm {}", liar.reference())).fails(code);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        ran.said(words);
     }
 }
 
@@ -389,6 +408,19 @@ fn a_killed_pull_leaves_nothing() {
 }
 
 #[test]
+fn a_pull_killed_between_its_files_leaves_no_package() {
+    let (desk, package, liar) = scene();
+    let line = format!("pull {} -o out", liar.reference());
+    let mut command = desk.cli.command(&line.split(' ').collect::<Vec<_>>());
+    let killed = command.env("COFFERDAM_FAILPOINTS", "pull.signed=kill").output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+    let left: Vec<_> = fs::read_dir(desk.path("out")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["quiet-1.0.0.wasm.dsse.json"]);
+    desk.run(&line).ok();
+    assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), package);
+}
+
+#[test]
 fn a_full_disk_leaves_no_package_without_signature() {
     let (desk, _, liar) = scene();
     let script = format!(
@@ -404,7 +436,7 @@ fn a_full_disk_leaves_no_package_without_signature() {
 }
 
 #[test]
-fn a_pulled_file_replaces_no_other_package() {
+fn a_pulled_file_replaces_no_other() {
     let (desk, package, liar) = scene();
     let line = format!("pull {} -o out --format json", liar.reference());
     let pulled = desk.run(&line).json();
@@ -415,4 +447,45 @@ fn a_pulled_file_replaces_no_other_package() {
     fs::write(desk.path("out/quiet-1.0.0.wasm"), "another").unwrap();
     desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another package");
     assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm")).unwrap(), b"another");
+    fs::remove_file(desk.path("out/quiet-1.0.0.wasm")).unwrap();
+    fs::write(desk.path("out/quiet-1.0.0.wasm.dsse.json"), "another").unwrap();
+    desk.run(&format!("pull {} -o out", liar.reference())).fails(67).said("another signature");
+    assert_eq!(fs::read(desk.path("out/quiet-1.0.0.wasm.dsse.json")).unwrap(), b"another");
+    assert!(!desk.path("out/quiet-1.0.0.wasm").exists());
+}
+
+#[test]
+fn the_longest_signature_is_fetched() {
+    let (desk, package, liar) = scene();
+    let padded = |length: usize| {
+        let mut signature = desk.signer.sign(&package);
+        signature.resize(length, b' ');
+        signature
+    };
+    liar.change(|shelf| drop(shelf.put_package(&package, &[padded(ENVELOPE_BYTES + 1)])));
+    refused(&desk, &liar, "", 91, "at most 262144");
+    liar.change(|shelf| drop(shelf.put_package(&package, &[padded(ENVELOPE_BYTES)])));
+    desk.run(&format!("pull {} -o out", liar.reference())).ok();
+    fs::write(desk.path("long.json"), padded(ENVELOPE_BYTES + 1)).unwrap();
+    let publish = format!("publish quiet-1.0.0.wasm {} --signature long.json", liar.reference());
+    desk.run(&publish).fails(65).said("256 KiB");
+}
+
+#[test]
+fn a_machine_without_authorities_is_an_error() {
+    let (desk, _, liar) = scene();
+    fs::write(desk.path("none.pem"), "").unwrap();
+    fs::write(desk.path("ca.pem"), Authority::new().pem()).unwrap();
+    for line in [
+        format!("tags {}", liar.reference()),
+        format!("tags {} --ca-file ca.pem", liar.reference()),
+        "inspect https://localhost:1/quiet.wasm".to_owned(),
+    ] {
+        let mut command = desk.cli.command(&line.split(' ').collect::<Vec<_>>());
+        command.env("SSL_CERT_FILE", desk.path("none.pem")).env("SSL_CERT_DIR", desk.path("none"));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{line}: {said}");
+        assert!(said.contains("ca-certificates") && !said.contains("panicked"), "{line}: {said}");
+    }
 }

@@ -19,6 +19,7 @@ pub(super) const SIGNATURE: &str = "application/vnd.dsse.envelope.v1+json";
 /// A request that the registry got.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
+    pub(super) method: String,
     pub(super) path: String,
     pub(super) authorization: Option<String>,
 }
@@ -31,6 +32,8 @@ pub(super) enum Body {
     Endless,
     /// One byte each tenth of a second, with the length of the whole announced.
     Slow(Vec<u8>),
+    /// The manifest or blob that was put there last.
+    LastPut,
 }
 
 /// An answer.
@@ -63,7 +66,10 @@ impl Answer {
 /// The content of a registry: answers by path. Several answers of a path are given one after the other, the last again
 /// and again.
 #[derive(Default)]
-pub(super) struct Shelf(HashMap<String, Vec<Answer>>);
+pub(super) struct Shelf {
+    answers: HashMap<String, Vec<Answer>>,
+    puts: HashMap<String, Vec<u8>>,
+}
 
 impl Shelf {
     /// A registry with `package` under the tag 1.0.0 of `acme/quiet`, and with its signatures.
@@ -115,20 +121,40 @@ impl Shelf {
 
     /// Sets the answer of a path.
     pub(super) fn put(&mut self, path: &str, answer: Answer) {
-        self.0.insert(path.to_owned(), vec![answer]);
+        self.answers.insert(path.to_owned(), vec![answer]);
     }
 
     /// Adds an answer for the next time.
     pub(super) fn then(&mut self, path: &str, answer: Answer) {
-        self.0.entry(path.to_owned()).or_default().push(answer);
+        self.answers.entry(path.to_owned()).or_default().push(answer);
     }
 
-    fn answer(&mut self, path: &str) -> Answer {
-        match self.0.get_mut(path) {
+    /// Accepts every upload to `/upload`.
+    pub(super) fn take_uploads(&mut self, registry: &str) {
+        let headers = vec![("location", format!("http://{registry}/upload"))];
+        self.put("/v2/acme/quiet/blobs/uploads/", Answer::new(202, headers, ""));
+    }
+
+    /// Returns the bytes that were put to a path last.
+    pub(super) fn last_put(&self, path: &str) -> &[u8] {
+        self.puts.get(path).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn answer(&mut self, asked: &Asked, body: Vec<u8>) -> Answer {
+        let path = asked.path.split('?').next().unwrap_or_default();
+        if asked.method == "PUT" {
+            self.puts.insert(path.to_owned(), body);
+            return Answer::new(201, vec![("location", path.to_owned())], "");
+        }
+        let mut answer = match self.answers.get_mut(path) {
             Some(answers) if answers.len() > 1 => answers.remove(0),
             Some(answers) => answers[0].clone(),
             None => Answer::new(404, Vec::new(), ""),
+        };
+        if let Body::LastPut = answer.body {
+            answer.body = Body::Bytes(self.last_put(path).to_vec());
         }
+        answer
     }
 }
 
@@ -227,22 +253,22 @@ fn server_config(authority: &Authority) -> Arc<ServerConfig> {
 /// Serves the requests of one connection. A client that goes away ends it.
 fn serve<S: Read + Write>(stream: S, asked: &Mutex<Vec<Asked>>, shelf: &Mutex<Shelf>) {
     let mut stream = BufReader::new(stream);
-    while let Some(request) = read(&mut stream) {
-        asked.lock().unwrap().push(request.clone());
-        let path = request.path.split('?').next().unwrap_or_default();
-        let answer = shelf.lock().unwrap().answer(path);
+    while let Some((request, body)) = read(&mut stream) {
+        let answer = shelf.lock().unwrap().answer(&request, body);
+        asked.lock().unwrap().push(request);
         if write(stream.get_mut(), &answer).is_none() {
             return;
         }
     }
 }
 
-fn read<S: Read>(stream: &mut BufReader<S>) -> Option<Asked> {
+/// Reads a request and its body.
+fn read<S: Read>(stream: &mut BufReader<S>) -> Option<(Asked, Vec<u8>)> {
     let mut line = String::new();
     stream.read_line(&mut line).ok().filter(|read| *read > 0)?;
     let mut words = line.split(' ');
-    let path = words.nth(1)?.to_owned();
-    let mut asked = Asked { path, authorization: None };
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut asked = Asked { method, path, authorization: None };
     let mut length = 0;
     loop {
         let mut field = String::new();
@@ -254,8 +280,9 @@ fn read<S: Read>(stream: &mut BufReader<S>) -> Option<Asked> {
             _ => {}
         }
     }
-    std::io::copy(&mut stream.take(length), &mut std::io::sink()).ok()?;
-    Some(asked)
+    let mut body = Vec::new();
+    stream.take(length).read_to_end(&mut body).ok()?;
+    Some((asked, body))
 }
 
 fn write(stream: &mut impl Write, answer: &Answer) -> Option<()> {
@@ -264,6 +291,7 @@ fn write(stream: &mut impl Write, answer: &Answer) -> Option<()> {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     match &answer.body {
+        Body::LastPut => unreachable!("the shelf replaces it"),
         Body::Bytes(bytes) => {
             head.push_str(&format!("content-length: {}\r\n\r\n", bytes.len()));
             stream.write_all(head.as_bytes()).ok()?;

@@ -51,7 +51,8 @@ pub(super) struct SourceOptions {
 pub(super) struct SourcePackage {
     pub(super) bytes: Vec<u8>,
     pub(super) signature: Option<Vec<u8>>,
-    /// The reference that gets the same bytes again; none for a file.
+    /// The reference with the digest, which gets the same bytes or nothing; that of a web server as it was given. None
+    /// for a file.
     pub(super) pinned: Option<RemoteRef>,
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::package;
+use cofferdam_model::trust::ENVELOPE_BYTES;
 use oci_client::manifest::{
     ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
 };
@@ -31,7 +32,7 @@ const EMPTY_CONFIG_TYPE: &str = "application/vnd.oci.empty.v1+json";
 const TITLE: &str = "org.opencontainers.image.title";
 
 /// The longest signature, in bytes.
-pub(crate) const SIGNATURE_BYTES: u64 = 64 * 1024;
+pub(crate) const SIGNATURE_BYTES: u64 = ENVELOPE_BYTES as u64;
 
 /// A blob of a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn signature_layer(manifest: &[u8], subject: &Digest) -> Result<BlobD
     let layer = only_layer(&manifest, SIGNATURE_TYPE)?;
     match layer.size <= SIGNATURE_BYTES {
         true => Ok(layer),
-        false => Err(format!("its signature has {} bytes", layer.size)),
+        false => Err(format!("its signature has {} bytes; one has at most {SIGNATURE_BYTES}", layer.size)),
     }
 }
 

@@ -18,7 +18,7 @@ pub struct DistributionClient {
     pub(crate) settings: DistributionSettings,
 }
 
-/// A downloaded package. Its bytes have its digest; nobody has verified its signature.
+/// A downloaded package. Its bytes have its digest; its signature is not verified.
 #[derive(Debug, Clone)]
 pub struct FetchedPackage {
     /// The package.
@@ -27,7 +27,8 @@ pub struct FetchedPackage {
     pub signature: Option<Vec<u8>>,
     /// The digest of the package.
     pub digest: Digest,
-    /// The reference that gets the same again: that of a registry has the digest of the manifest.
+    /// The reference of a registry with the digest of the manifest, which gets the same bytes or nothing. That of a web
+    /// server is as it was given, and gets what is there then.
     pub pinned: RemoteRef,
 }
 
@@ -48,7 +49,8 @@ impl DistributionClient {
     ///
     /// # Errors
     /// `source_unavailable` if it cannot be had, `source_refused` if what the source sent or where it led is not
-    /// acceptable, `configuration` if the credentials cannot be used.
+    /// acceptable, `configuration` if the credentials cannot be used or the machine has no certificate
+    /// authorities.
     pub async fn fetch(
         &self,
         reference: &RemoteRef,
@@ -129,5 +131,81 @@ impl RepositorySession {
             )
         })?;
         Ok((Digest::sha256(&manifest), layer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use std::collections::BTreeMap;
+    use std::io::Read as _;
+    use std::net::{IpAddr, TcpListener, UdpSocket};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use cofferdam_core::error::HostErrorKind;
+    use cofferdam_egress::egress::{PrivateGrant, Resolve, ResolvedAddresses};
+    use cofferdam_model::trust::ENVELOPE_BYTES;
+    use zeroize::Zeroizing;
+
+    use super::*;
+    use crate::publish::{ComponentInterface, Publication};
+
+    /// Resolves every name to one address.
+    struct FixedAddress(IpAddr);
+
+    impl Resolve for FixedAddress {
+        fn resolve<'a>(&'a self, _host: &'a str) -> ResolvedAddresses<'a> {
+            Box::pin(async { Ok(vec![self.0]) })
+        }
+    }
+
+    /// Returns an address of this machine that is not one of loopback. No packet is sent.
+    fn own_address() -> Option<IpAddr> {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect("198.51.100.1:9").ok()?;
+        Some(socket.local_addr().unwrap().ip())
+    }
+
+    #[tokio::test]
+    async fn a_signature_that_no_fetch_takes_is_not_published() {
+        let publication = Publication {
+            package: b"wasm".to_vec(),
+            file_name: "a.wasm".to_owned(),
+            signature: Some(vec![b' '; ENVELOPE_BYTES + 1]),
+            interface: ComponentInterface::default(),
+            annotations: BTreeMap::new(),
+        };
+        let reference = "oci://127.0.0.1:1/acme/quiet:1.0.0".parse().unwrap();
+        let error = DistributionClient::default().publish(&reference, publication, false).await.unwrap_err();
+        assert_eq!(error.kind(), HostErrorKind::Validation, "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_loopback_name_sends_no_password_elsewhere() {
+        let Some(address) = own_address() else {
+            eprintln!("skipped: this machine has only loopback addresses");
+            return;
+        };
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let registry = format!("registry.localhost:{}", listener.local_addr().unwrap().port());
+        let received = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            let _ = listener.accept().unwrap().0.read_to_end(&mut received);
+            received
+        });
+        let config = format!("{{\"auths\": {{\"{registry}\": {{\"auth\": \"YWRhOnMzY3JldA==\"}}}}}}");
+        let mut settings = DistributionSettings::default()
+            .resolver(Arc::new(FixedAddress(address)))
+            .docker_config(Zeroizing::new(config.into_bytes()))
+            .time_limit(Duration::from_secs(5));
+        // The address may be one of a private network, which the guard would refuse before.
+        if let Ok(grant) = PrivateGrant::parse(&format!("{registry}={address}")) {
+            settings = settings.allow_private(grant);
+        }
+        let reference = format!("oci://{registry}/acme/quiet").parse().unwrap();
+        let error = DistributionClient::new(settings).tags(&reference).await.unwrap_err();
+        assert!(error.message().contains("not one of loopback"), "{error}");
+        assert_eq!(received.join().unwrap(), b"");
     }
 }

@@ -2,10 +2,9 @@
 
 use std::error::Error as _;
 use std::fmt::Display;
-use std::net::IpAddr;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::failure::sanitize_line;
+use cofferdam_core::failure::{Denial, GrantLine, sanitize_line};
 use cofferdam_egress::egress::{NetworkFaultParts, RequestTarget, SendError, is_private};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 
@@ -16,56 +15,85 @@ const SHOWN_CHARS: usize = 300;
 const LOGIN: &str = "Log in with a tool that writes ~/.docker/config.json, such as `docker login`, `oras login` or \
                      `podman login --compat-auth-file`, and check that the account may do this.";
 
-/// A fault of this machine or of the program.
+/// Returns the error for a fault of this machine or of the program.
 pub(crate) fn internal(message: &str, error: impl std::error::Error + Send + Sync + 'static) -> HostError {
     HostError::new(HostErrorKind::Internal, message).with_source(error)
 }
 
-/// The source does not have it, refuses it, or cannot be reached.
+/// Returns the error for a source that does not have the package, refuses it, or cannot be reached.
 pub(crate) fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> HostError {
     HostError::new(HostErrorKind::SourceUnavailable, message).with_hint(hint)
 }
 
-/// The source sent, or leads to, what this host does not accept.
+/// Returns the error for a source that sent something unacceptable, or led to it.
 pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> HostError {
     HostError::new(HostErrorKind::SourceRefused, message).with_hint(hint)
 }
 
-/// The address is one of a private network.
-pub(crate) fn private_address(target: &RequestTarget, address: Option<IpAddr>) -> HostError {
+/// Returns the error for a host whose address is one of a private network. A cloud's metadata address has no entry that
+/// would allow it.
+pub(crate) fn private_address(target: &RequestTarget, denial: &Denial) -> HostError {
+    let address = denial.address();
     let range = address.and_then(is_private).unwrap_or("private");
     let shown = address.map_or_else(String::new, |address| format!(" ({address})"));
-    refused(
-        format!("{target} has a {range} address{shown}, which packages are not fetched from."),
-        format!(
-            "If it is meant, allow it with `--allow-private {target}`, or in allow_private under [network] in \
+    let hint = match denial.line().and_then(GrantLine::entry) {
+        Some(entry) => format!(
+            "If it is meant, allow it with `--allow-private {entry}`, or in allow_private under [network] in \
              config.toml. If the reference names another host, its server led there: do not allow it."
         ),
-    )
+        None => "Do not use this source: such an address serves the credentials of this machine. Report it to the \
+                 registry's operator."
+            .to_owned(),
+    };
+    refused(format!("{target} has a {range} address{shown}, which packages are not fetched from."), hint)
 }
 
-/// A request would have left without TLS.
+/// Returns the error for a request that would have been sent without TLS.
 pub(crate) fn unencrypted(target: &RequestTarget) -> HostError {
     refused(
         format!("{target} would have been asked without TLS, and nothing was sent to it."),
         format!(
-            "If the registry has no TLS and the network is your own, allow it with `--plain-http {target}`."
+            "If the registry has no TLS and the network is your own, allow it \
+             with `--plain-http {target}`."
         ),
     )
 }
 
-/// More bytes came than the step allows.
+/// Returns the error for an HTTP client that cannot be set up. The certificate authorities in its settings were parsed
+/// before, so the machine's are missing.
+pub(crate) fn no_client() -> HostError {
+    let message = "The HTTP client cannot be set up, because this machine has no certificate authorities.";
+    HostError::new(HostErrorKind::Configuration, message).with_hint(
+        "Install them (a package that is mostly called ca-certificates), or name a PEM file with them in \
+         SSL_CERT_FILE.",
+    )
+}
+
+/// Returns the error for a loopback name that leads to another machine, to which plain HTTP is not allowed.
+pub(crate) fn not_loopback(target: &RequestTarget) -> HostError {
+    refused(
+        format!(
+            "{target} has an address that is not one of loopback, and nothing was sent to it without TLS."
+        ),
+        format!(
+            "Check how this machine looks the name up. If the address is meant, and the network is your own, allow it \
+             with `--plain-http {target}`."
+        ),
+    )
+}
+
+/// Returns the error for a response with more bytes than the step allows.
 pub(crate) fn too_much() -> HostError {
     refused("The server sent more bytes than were asked for.", "Report it to the registry's operator.")
 }
 
-/// The server named a host that is none.
+/// Returns the error for an address from a server that is not a host and port.
 pub(crate) fn not_an_address(authority: &str) -> HostError {
     let shown = sanitize_line(authority, 100);
     refused(format!("`{shown}` is not a host and port."), "Report it to the registry's operator.")
 }
 
-/// No connection came about.
+/// Returns the error for a connection that could not be opened.
 pub(crate) fn unreachable(target: &RequestTarget, error: &SendError) -> HostError {
     let why = match error {
         SendError::Fault(NetworkFaultParts { code, .. }) => (*code).replace('_', " "),
@@ -77,7 +105,7 @@ pub(crate) fn unreachable(target: &RequestTarget, error: &SendError) -> HostErro
     )
 }
 
-/// The operation took too long.
+/// Returns the error for an operation that exceeded its time limit.
 pub(crate) fn too_slow(reference: &dyn Display, limit: std::time::Duration) -> HostError {
     unavailable(
         format!("{reference} was not complete after {} s.", limit.as_secs_f64()),
@@ -85,7 +113,7 @@ pub(crate) fn too_slow(reference: &dyn Display, limit: std::time::Duration) -> H
     )
 }
 
-/// The library for the protocol failed on what the server sent.
+/// Returns the error for a response that makes the protocol's library panic.
 pub(crate) fn unreadable_answer(reference: &dyn Display) -> HostError {
     refused(
         format!("The registry's answer about {reference} could not be processed."),
@@ -93,7 +121,7 @@ pub(crate) fn unreadable_answer(reference: &dyn Display) -> HostError {
     )
 }
 
-/// An answer of the registry, or a failed request.
+/// Returns the error for an answer of the registry, or for a failed request.
 pub(crate) fn from_client(reference: &dyn Display, error: OciDistributionError) -> HostError {
     let said = |text: &str| sanitize_line(text, SHOWN_CHARS);
     let login_wanted =
@@ -142,7 +170,7 @@ pub(crate) fn from_client(reference: &dyn Display, error: OciDistributionError) 
     }
 }
 
-/// A request that failed in the HTTP client.
+/// Returns the error for a request that failed in the HTTP client.
 pub(crate) fn from_request(reference: &dyn Display, error: reqwest::Error) -> HostError {
     // The URL may have the query of a redirect in it, which may be a credential.
     let error = error.without_url();

@@ -56,10 +56,20 @@ pub(crate) struct ConnectionGuard {
     task: JoinHandle<()>,
 }
 
+/// The hosts that may be spoken to without TLS.
+#[derive(Default)]
+pub(crate) struct PlainHttp {
+    /// Those that the operator named.
+    pub(crate) named: Vec<HostPort>,
+    /// The registry, if it is allowed only because of its loopback name. Such a name may be looked up in DNS, so every
+    /// connection to it must lead to a loopback address.
+    pub(crate) loopback: Option<HostPort>,
+}
+
 /// The rules, and what became of the connections.
 struct Rules {
     policy: EgressPolicy,
-    plain_http: Vec<HostPort>,
+    plain_http: PlainHttp,
     resolver: Arc<dyn Resolve>,
     password: String,
     remaining: AtomicU64,
@@ -70,7 +80,7 @@ impl ConnectionGuard {
     /// Starts a guard on a free port.
     pub(crate) async fn start(
         private: &[PrivateGrant],
-        plain_http: Vec<HostPort>,
+        plain_http: PlainHttp,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, HostError> {
         let mut secret = [0_u8; 16];
@@ -232,6 +242,10 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
+fn is_at(host_port: &HostPort, target: &RequestTarget) -> bool {
+    host_port.host() == target.host() && host_port.port() == target.port()
+}
+
 impl Rules {
     /// Connects to a checked address of `authority`.
     async fn connect(&self, authority: &str) -> Result<(RequestTarget, TcpStream), HostError> {
@@ -239,14 +253,23 @@ impl Rules {
         let target = RequestTarget::from_uri(&uri).map_err(|_| error::not_an_address(authority))?;
         let deadline = Instant::now() + CONNECT;
         match connect_admitted(&*self.resolver, &self.policy, &target, deadline).await {
+            Ok(server) if self.leaves_loopback(&target, &server) => Err(error::not_loopback(&target)),
             Ok(server) => Ok((target, server)),
-            Err(SendError::Refused(denial)) => Err(error::private_address(&target, denial.address())),
+            Err(SendError::Refused(denial)) => Err(error::private_address(&target, &denial)),
             Err(other) => Err(error::unreachable(&target, &other)),
         }
     }
 
+    /// Returns whether plain HTTP is allowed only on loopback, and the connection leads elsewhere.
+    fn leaves_loopback(&self, target: &RequestTarget, server: &TcpStream) -> bool {
+        let is_loopback =
+            || server.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+        self.plain_http.loopback.as_ref().is_some_and(|plain| is_at(plain, target)) && !is_loopback()
+    }
+
     fn allows_plain_http(&self, target: &RequestTarget) -> bool {
-        self.plain_http.iter().any(|plain| plain.host() == target.host() && plain.port() == target.port())
+        let PlainHttp { named, loopback } = &self.plain_http;
+        named.iter().chain(loopback).any(|plain| is_at(plain, target))
     }
 
     /// Keeps the first refusal of a step.
@@ -264,8 +287,9 @@ mod tests {
 
     async fn guard(private: &str) -> ConnectionGuard {
         let private = [PrivateGrant::parse(private).unwrap()];
-        let guard = ConnectionGuard::start(&private, Vec::new(), Arc::new(SystemResolver::default())).await;
-        let guard = guard.unwrap();
+        let guard =
+            ConnectionGuard::start(&private, PlainHttp::default(), Arc::new(SystemResolver::default()));
+        let guard = guard.await.unwrap();
         guard.begin_step(1000);
         guard
     }

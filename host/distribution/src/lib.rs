@@ -2,18 +2,19 @@
 //!
 //! A [`RemoteRef`] is resolved once to a digest. Everything after that is requested by digest, kept in memory, and
 //! compared with the digest before it is returned ([`DistributionClient::fetch`]). The digest of a package's layer is the
-//! SHA-256 of the package, which is its identity everywhere else. Nothing that a registry says besides is believed: not
+//! SHA-256 of the package, which is its identity everywhere else. Nothing else from a registry is trusted: not
 //! the config, not annotations, and not that a signature is one; the caller verifies it.
 //!
 //! All connections, also those of redirects and token services, go through one guard (`guard.rs`), which applies the
-//! address rules of the egress guard to the address that it connects to, allows plain HTTP only where the operator or
-//! a loopback name does, and counts the received bytes.
+//! address rules of the egress guard to the address that it connects to, allows plain HTTP only where the operator
+//! does, or to a loopback address, and counts the received bytes.
 
 mod artifact;
 mod client;
 mod credentials;
 mod error;
 mod guard;
+mod panic_guard;
 mod publish;
 mod reference;
 mod registry;

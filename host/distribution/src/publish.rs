@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
-use oci_client::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex};
+use cofferdam_model::trust::ENVELOPE_BYTES;
+use oci_client::manifest::{
+    ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex,
+};
 use oci_client::{Reference, RegistryOperation};
 
 use crate::artifact::{Artifact, package_layer};
@@ -12,6 +15,9 @@ use crate::client::DistributionClient;
 use crate::error;
 use crate::reference::RegistryRef;
 use crate::registry::{DOCUMENT_BYTES, RepositorySession, referrers_tag};
+
+/// The most times that a list of referrers is put, if other clients replace it at the same time.
+const LIST_ATTEMPTS: usize = 5;
 
 /// The names of a component's imports and exports, for other tools.
 #[derive(Debug, Clone, Default)]
@@ -57,8 +63,8 @@ impl DistributionClient {
     /// signature that is not there yet is attached. With `moves_tag`, a tag of another package is moved.
     ///
     /// # Errors
-    /// `validation` if the reference has no tag or has a digest; `conflict` if the tag leads to another package, or was
-    /// moved meanwhile; else as [`fetch`](Self::fetch).
+    /// `validation` if the reference has no tag or has a digest, or the signature is too long; `conflict` if the tag
+    /// leads to another package, or was moved meanwhile; else as [`fetch`](Self::fetch).
     pub async fn publish(
         &self,
         reference: &RegistryRef,
@@ -70,6 +76,11 @@ impl DistributionClient {
             HostError::new(HostErrorKind::Validation, message)
                 .with_hint("Write it like oci://registry.example/acme/slack:1.2.0.")
         })?;
+        if publication.signature.as_ref().is_some_and(|envelope| envelope.len() > ENVELOPE_BYTES) {
+            let message = format!("The signature has more than {ENVELOPE_BYTES} bytes.");
+            return Err(HostError::new(HostErrorKind::Validation, message)
+                .with_hint("Sign it with fewer keys, or with a smaller provenance."));
+        }
         self.in_time(reference, async {
             let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Push).await?;
             session.publish(tag, publication, moves_tag).await
@@ -113,15 +124,20 @@ impl RepositorySession {
                     .await?
             }
         };
+        let current = async || {
+            let manifest = self.find_manifest(&self.image()).await?;
+            Ok::<_, HostError>(manifest.map(|manifest| Digest::sha256(&manifest)))
+        };
         if same.is_none() {
+            // The upload may have taken minutes, and registries cannot compare and move a tag in one step: look as late
+            // as possible.
+            if current().await? != previous {
+                return Err(moved_meanwhile(&self.reference));
+            }
             self.put_manifest(tag, artifact.manifest.clone(), OCI_IMAGE_MEDIA_TYPE).await?;
         }
-        // Registries answer early, and another publisher may have moved the tag.
-        let now = self.find_manifest(&self.image()).await?.map(|manifest| Digest::sha256(&manifest));
-        if now != Some(manifest) {
-            let message = format!("{} does not lead to the published package.", self.reference);
-            let hint = "Another publisher may have moved the tag at the same time: look, and publish again.";
-            return Err(HostError::new(HostErrorKind::Conflict, message).with_hint(hint));
+        if current().await? != Some(manifest) {
+            return Err(moved_meanwhile(&self.reference));
         }
         Ok(Published {
             pinned: self.reference.clone().with_digest(manifest),
@@ -177,39 +193,69 @@ impl RepositorySession {
         if is_listed().await? {
             return Ok(false);
         }
-        // The registry has no referrers API: its clients keep the list under a tag.
-        let tag = referrers_tag(subject);
-        let mut index = match self.find_manifest(&self.named(&tag)).await? {
-            Some(index) => serde_json::from_slice::<OciImageIndex>(&index).map_err(|error| {
-                let message = format!("The tag {tag} of {} is not a list of referrers.", self.reference);
-                error::refused(message, "Remove the tag, and publish again.").with_source(error)
-            })?,
-            None => OciImageIndex {
-                schema_version: 2,
-                media_type: Some(OCI_IMAGE_INDEX_MEDIA_TYPE.to_owned()),
-                manifests: Vec::new(),
-                artifact_type: None,
-                annotations: None,
-            },
-        };
-        index.manifests.push(signature.index_entry());
-        let index = serde_json::to_vec(&index)
-            .map_err(|error| error::internal("The list of referrers cannot be written as JSON.", error))?;
-        self.put_manifest(&tag, index, OCI_IMAGE_INDEX_MEDIA_TYPE).await?;
-        match is_listed().await? {
+        let is_kept = self.list_referrer(signature.index_entry(), &referrers_tag(subject)).await?;
+        match is_kept && is_listed().await? {
             true => Ok(false),
             false => Err(error::unavailable(
                 format!(
-                    "The registry does not list the signature of {} after it was pushed.",
+                    "The registry does not list the signature of {}, or earlier ones, after it was pushed.",
                     self.reference
                 ),
                 "Publish again; if that does not help, the registry keeps no signatures.",
             )),
         }
     }
+
+    /// Adds an entry to the list of referrers under `tag`, as clients do on registries without the referrers API. If
+    /// another client replaced the list at the same time, the entries of both are put again. Returns whether the list
+    /// has all of them in the end.
+    async fn list_referrer(&self, entry: ImageIndexEntry, tag: &str) -> Result<bool, HostError> {
+        let mut wanted = vec![entry];
+        for _ in 0..LIST_ATTEMPTS {
+            let mut index = self.referrers(tag).await?;
+            let is_missing = |entry: &&ImageIndexEntry| {
+                !index.manifests.iter().any(|listed| listed.digest == entry.digest)
+            };
+            let missing: Vec<_> = wanted.iter().filter(is_missing).cloned().collect();
+            if missing.is_empty() {
+                return Ok(true);
+            }
+            index.manifests.extend(missing);
+            wanted.clone_from(&index.manifests);
+            let index = serde_json::to_vec(&index).map_err(|error| {
+                error::internal("The list of referrers cannot be written as JSON.", error)
+            })?;
+            self.put_manifest(tag, index, OCI_IMAGE_INDEX_MEDIA_TYPE).await?;
+        }
+        Ok(false)
+    }
+
+    /// Returns the list of referrers under `tag`; an empty one if there is none.
+    async fn referrers(&self, tag: &str) -> Result<OciImageIndex, HostError> {
+        let Some(index) = self.find_manifest(&self.named(tag)).await? else {
+            return Ok(OciImageIndex {
+                schema_version: 2,
+                media_type: Some(OCI_IMAGE_INDEX_MEDIA_TYPE.to_owned()),
+                manifests: Vec::new(),
+                artifact_type: None,
+                annotations: None,
+            });
+        };
+        serde_json::from_slice(&index).map_err(|error| {
+            let message = format!("The tag {tag} of {} is not a list of referrers.", self.reference);
+            error::refused(message, "Remove the tag, and publish again.").with_source(error)
+        })
+    }
 }
 
-/// The tag leads to another package.
+/// Returns the error for a tag that another publisher moved in the meantime.
+fn moved_meanwhile(reference: &RegistryRef) -> HostError {
+    let message = format!("{reference} does not lead to the published package: its tag was moved meanwhile.");
+    HostError::new(HostErrorKind::Conflict, message)
+        .with_hint("Another publisher may have moved it at the same time: look, and publish again.")
+}
+
+/// Returns the error for a tag that leads to another package.
 fn taken(reference: &RegistryRef, previous: &Digest) -> HostError {
     let message = format!("{reference} is another package already (manifest sha256:{previous}).");
     HostError::new(HostErrorKind::Conflict, message)

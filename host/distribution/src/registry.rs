@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::{HostPort, PrivateGrant};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::errors::{DigestError, OciDistributionError};
 use oci_client::manifest::{
@@ -20,7 +19,8 @@ use oci_client::token_cache::{RegistryToken, RegistryTokenType};
 use oci_client::{Client, Reference, RegistryOperation};
 
 use crate::artifact::{self, BlobDescriptor, SIGNATURE_BYTES, SIGNATURE_TYPE};
-use crate::guard::ConnectionGuard;
+use crate::guard::{ConnectionGuard, PlainHttp};
+use crate::panic_guard::{guard_future, guard_panic};
 use crate::reference::RegistryRef;
 use crate::settings::DistributionSettings;
 use crate::web::{CONNECT, SILENCE, USER_AGENT};
@@ -39,7 +39,8 @@ const SIGNATURES: usize = 128;
 const TAGS_AT_ONCE: usize = 1000;
 const TAGS: usize = 20_000;
 
-/// The kinds of manifests that a registry may send. Lists are refused afterwards, in better words than the registry's.
+/// The kinds of manifests that a registry may send. Lists are accepted here and refused later, with an error that names
+/// the reason.
 const MANIFESTS: [&str; 4] = [
     OCI_IMAGE_MEDIA_TYPE,
     OCI_IMAGE_INDEX_MEDIA_TYPE,
@@ -53,8 +54,8 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the leave for `host:port` to have a loopback address, if its name says that it is one: then it is the
-/// operator who named it.
+/// Returns the permission for `host:port` to have a loopback address, if it is a name of the loopback interface. The
+/// operator wrote this name, so it needs no `--allow-private`.
 pub(crate) fn loopback_grant(host: &str, port: u16) -> Option<PrivateGrant> {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let text = match address.parse::<std::net::IpAddr>() {
@@ -80,21 +81,20 @@ impl RepositorySession {
         operation: RegistryOperation,
     ) -> Result<Self, HostError> {
         let registry = reference.registry();
-        let is_named = |plain: &&HostPort| {
-            plain.host() == reference.host() && plain.port() == reference.port().unwrap_or(80)
-        };
-        // On loopback, no network is on the way.
-        let is_plain = settings.plain_http.iter().any(|plain| is_named(&plain))
-            || (is_loopback(reference.host()) && !settings.tls_on_loopback);
+        let is_named = settings
+            .plain_http
+            .iter()
+            .any(|plain| plain.host() == reference.host() && plain.port() == reference.port().unwrap_or(80));
+        // Traffic on loopback passes no network. The guard checks that the address is one, whatever the name says.
+        let is_loopback_http = !is_named && is_loopback(reference.host()) && !settings.tls_on_loopback;
+        let is_plain = is_named || is_loopback_http;
         let port = reference.port().unwrap_or(if is_plain { 80 } else { 443 });
         let own = HostPort::parse(&format!("{}:{port}", reference.host()));
         let own = own.map_err(|error| error::internal("The registry's address is not one.", error))?;
         let mut private = settings.private.clone();
         private.extend(loopback_grant(reference.host(), port));
-        let mut plain_http = settings.plain_http.clone();
-        if is_plain {
-            plain_http.push(own);
-        }
+        let plain_http =
+            PlainHttp { named: settings.plain_http.clone(), loopback: is_loopback_http.then_some(own) };
         let guard = ConnectionGuard::start(&private, plain_http, settings.resolver.clone()).await?;
         let auth = credentials::look_up(settings.docker_config.as_ref(), &registry).await?;
         let certificates = |roots: Vec<Vec<u8>>| {
@@ -103,7 +103,7 @@ impl RepositorySession {
         };
         // Refused only if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(ClientConfig {
+        let config = ClientConfig {
             protocol: match is_plain {
                 true => ClientProtocol::HttpsExcept(vec![registry]),
                 false => ClientProtocol::Https,
@@ -118,8 +118,11 @@ impl RepositorySession {
             https_proxy: Some(guard.url().to_owned()),
             http_proxy: Some(guard.url().to_owned()),
             ..ClientConfig::default()
-        });
-        let client = client.map_err(|error| error::from_client(reference, error))?;
+        };
+        // It also sets up a client that it does not use, and panics if the machine has no certificate authorities.
+        let client = guard_panic(|| Client::try_from(config));
+        let client = client.ok_or_else(error::no_client)?;
+        let client = client.map_err(|error| error::no_client().with_source(error))?;
         let session = Self { guard, client, auth, reference: reference.clone() };
         session.log_in(operation).await?;
         Ok(session)
@@ -158,12 +161,12 @@ impl RepositorySession {
     ) -> Result<Result<T, OciDistributionError>, HostError> {
         self.guard.begin_step(bytes);
         // The client unwraps what some servers can break: tokens that fit no header, upload locations that are no URL.
-        let ended = AssertUnwindSafe(request).catch_unwind().await;
+        let ended = guard_future(request).await;
         // Also after a success: a body without a length that the guard cut looks complete.
         if let Some(refusal) = self.guard.take_refusal() {
             return Err(refusal);
         }
-        ended.map_err(|_| error::unreadable_answer(&self.reference))
+        ended.ok_or_else(|| error::unreadable_answer(&self.reference))
     }
 
     /// Returns the reference as the client takes it.

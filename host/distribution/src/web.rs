@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::artifact::SIGNATURE_BYTES;
 use crate::error;
-use crate::guard::ConnectionGuard;
+use crate::guard::{ConnectionGuard, PlainHttp};
 use crate::reference::WebRef;
 use crate::registry::{DOCUMENT_BYTES, loopback_grant};
 use crate::settings::DistributionSettings;
@@ -36,8 +36,8 @@ pub(crate) async fn fetch(
         private.extend(loopback_grant(own.host(), own.port()));
     }
     // No plain HTTP at all, also not by a redirect.
-    let guard = ConnectionGuard::start(&private, Vec::new(), settings.resolver.clone()).await?;
-    let client = client(settings, &guard).map_err(|error| error::from_request(reference, error))?;
+    let guard = ConnectionGuard::start(&private, PlainHttp::default(), settings.resolver.clone()).await?;
+    let client = client(settings, &guard).map_err(|error| error::no_client().with_source(error))?;
     let bytes = get(&client, &guard, reference.url(), package::MAX_BYTES, progress).await?;
     let bytes = bytes.ok_or_else(|| {
         error::unavailable(format!("The server does not have {reference}."), "Check the reference.")

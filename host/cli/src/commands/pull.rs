@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failpoint;
 use cofferdam_distribution::RemoteRef;
 use serde::Serialize;
 
@@ -58,11 +59,12 @@ struct PulledPackage {
     version: String,
     hash: String,
     signer: Option<String>,
-    /// The reference that gets the same bytes again.
+    /// The reference for the next time: that of a registry gets the same bytes or nothing, that of a web server what is
+    /// there then.
     reference: String,
 }
 
-/// Downloads, verifies, writes.
+/// Downloads a package and its signature, verifies them, and writes them to the directory.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { reference, output, hash, allow_unsigned, source } = args;
     if !output.is_dir() {
@@ -74,12 +76,20 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let signature = fetched.signature.as_deref();
     let inspection = host.verify_package(fetched.bytes.clone(), signature, hash, allow_unsigned)?;
     let path = output.join(packaging::file_name(&inspection.name, &inspection.version));
-    check_existing(&path, &fetched.bytes)?;
     let beside = signature_path(&path);
+    if path.exists() && files::read_package(&path)? != fetched.bytes {
+        return Err(taken(&path, "package").into());
+    }
+    if let Some(signature) = signature
+        && files::read_if_there("The signature file", &beside)?.is_some_and(|there| there != signature)
+    {
+        return Err(taken(&beside, "signature").into());
+    }
     // The signature first: a package that is there has its signature.
     if let Some(signature) = signature {
         files::write_whole(&beside, signature)?;
     }
+    failpoint::pass("pull.signed");
     files::write_whole(&path, &fetched.bytes)?;
     if inspection.signature.signer.is_none() {
         session.ui.warn("it is unsigned: an install and every call of it need --allow-unsigned");
@@ -96,14 +106,12 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     session.ui.result(&pulled, |it| pulled.page(it))
 }
 
-/// Refuses to replace another package: a file with name and version is always the same one.
-fn check_existing(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
-    if !path.exists() || files::read_package(path)? == bytes {
-        return Ok(());
-    }
-    let message = format!("{} is there already, and is another package.", files::shown(path));
-    Err(HostError::new(HostErrorKind::Conflict, message)
-        .with_hint("Remove it, or name another directory with --output."))
+/// Returns the error for a file that is there already, with other bytes. A package of this name and version, and its
+/// signature, are not replaced.
+fn taken(path: &Path, kind: &str) -> HostError {
+    let message = format!("{} is there already, and is another {kind}.", files::shown(path));
+    HostError::new(HostErrorKind::Conflict, message)
+        .with_hint("Remove it, or name another directory with --output.")
 }
 
 impl PulledPackage {

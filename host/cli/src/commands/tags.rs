@@ -34,7 +34,7 @@ struct TagList {
     tags: Vec<String>,
 }
 
-/// Lists.
+/// Lists the tags of the repository.
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { reference, source } = args;
     let client = source.client(session)?;

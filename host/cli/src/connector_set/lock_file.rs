@@ -33,7 +33,7 @@ pub(crate) struct LockedConnector {
     pub(crate) version: Version,
     /// The source in `connectors.toml` from which it was chosen.
     pub(crate) source: String,
-    /// The reference that gets the same package again; none for a file.
+    /// The reference of the package, with its digest if it is on a registry; none for a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resolved: Option<String>,
     /// The SHA-256 of the package.

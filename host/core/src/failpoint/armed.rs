@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
 /// process.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 28] = [
     "received",
     "admitted",
     "submitted",
@@ -32,6 +32,7 @@ pub const NAMES: [&str; 27] = [
     "state.written",
     "accept.committed",
     "prune.signed",
+    "pull.signed",
     "skip.open",
     "skip.close",
 ];

@@ -448,6 +448,16 @@ impl GrantLine {
         &self.line
     }
 
+    /// Returns the entry of a line that has only one, as the command line takes it.
+    #[must_use]
+    pub fn entry(&self) -> Option<&str> {
+        // The line is TOML, and its entries have no quotes in them.
+        match &*self.line.split('"').collect::<Vec<_>>() {
+            [_, entry, _] => Some(entry),
+            _ => None,
+        }
+    }
+
     /// Returns the line with its place, for programs.
     pub(super) fn as_json(&self) -> Value {
         serde_json::json!({"file": self.file, "table": self.table, "line": self.line})

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cofferdam_core::clock::Clock;
-use cofferdam_core::failure::Denial;
+use cofferdam_core::failure::{Denial, GrantLine};
 use cofferdam_model::manifest::{HostGrant, UrlScheme};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -123,8 +123,7 @@ fn not_allowed(why: String) -> HostRequestError {
 fn unsent(target: &RequestTarget, error: SendError) -> HostRequestError {
     match error {
         SendError::Refused(denial) | SendError::RefusedAnswer(denial) => {
-            // The line is TOML with one string in it, which is also the entry that `--allow-private` takes.
-            let entry = denial.line().and_then(|line| line.line().split('"').nth(1));
+            let entry = denial.line().and_then(GrantLine::entry);
             let (why, allow_private) = (refusal(&denial), entry.map(str::to_owned));
             HostRequestError::NotAllowed { why, allow_private }
         }

@@ -16,7 +16,7 @@ use crate::manifest::ConnectorName;
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
 /// Longest envelope, in bytes: the largest provenance, in base64, and signatures.
-const MAX_BYTES: usize = 256 * 1024;
+pub const ENVELOPE_BYTES: usize = 256 * 1024;
 
 /// Most signatures of one envelope.
 pub(super) const MAX_SIGNATURES: usize = 16;
@@ -91,7 +91,7 @@ impl Envelope {
     /// # Errors
     /// Anything else; the statement inside and the signatures are not looked at.
     pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
-        if bytes.len() > MAX_BYTES {
+        if bytes.len() > ENVELOPE_BYTES {
             return Err(EnvelopeError::new("it has more than 256 KiB"));
         }
         let wire: WireEnvelope =

@@ -17,7 +17,7 @@ use super::scope::SigningScope;
 /// The predicate's type of a key set: a name, and nothing is ever fetched from it.
 const KEY_SET_PREDICATE_TYPE: &str = "https://cofferdam.dev/key-set/v1";
 
-/// Longest document, in bytes: that of an envelope.
+/// Longest document, in bytes, with the envelope around it if it is signed.
 pub const KEY_SET_BYTES: usize = 64 * 1024;
 
 /// Most keys of one set.

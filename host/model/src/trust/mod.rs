@@ -19,7 +19,9 @@ mod threshold;
 mod verify;
 
 pub use cofferdam_core::document::{DocumentError, InvalidValue};
-pub use envelope::{Envelope, EnvelopeError, PREDICATE_TYPE, ReleaseStatement, STATEMENT_TYPE, sign};
+pub use envelope::{
+    ENVELOPE_BYTES, Envelope, EnvelopeError, PREDICATE_TYPE, ReleaseStatement, STATEMENT_TYPE, sign,
+};
 pub use file::KeyringFile;
 pub use file::KeyringFingerprint;
 pub use key::{KeyId, PublicKey, SecretKey};
