@@ -94,6 +94,32 @@ fn a_revocation_keeps_only_what_was_installed_before() {
 }
 
 #[test]
+fn a_second_revocation_keeps_by_its_own_date() {
+    let since = ["--since", "2026-01-01"];
+    for again in [&[&since[..], &["--keep-installed"]].concat()[..], &since[..], &[]] {
+        let (home, cli, signer) = setup(&["1.0.0"]);
+        let id = signer.public().id().to_string();
+        let hash = format!("sha256:{}", Digest::sha256(&quiet("1.0.0")));
+        let revoke =
+            |options: &[&str]| cli.run(&[&["trust", "revoke", &id, "--format", "json"], options].concat());
+        cli.install(&["1.0.0.wasm"]).ok();
+        assert_eq!(revoke(&["--keep-installed"]).json()["key"]["kept"], json!([hash]));
+        call(&cli, "1.0.0").ok();
+        let revoked = revoke(again);
+        let package = format!("the key no longer keeps {NAME}@1.0.0 ({hash})");
+        assert!(revoked.stderr.contains(&package), "{again:?}: {}", revoked.stderr);
+        assert_eq!(revoked.json()["key"]["kept"], json!([]), "{again:?}");
+        refused(&home, "1.0.0", "revoked_key");
+        let last = changes(&cli).pop().unwrap();
+        assert_eq!((&last["action"], &last["before"]["kept"]), (&json!("revoke"), &json!([hash])));
+        if again.contains(&"--since") {
+            // The earlier date counts, so that a later one does not bring the package back.
+            assert_eq!(revoke(&["--keep-installed"]).json()["key"]["kept"], json!([]), "{again:?}");
+        }
+    }
+}
+
+#[test]
 fn a_changed_log_is_no_evidence_of_an_install() {
     let (home, cli, signer) = setup(&["1.0.0"]);
     let id = signer.public().id().to_string();

@@ -465,9 +465,10 @@ impl Keyring {
         Some(removed)
     }
 
-    /// Revokes `key` as of `since`, whether or not it was ever trusted: nothing it signed is accepted except the
-    /// packages that are [kept](Self::keep), and it cannot be trusted any more. The earlier of two dates counts, and
-    /// the reason stays unless there is a new one.
+    /// Revokes `key` as of `since`, whether or not it was ever trusted: nothing it signed is accepted, and it cannot be
+    /// trusted any more. Packages that were kept are no longer kept, because they may have been installed after the new
+    /// date; [`keep`](Self::keep) keeps those that were installed before. The earlier of two dates counts, and the
+    /// reason stays unless there is a new one.
     ///
     /// # Errors
     /// A reason that is not one readable line; a full keyring.
@@ -483,6 +484,7 @@ impl Keyring {
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.key == *key) {
             entry.revoked = entry.revoked.into_iter().chain([whole_seconds(since)]).min();
+            entry.kept.clear();
             entry.reason = reason.map(str::to_owned).or(entry.reason.take());
         }
         Ok(())

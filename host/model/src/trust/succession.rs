@@ -258,7 +258,12 @@ impl Keyring {
             entry.set_successor_of(old);
         }
         match end {
-            KeyEnd::Revoked => self.revoke(&succession.old, now, Some(&reason))?,
+            KeyEnd::Revoked => {
+                let kept = self.entry(&old).map(|entry| entry.kept().to_vec()).unwrap_or_default();
+                self.revoke(&succession.old, now, Some(&reason))?;
+                // A rotation is no sign of a theft: the operator's earlier choice stays.
+                self.keep(&old, &kept)?;
+            }
             KeyEnd::At(at) => {
                 if let Some(entry) = self.entry_mut(&old) {
                     entry.end(at, &reason);
