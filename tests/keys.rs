@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::bindings::terminal::typed;
+use crate::bindings::terminal::{typed, typed_after};
 use crate::envelope::{check, signature};
 use crate::shared_host::{failed, run};
 
@@ -212,6 +212,20 @@ fn a_rotation_is_shown_asked_and_recorded() {
     cli.run(&["key", "rotate", "--key", "new.key", "--to", "other.key", "--valid-until", stale])
         .fails(65)
         .said("ahead");
+}
+
+#[test]
+fn a_rotation_of_a_key_that_changed_is_a_conflict() {
+    let (home, cli, _) = setup(&[]);
+    let (_, old) = key_file(&cli, "old.key");
+    let (new_id, _) = key_file(&cli, "new.key");
+    cli.run(&["trust", "add", &old, "--for", NAME]).ok();
+    cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key"]).ok();
+    let rotate = ["trust", "rotate", "succession.dsse.json"];
+    let meanwhile = || drop(cli.run(&["trust", "add", &old, "--for", "github://other/*"]).ok());
+    let Some((done, screen)) = typed_after(&cli, &rotate, &[("[y/N]", "y")], meanwhile) else { return };
+    assert!(!done && screen.contains("changed meanwhile"), "{screen}");
+    assert!(home.keyring().load().unwrap().find(&new_id).is_err());
 }
 
 #[test]
