@@ -215,12 +215,13 @@ impl Keyring {
             }
         }
         let Some(known) = self.entry(&new) else { return Ok(entry) };
+        if known.successor_of().is_some() {
+            let fix = "a key succeeds one other key; ask the owner of the keys for a new key";
+            return refused(format!("the new key {} succeeded another key", new.short()), fix);
+        }
         let fix = "if you trust it all the same, remove it first with `cofferdam trust remove`";
         if known.revoked().is_some() {
             return refused(format!("the new key {} was revoked here", new.short()), fix);
-        }
-        if known.successor_of().is_some() {
-            return refused(format!("the new key {} succeeded another key", new.short()), fix);
         }
         if let Some(more) = known.scopes().iter().find(|scope| !entry.scopes().contains(scope)) {
             let message =

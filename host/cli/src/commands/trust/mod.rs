@@ -75,7 +75,8 @@ Examples:
 pub(crate) struct ListArgs {}
 
 const REMOVE_EXAMPLES: &str = "\
-If the key may be in wrong hands, revoke it instead: a revocation is remembered.
+If the key may be in wrong hands, revoke it instead: a revocation is remembered. A key that took part in a rotation \
+cannot be removed while the keyring needs it to know which keys have one owner.
 
 Examples:
   cofferdam trust remove 3f9a1c0b77e2";
@@ -229,7 +230,7 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let view = session.change_keyring(|keyring| {
         let (id, view) = find(keyring, id).map(|entry| (*entry.id(), KeyView::new(entry, now)))?;
-        keyring.remove(&id);
+        keyring.remove(&id).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
         Ok(view)
     })?;
     changed(session, "removed", view)?;
