@@ -202,8 +202,9 @@ fn a_rotation_is_shown_asked_and_recorded() {
     cli.run(&[&rotate[..], &["--yes"]].concat()).fails(65).said("already");
     key_file(&cli, "other.key");
     let again = |key: &str, to: &str, says: &str| {
-        cli.run(&["key", "rotate", "--key", key, "--to", to, "--output", "again.json"]).ok();
-        cli.run(&["trust", "rotate", "again.json", "--yes"]).fails(65).said(says);
+        let statement = format!("{key}-{to}.json");
+        cli.run(&["key", "rotate", "--key", key, "--to", to, "--output", &statement]).ok();
+        cli.run(&["trust", "rotate", &statement, "--yes"]).fails(65).said(says);
     };
     again("old.key", "other.key", "by another key already");
     again("new.key", "old.key", "circle");
@@ -300,6 +301,23 @@ fn a_threshold_holds_at_install_and_every_call() {
 }
 
 #[test]
+fn statements_about_keys_overwrite_no_file() {
+    let (home, cli, _) = setup(&[]);
+    key_file(&cli, "old.key");
+    key_file(&cli, "new.key");
+    let files = || ["old.key", "new.key"].map(|name| fs::read(home.path().join(name)).unwrap());
+    let before = files();
+    for output in ["old.key", "./new.key"] {
+        cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key", "--output", output])
+            .fails(67)
+            .said("exists already");
+        let export = ["key", "export", "old.key", "--publisher", "github://firm/*", "--output", output];
+        cli.run(&export).fails(67).said("--output");
+    }
+    assert_eq!(files(), before);
+}
+
+#[test]
 fn an_import_needs_the_fingerprint() {
     let (home, cli, _) = setup(&[]);
     let (first_id, _) = key_file(&cli, "first.key");
@@ -339,6 +357,7 @@ fn an_import_needs_the_fingerprint() {
 
     // A later set with another key: what changes is shown. Then the earlier one again, which is older.
     let early = fs::read(home.path().join("keys.json")).unwrap();
+    fs::remove_file(home.path().join("keys.json")).unwrap();
     std::thread::sleep(Duration::from_millis(1_100));
     let export = ["key", "export", &second, "--publisher", "github://firm/*", "--for", "github://firm/tool"];
     cli.run(&export).ok();
