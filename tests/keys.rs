@@ -335,6 +335,11 @@ fn an_import_needs_the_fingerprint() {
     cli.run(&["trust", "import", "keys.json", "--fingerprint", &other]).fails(65).said("another document");
     if let Some((done, screen)) = typed(&cli, &["trust", "import", "keys.json"], &[("[y/N]", "n")]) {
         assert!(done && screen.contains(fingerprint) && screen.contains("github://firm/*"), "{screen}");
+        // A fingerprint that is not on the screen is not confirmed.
+        let hidden = typed(&cli, &["trust", "import", "keys.json", "2>log"], &[]);
+        assert!(hidden.is_some_and(|(done, _)| !done));
+        let log = fs::read_to_string(home.path().join("log")).unwrap();
+        assert!(log.contains("standard error is no terminal") && log.contains("--fingerprint"), "{log}");
     }
     assert_eq!(fs::read(home.path().join("keyring.toml")).unwrap(), before);
     let import = |arguments: &[&str]| {
