@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::envelope::{Envelope, KeySubject, STATEMENT_TYPE};
 use super::key::{KeyId, PublicKey, SecretKey};
 use super::keyring::{KeyEntry, KeyStatus, Keyring, whole_seconds};
+use super::scope::SigningScope;
 
 /// The predicate's type of a succession: a name, and nothing is ever fetched from it.
 const SUCCESSION_PREDICATE_TYPE: &str = "https://cofferdam.dev/key-succession/v1";
@@ -223,7 +224,8 @@ impl Keyring {
         if known.revoked().is_some() {
             return refused(format!("the new key {} was revoked here", new.short()), fix);
         }
-        if let Some(more) = known.scopes().iter().find(|scope| !entry.scopes().contains(scope)) {
+        let within = |scope: &SigningScope| entry.scopes().iter().any(|own| own.contains(scope));
+        if let Some(more) = known.scopes().iter().find(|scope| !within(scope)) {
             let message =
                 format!("the new key {} is trusted for {more} here, and the old one is not", new.short());
             return refused(message, fix);

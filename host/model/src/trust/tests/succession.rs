@@ -130,6 +130,21 @@ fn impossible_successions_are_refused() {
 }
 
 #[test]
+fn a_known_successor_may_be_trusted_for_less() {
+    let mut keyring = trusting(1, ACME);
+    let slack = [SigningScope::parse("github://acme/slack").unwrap()];
+    keyring.trust(&key(2).public(), &slack, now(), None, None).unwrap();
+    succeed(&mut keyring, 1, 2).unwrap();
+    assert!(
+        keyring.entry(&key(2).public().id()).unwrap().scopes().contains(&SigningScope::parse(ACME).unwrap())
+    );
+    // The other way, it would gain a scope that the old key does not have.
+    let mut narrow = trusting(1, "github://acme/slack");
+    narrow.trust(&key(2).public(), &[SigningScope::parse(ACME).unwrap()], now(), None, None).unwrap();
+    assert!(succeed(&mut narrow, 1, 2).unwrap_err().contains("is trusted for github://acme/* here"));
+}
+
+#[test]
 fn a_known_successor_is_not_trusted_for_longer() {
     let mut keyring = trusting(1, ACME);
     let last = date("2026-12-01T00:00:00Z");
