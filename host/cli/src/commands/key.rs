@@ -132,7 +132,7 @@ pub(crate) struct ExportArgs {
     output: PathBuf,
 }
 
-/// Of a key, what everybody may know.
+/// The public part of a key, and the file that has the key.
 #[derive(Debug, Serialize)]
 struct PublicKeyView {
     file: PathBuf,

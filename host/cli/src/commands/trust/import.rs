@@ -151,7 +151,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     warn_of_thresholds(session)
 }
 
-/// Reads the document. The one place that knows the kinds of sources.
+/// Reads the document from a file or a URL.
 fn read(source: &str, session: &Session<'_>) -> Result<Vec<u8>, CommandError> {
     if source.starts_with("https://") || source.starts_with("http://") {
         let host = session.host()?;

@@ -163,12 +163,12 @@ pub(super) fn scope(text: &str) -> Result<SigningScope, String> {
     SigningScope::parse(text).map_err(|refused| refused.to_string())
 }
 
-/// A moment, or the last second of a day.
+/// Parses a moment; a day stands for its last second.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     moment_of_day(text, time(23, 59, 59, 0))
 }
 
-/// A moment that is not ahead, or the first second of such a day.
+/// Parses a moment that is not ahead; a day stands for its first second.
 fn past(text: &str) -> Result<Timestamp, String> {
     let moment = moment_of_day(text, time(0, 0, 0, 0))?;
     match moment <= Timestamp::now() {
