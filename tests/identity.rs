@@ -168,7 +168,7 @@ fn a_revoked_or_removed_key_stops_calls() {
     it.home.revoke(&it.signer.public());
     check(&it.fails_in(&warm), signature("revoked_key"));
     let id = it.signer.public().id();
-    it.home.keyring().update(|keyring| Ok(keyring.remove(&id))).unwrap();
+    it.home.keyring().update(|keyring| Ok(keyring.remove(&id).unwrap())).unwrap();
     check(&it.fails_in(&warm), signature("unknown_key"));
     fs::remove_file(it.home.path().join("keyring.toml")).unwrap();
     check(&it.fails_in(&warm), signature("unknown_key"));

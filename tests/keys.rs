@@ -5,13 +5,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use cofferdam::{Call, Digest};
+use cofferdam_core::private_file::StagedFile;
 use cofferdam_model::trust::{Keyring, SecretKey};
 use cofferdam_test_support::{Cli, CommandResult, Home, Signer, connector, package};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
-use crate::bindings::terminal::typed;
+use crate::bindings::terminal::{typed, typed_after};
 use crate::envelope::{check, signature};
 use crate::shared_host::{failed, run};
 
@@ -91,6 +92,32 @@ fn a_revocation_keeps_only_what_was_installed_before() {
     let last = changes(&cli).pop().unwrap();
     assert_eq!((&last["action"], &last["after"]["kept"]), (&json!("revoke"), &json!([hash])));
     cli.run(&["trust", "revoke", &id, "--since", "2999-01-01"]).fails(2).said("--not-after");
+}
+
+#[test]
+fn a_second_revocation_keeps_by_its_own_date() {
+    let since = ["--since", "2026-01-01"];
+    for again in [&[&since[..], &["--keep-installed"]].concat()[..], &since[..], &[]] {
+        let (home, cli, signer) = setup(&["1.0.0"]);
+        let id = signer.public().id().to_string();
+        let hash = format!("sha256:{}", Digest::sha256(&quiet("1.0.0")));
+        let revoke =
+            |options: &[&str]| cli.run(&[&["trust", "revoke", &id, "--format", "json"], options].concat());
+        cli.install(&["1.0.0.wasm"]).ok();
+        assert_eq!(revoke(&["--keep-installed"]).json()["key"]["kept"], json!([hash]));
+        call(&cli, "1.0.0").ok();
+        let revoked = revoke(again);
+        let package = format!("the key no longer keeps {NAME}@1.0.0 ({hash})");
+        assert!(revoked.stderr.contains(&package), "{again:?}: {}", revoked.stderr);
+        assert_eq!(revoked.json()["key"]["kept"], json!([]), "{again:?}");
+        refused(&home, "1.0.0", "revoked_key");
+        let last = changes(&cli).pop().unwrap();
+        assert_eq!((&last["action"], &last["before"]["kept"]), (&json!("revoke"), &json!([hash])));
+        if again.contains(&"--since") {
+            // The earlier date counts, so that a later one does not bring the package back.
+            assert_eq!(revoke(&["--keep-installed"]).json()["key"]["kept"], json!([]), "{again:?}");
+        }
+    }
 }
 
 #[test]
@@ -176,8 +203,9 @@ fn a_rotation_is_shown_asked_and_recorded() {
     cli.run(&[&rotate[..], &["--yes"]].concat()).fails(65).said("already");
     key_file(&cli, "other.key");
     let again = |key: &str, to: &str, says: &str| {
-        cli.run(&["key", "rotate", "--key", key, "--to", to, "--output", "again.json"]).ok();
-        cli.run(&["trust", "rotate", "again.json", "--yes"]).fails(65).said(says);
+        let statement = format!("{key}-{to}.json");
+        cli.run(&["key", "rotate", "--key", key, "--to", to, "--output", &statement]).ok();
+        cli.run(&["trust", "rotate", &statement, "--yes"]).fails(65).said(says);
     };
     again("old.key", "other.key", "by another key already");
     again("new.key", "old.key", "circle");
@@ -186,6 +214,20 @@ fn a_rotation_is_shown_asked_and_recorded() {
     cli.run(&["key", "rotate", "--key", "new.key", "--to", "other.key", "--valid-until", stale])
         .fails(65)
         .said("ahead");
+}
+
+#[test]
+fn a_rotation_of_a_key_that_changed_is_a_conflict() {
+    let (home, cli, _) = setup(&[]);
+    let (_, old) = key_file(&cli, "old.key");
+    let (new_id, _) = key_file(&cli, "new.key");
+    cli.run(&["trust", "add", &old, "--for", NAME]).ok();
+    cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key"]).ok();
+    let rotate = ["trust", "rotate", "succession.dsse.json"];
+    let meanwhile = || drop(cli.run(&["trust", "add", &old, "--for", "github://other/*"]).ok());
+    let Some((done, screen)) = typed_after(&cli, &rotate, &[("[y/N]", "y")], meanwhile) else { return };
+    assert!(!done && screen.contains("changed meanwhile"), "{screen}");
+    assert!(home.keyring().load().unwrap().find(&new_id).is_err());
 }
 
 #[test]
@@ -260,6 +302,23 @@ fn a_threshold_holds_at_install_and_every_call() {
 }
 
 #[test]
+fn statements_about_keys_overwrite_no_file() {
+    let (home, cli, _) = setup(&[]);
+    key_file(&cli, "old.key");
+    key_file(&cli, "new.key");
+    let files = || ["old.key", "new.key"].map(|name| fs::read(home.path().join(name)).unwrap());
+    let before = files();
+    for output in ["old.key", "./new.key"] {
+        cli.run(&["key", "rotate", "--key", "old.key", "--to", "new.key", "--output", output])
+            .fails(67)
+            .said("exists already");
+        let export = ["key", "export", "old.key", "--publisher", "github://firm/*", "--output", output];
+        cli.run(&export).fails(67).said("--output");
+    }
+    assert_eq!(files(), before);
+}
+
+#[test]
 fn an_import_needs_the_fingerprint() {
     let (home, cli, _) = setup(&[]);
     let (first_id, _) = key_file(&cli, "first.key");
@@ -277,6 +336,11 @@ fn an_import_needs_the_fingerprint() {
     cli.run(&["trust", "import", "keys.json", "--fingerprint", &other]).fails(65).said("another document");
     if let Some((done, screen)) = typed(&cli, &["trust", "import", "keys.json"], &[("[y/N]", "n")]) {
         assert!(done && screen.contains(fingerprint) && screen.contains("github://firm/*"), "{screen}");
+        // A fingerprint that is not on the screen is not confirmed.
+        let hidden = typed(&cli, &["trust", "import", "keys.json", "2>log"], &[]);
+        assert!(hidden.is_some_and(|(done, _)| !done));
+        let log = fs::read_to_string(home.path().join("log")).unwrap();
+        assert!(log.contains("standard error is no terminal") && log.contains("--fingerprint"), "{log}");
     }
     assert_eq!(fs::read(home.path().join("keyring.toml")).unwrap(), before);
     let import = |arguments: &[&str]| {
@@ -299,6 +363,7 @@ fn an_import_needs_the_fingerprint() {
 
     // A later set with another key: what changes is shown. Then the earlier one again, which is older.
     let early = fs::read(home.path().join("keys.json")).unwrap();
+    fs::remove_file(home.path().join("keys.json")).unwrap();
     std::thread::sleep(Duration::from_millis(1_100));
     let export = ["key", "export", &second, "--publisher", "github://firm/*", "--for", "github://firm/tool"];
     cli.run(&export).ok();
@@ -344,7 +409,11 @@ fn a_killed_keyring_change_is_complete_or_absent() {
     }
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
     cli.run(&without).ok();
-    let left: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    let rests = left.iter().filter(|name| name.to_string_lossy().contains("keyring")).count();
-    assert_eq!(rests, 2, "the keyring and its lock: {left:?}");
+    // A killed change may leave its new content, which the next one removes.
+    let names = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    let is_left = |name: &String| name.contains("keyring") || name.starts_with(StagedFile::PREFIX);
+    let mut left: Vec<_> = names.filter(is_left).collect();
+    left.sort();
+    assert_eq!(left, [".keyring.lock", "keyring.toml"]);
 }

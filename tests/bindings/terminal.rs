@@ -10,6 +10,16 @@ use crate::COFFERDAM;
 
 /// Runs a command on a separate terminal and answers its prompts; returns everything on the screen.
 pub(crate) fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Option<(bool, String)> {
+    typed_after(cli, args, answers, || {})
+}
+
+/// As [`typed`], with something that happens before each answer.
+pub(crate) fn typed_after(
+    cli: &Cli,
+    args: &[&str],
+    answers: &[(&str, &str)],
+    before: impl Fn(),
+) -> Option<(bool, String)> {
     let probe = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
         crate::skipped("there is no `script` here; prompts at a terminal are not tried");
@@ -42,6 +52,7 @@ pub(crate) fn typed(cli: &Cli, args: &[&str], answers: &[(&str, &str)]) -> Optio
             since.push(byte[0]);
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
+        before();
         input.write_all(answer.as_bytes()).and_then(|()| input.write_all(b"\n")).unwrap();
     }
     output.read_to_end(&mut screen).unwrap();

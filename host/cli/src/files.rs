@@ -205,11 +205,27 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), HostError> 
 
 /// Writes a file that did not exist and that its owner alone can read.
 pub(super) fn write_new_secret(path: &Path, text: &str) -> Result<(), HostError> {
-    let written = private_file::create_new(path, text.as_bytes(), &FilePolicy::private_output());
-    written.map_err(|error| match io::Error::from(error) {
+    let (policy, consequence) = (FilePolicy::private_output(), "keys are never overwritten");
+    create_new(path, text.as_bytes(), &policy, consequence, "Name another file with --out.")
+}
+
+/// Writes a file that did not exist.
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    let hint = "Name another file with --output, or remove it if it is no longer needed.";
+    create_new(path, bytes, &FilePolicy::output(), "nothing was overwritten", hint)
+}
+
+fn create_new(
+    path: &Path,
+    bytes: &[u8],
+    policy: &FilePolicy,
+    consequence: &str,
+    hint: &str,
+) -> Result<(), HostError> {
+    private_file::create_new(path, bytes, policy).map_err(|error| match io::Error::from(error) {
         error if error.kind() == io::ErrorKind::AlreadyExists => {
-            let message = format!("{} exists already; keys are never overwritten.", shown(path));
-            HostError::new(HostErrorKind::Conflict, message).with_hint("Name another file with --out.")
+            let message = format!("{} exists already; {consequence}.", shown(path));
+            HostError::new(HostErrorKind::Conflict, message).with_hint(hint)
         }
         error => unwritable(path, error),
     })

@@ -44,21 +44,15 @@ pub(super) fn ask<T>(
     default: &str,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Option<T>, HostError> {
-    if !ui.shows_notes() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !ui.shows_notes() || !is_at_terminal() {
         return Ok(None);
     }
     let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
     loop {
-        progress::without_spinner(|| {
-            let mut err = anstream::stderr().lock();
-            // A closed standard error has a closed standard input, too.
-            write!(err, "{question}{shown}: ").and_then(|()| err.flush()).ok();
-        });
-        let mut line = String::new();
-        if !matches!(io::stdin().read_line(&mut line), Ok(1..)) {
+        let Some(line) = answer(&format!("{question}{shown}: ")) else {
             return Err(HostError::new(HostErrorKind::Validation, "The question was not answered.")
                 .with_hint("Answer it, or say it with an option; see --help."));
-        }
+        };
         let answer = Some(line.trim()).filter(|line| !line.is_empty()).unwrap_or(default);
         match read(answer) {
             Ok(read) => return Ok(Some(read)),
@@ -70,17 +64,31 @@ pub(super) fn ask<T>(
 /// Asks a question whose answer is yes or no; `instead` says how to answer it without a terminal.
 ///
 /// # Errors
-/// Standard input is no terminal.
+/// Standard input or standard error is no terminal.
 pub(super) fn confirm(question: &str, instead: &str) -> Result<bool, HostError> {
-    if !io::stdin().is_terminal() {
-        let message = "This needs a confirmation, and standard input is no terminal; nothing was changed.";
+    if !is_at_terminal() {
+        let message = "This needs a confirmation, and standard input or standard error is no terminal; nothing was \
+                       changed.";
         return Err(HostError::new(HostErrorKind::Validation, message).with_hint(instead));
     }
-    let mut err = anstream::stderr().lock();
-    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
-    let mut answer = String::new();
-    drop(io::stdin().read_line(&mut answer));
+    let answer = answer(question).unwrap_or_default();
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Returns true if a question is seen and can be answered: standard error may go to a file while standard input does
+/// not.
+fn is_at_terminal() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Shows a question and reads a line; none where the terminal was closed.
+fn answer(question: &str) -> Option<String> {
+    let shown = progress::without_spinner(|| {
+        let mut err = anstream::stderr().lock();
+        err.write_all(question.as_bytes()).and_then(|()| err.flush())
+    });
+    let mut line = String::new();
+    (shown.is_ok() && matches!(io::stdin().read_line(&mut line), Ok(1..))).then_some(line)
 }
 
 /// Gives the terminal back the mode that it had before a prompt; does nothing where none is open.

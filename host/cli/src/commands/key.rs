@@ -87,7 +87,7 @@ pub(crate) struct RotateArgs {
     #[arg(long, value_name = "DATE", value_parser = moment)]
     valid_until: Option<Timestamp>,
 
-    /// The file for the statement.
+    /// The file for the statement; an existing file is never overwritten.
     #[arg(short, long, value_name = "FILE", default_value = "succession.dsse.json")]
     output: PathBuf,
 }
@@ -127,12 +127,12 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "DATE", value_parser = moment)]
     valid_until: Option<Timestamp>,
 
-    /// The file for the set.
+    /// The file for the set; an existing file is never overwritten.
     #[arg(short, long, value_name = "FILE", default_value = "keys.json")]
     output: PathBuf,
 }
 
-/// Of a key, what everybody may know.
+/// The public part of a key, and the file that has the key.
 #[derive(Debug, Serialize)]
 struct PublicKeyView {
     file: PathBuf,
@@ -202,7 +202,7 @@ fn rotate(args: RotateArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let valid_until = valid_until.unwrap_or(now + VALIDITY);
     let envelope = KeySuccession::sign(&old, &new, now, valid_until)
         .map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
-    files::write_whole(&output, envelope.to_json().as_bytes())?;
+    files::write_new(&output, envelope.to_json().as_bytes())?;
     let written = WrittenSuccession {
         statement: output,
         old: old.public().id(),
@@ -253,7 +253,7 @@ fn export(args: ExportArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let text = KeySet::write(&publisher, (now, valid_until), &published, &signers).map_err(invalid)?;
     // It must be one that others can read: a key twice is not.
     let set = KeySet::parse(text.as_bytes()).map_err(invalid)?;
-    files::write_whole(&output, text.as_bytes())?;
+    files::write_new(&output, text.as_bytes())?;
     let written = WrittenKeySet {
         key_set: output,
         fingerprint: format!("sha256:{}", Digest::sha256(text.as_bytes())),

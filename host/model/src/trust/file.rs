@@ -1,12 +1,12 @@
 //! The keyring on disk: a private file that is read whole and replaced in one step.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::file_fingerprint::FileFingerprint;
-use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 
 use super::keyring::Keyring;
 
@@ -93,7 +93,7 @@ impl KeyringFile {
         };
         let lock = self.path.with_file_name(".keyring.lock");
         let held = FileLock::acquire(&lock, PATIENCE).map_err(unwritable)?;
-        let Some(_held) = held else {
+        let Some(held) = held else {
             let reason = "another process holds .keyring.lock";
             return Err(unwritable(io::Error::new(io::ErrorKind::ResourceBusy, reason).into()));
         };
@@ -106,7 +106,12 @@ impl KeyringFile {
             return Err(HostError::new(HostErrorKind::Validation, message)
                 .with_hint("Remove keys and thresholds that are no longer needed."));
         }
-        private_file::replace(&self.path, text.as_bytes(), &POLICY).map_err(unwritable)?;
+        let write = || -> Result<(), FileError> {
+            let mut staged = StagedFile::begin_locked(&self.path, &POLICY, &held)?;
+            staged.write_all(text.as_bytes())?;
+            staged.replace()
+        };
+        write().map_err(unwritable)?;
         Ok(done)
     }
 
@@ -186,6 +191,18 @@ mod tests {
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
         rustix::fs::mknodat(rustix::fs::CWD, file.path(), kind, mode, 0).unwrap();
         assert_eq!(file.load().unwrap_err().kind(), HostErrorKind::KeyringInvalid);
+    }
+
+    #[test]
+    fn the_next_change_removes_the_rest_of_a_killed_one() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyringFile::new(home.path().join("keyring.toml"));
+        fs::write(home.path().join("keyring.tmp"), "half").unwrap();
+        file.update(|_| Ok(())).unwrap();
+        let mut names: Vec<_> =
+            fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [".keyring.lock", "keyring.toml"]);
     }
 
     #[test]

@@ -452,22 +452,30 @@ impl Keyring {
         Ok(())
     }
 
-    /// Removes the key `id`; its signatures are then by an unknown key. Returns the removed entry. The key that
-    /// succeeded it is then the successor of the one before, so that both still count as one owner.
-    pub fn remove(&mut self, id: &KeyId) -> Option<KeyEntry> {
-        let at = self.entries.iter().position(|entry| entry.id == *id)?;
-        let removed = self.entries.remove(at);
-        if let Some(before) = removed.successor_of {
-            for entry in self.entries.iter_mut().filter(|entry| entry.successor_of == Some(*id)) {
-                entry.successor_of = Some(before);
-            }
+    /// Removes the key `id`; its signatures are then by an unknown key. Returns the removed entry.
+    ///
+    /// # Errors
+    /// It succeeded another key, and its predecessor or its successor is in the keyring. Its entry shows that they have
+    /// one owner: added again without it, it would count as another owner for a threshold.
+    pub fn remove(&mut self, id: &KeyId) -> Result<Option<KeyEntry>, InvalidValue> {
+        let Some(at) = self.entries.iter().position(|entry| entry.id == *id) else { return Ok(None) };
+        let before = self.entries.get(at).and_then(|entry| entry.successor_of);
+        let predecessor = before.as_ref().and_then(|before| self.entry(before));
+        if let Some(relative) = predecessor.or_else(|| before.and_then(|_| self.successor(id))) {
+            let message = format!(
+                "the key {} and the key {} have one owner, which the keyring would forget",
+                id.short(),
+                relative.id.short()
+            );
+            return Err(InvalidValue::new(message, "revoke it instead, with `cofferdam trust revoke`"));
         }
-        Some(removed)
+        Ok(Some(self.entries.remove(at)))
     }
 
-    /// Revokes `key` as of `since`, whether or not it was ever trusted: nothing it signed is accepted except the
-    /// packages that are [kept](Self::keep), and it cannot be trusted any more. The earlier of two dates counts, and
-    /// the reason stays unless there is a new one.
+    /// Revokes `key` as of `since`, whether or not it was ever trusted: nothing it signed is accepted, and it cannot be
+    /// trusted any more. Packages that were kept are no longer kept, because they may have been installed after the new
+    /// date; [`keep`](Self::keep) keeps those that were installed before. The earlier of two dates counts, and the
+    /// reason stays unless there is a new one.
     ///
     /// # Errors
     /// A reason that is not one readable line; a full keyring.
@@ -483,6 +491,7 @@ impl Keyring {
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.key == *key) {
             entry.revoked = entry.revoked.into_iter().chain([whole_seconds(since)]).min();
+            entry.kept.clear();
             entry.reason = reason.map(str::to_owned).or(entry.reason.take());
         }
         Ok(())

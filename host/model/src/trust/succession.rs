@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::envelope::{Envelope, KeySubject, STATEMENT_TYPE};
 use super::key::{KeyId, PublicKey, SecretKey};
 use super::keyring::{KeyEntry, KeyStatus, Keyring, whole_seconds};
+use super::scope::SigningScope;
 
 /// The predicate's type of a succession: a name, and nothing is ever fetched from it.
 const SUCCESSION_PREDICATE_TYPE: &str = "https://cofferdam.dev/key-succession/v1";
@@ -215,14 +216,16 @@ impl Keyring {
             }
         }
         let Some(known) = self.entry(&new) else { return Ok(entry) };
+        if known.successor_of().is_some() {
+            let fix = "a key succeeds one other key; ask the owner of the keys for a new key";
+            return refused(format!("the new key {} succeeded another key", new.short()), fix);
+        }
         let fix = "if you trust it all the same, remove it first with `cofferdam trust remove`";
         if known.revoked().is_some() {
             return refused(format!("the new key {} was revoked here", new.short()), fix);
         }
-        if known.successor_of().is_some() {
-            return refused(format!("the new key {} succeeded another key", new.short()), fix);
-        }
-        if let Some(more) = known.scopes().iter().find(|scope| !entry.scopes().contains(scope)) {
+        let within = |scope: &SigningScope| entry.scopes().iter().any(|own| own.contains(scope));
+        if let Some(more) = known.scopes().iter().find(|scope| !within(scope)) {
             let message =
                 format!("the new key {} is trusted for {more} here, and the old one is not", new.short());
             return refused(message, fix);
@@ -258,7 +261,12 @@ impl Keyring {
             entry.set_successor_of(old);
         }
         match end {
-            KeyEnd::Revoked => self.revoke(&succession.old, now, Some(&reason))?,
+            KeyEnd::Revoked => {
+                let kept = self.entry(&old).map(|entry| entry.kept().to_vec()).unwrap_or_default();
+                self.revoke(&succession.old, now, Some(&reason))?;
+                // A rotation is no sign of a theft: the operator's earlier choice stays.
+                self.keep(&old, &kept)?;
+            }
             KeyEnd::At(at) => {
                 if let Some(entry) = self.entry_mut(&old) {
                     entry.end(at, &reason);

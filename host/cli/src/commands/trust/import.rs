@@ -9,7 +9,7 @@ use cofferdam_model::trust::{KEY_SET_BYTES, KeySet, KeySetChange, KeySetEffect, 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{refusal, scope, warn_of_thresholds};
+use super::{changed_meanwhile, refusal, scope, warn_of_thresholds};
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -139,11 +139,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         session.change_keyring(|keyring| {
             match keyring.import(&set, &scopes, &source, now).map_err(invalid)? {
                 done if done == changes => Ok(()),
-                _ => {
-                    let message =
-                        "The keyring was changed meanwhile, so the import would have another effect.";
-                    Err(HostError::new(HostErrorKind::Conflict, message).with_hint("Run the command again."))
-                }
+                _ => Err(changed_meanwhile()),
             }
         })?;
         view.imported = true;
@@ -155,7 +151,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     warn_of_thresholds(session)
 }
 
-/// Reads the document. The one place that knows the kinds of sources.
+/// Reads the document from a file or a URL.
 fn read(source: &str, session: &Session<'_>) -> Result<Vec<u8>, CommandError> {
     if source.starts_with("https://") || source.starts_with("http://") {
         let host = session.host()?;

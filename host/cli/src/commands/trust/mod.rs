@@ -75,7 +75,8 @@ Examples:
 pub(crate) struct ListArgs {}
 
 const REMOVE_EXAMPLES: &str = "\
-If the key may be in wrong hands, revoke it instead: a revocation is remembered.
+If the key may be in wrong hands, revoke it instead: a revocation is remembered. A key that took part in a rotation \
+cannot be removed while the keyring needs it to know which keys have one owner.
 
 Examples:
   cofferdam trust remove 3f9a1c0b77e2";
@@ -92,7 +93,8 @@ pub(crate) struct RemoveArgs {
 const REVOKE_EXAMPLES: &str = "\
 A key that was never trusted is revoked by the whole public key, so that it is not trusted later. The time in a \
 signature is a claim of its signer, who may be the thief of the key: --keep-installed goes by the audit log of this \
-home instead, which has to be intact.
+home instead, which has to be intact. A key that is revoked again keeps only what the new command keeps; the earlier \
+date counts.
 
 Examples:
   cofferdam trust revoke 3f9a1c0b77e2 --reason \"laptop stolen in May\"
@@ -161,12 +163,12 @@ pub(super) fn scope(text: &str) -> Result<SigningScope, String> {
     SigningScope::parse(text).map_err(|refused| refused.to_string())
 }
 
-/// A moment, or the last second of a day.
+/// Parses a moment; a day stands for its last second.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     moment_of_day(text, time(23, 59, 59, 0))
 }
 
-/// A moment that is not ahead, or the first second of such a day.
+/// Parses a moment that is not ahead; a day stands for its first second.
 fn past(text: &str) -> Result<Timestamp, String> {
     let moment = moment_of_day(text, time(0, 0, 0, 0))?;
     match moment <= Timestamp::now() {
@@ -228,7 +230,7 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
     let view = session.change_keyring(|keyring| {
         let (id, view) = find(keyring, id).map(|entry| (*entry.id(), KeyView::new(entry, now)))?;
-        keyring.remove(&id);
+        keyring.remove(&id).map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
         Ok(view)
     })?;
     changed(session, "removed", view)?;
@@ -237,22 +239,36 @@ fn remove(id: &str, session: &Session<'_>) -> Result<(), CommandError> {
 
 fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let now = Timestamp::now();
-    let since = args.since.unwrap_or(now);
+    let keyring = session.keyring()?.load()?;
     let key = match PublicKey::parse(&args.id) {
         Ok(key) => key,
-        Err(_) => find(&session.keyring()?.load()?, &args.id)?.key().clone(),
+        Err(_) => find(&keyring, &args.id)?.key().clone(),
     };
+    let before = keyring.entry(&key.id());
+    let since = args.since.unwrap_or(now);
     let kept = match args.keep_installed {
-        true => installed_before(session, &key.id(), since)?,
+        true => {
+            // An earlier date stays, also for the packages.
+            let since = before.and_then(KeyEntry::revoked).map_or(since, |revoked| revoked.min(since));
+            installed_before(session, &key.id(), since)?
+        }
         false => Vec::new(),
     };
-    let view = session.change_keyring(|keyring| {
+    let (view, dropped) = session.change_keyring(|keyring| {
+        if args.keep_installed {
+            check_unchanged(keyring, &key.id(), before)?;
+        }
+        let kept_before = keyring.entry(&key.id()).map(|entry| entry.kept().to_vec()).unwrap_or_default();
         let revoked = keyring.revoke(&key, since, args.reason.as_deref());
         revoked.map_err(|refused| refusal(&refused, HostErrorKind::Validation))?;
         keep_packages(keyring, &key.id(), &kept)?;
-        find(keyring, &key.to_string()).map(|entry| KeyView::new(entry, now))
+        let entry = find(keyring, &key.to_string())?;
+        let dropped: Vec<_> =
+            kept_before.into_iter().filter(|digest| !entry.kept().contains(digest)).collect();
+        Ok((KeyView::new(entry, now), dropped))
     })?;
     changed(session, "revoked", view)?;
+    warn_of_dropped(session, &dropped);
     warn_of_thresholds(session)
 }
 
@@ -274,6 +290,7 @@ fn keep(args: &KeepArgs, session: &Session<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     let view = session.change_keyring(|keyring| {
+        check_unchanged(keyring, &id, Some(entry))?;
         keep_packages(keyring, &id, &packages)?;
         find(keyring, &id.to_string()).map(|entry| KeyView::new(entry, now))
     })?;
@@ -304,6 +321,34 @@ fn keep_packages(keyring: &mut Keyring, key: &KeyId, packages: &[RegistryEntry])
     let digests: Vec<_> = packages.iter().map(|package| package.digest).collect();
     let kept = keyring.keep(key, &digests);
     kept.map(drop).map_err(|refused| refusal(&refused, HostErrorKind::Validation))
+}
+
+/// Warns of packages that were kept after the end of their key, and are not any more.
+fn warn_of_dropped(session: &Session<'_>, dropped: &[Digest]) {
+    if dropped.is_empty() {
+        return;
+    }
+    // The names are a help only: the revocation is done.
+    let installed = session.host().and_then(|host| host.list()).unwrap_or_default();
+    for digest in dropped {
+        let package = installed.iter().find(|entry| entry.digest == *digest);
+        let package = package.map_or_else(|| format!("sha256:{digest}"), shown);
+        session.ui.warn(&format!("the key no longer keeps {package}"));
+    }
+}
+
+/// Checks that a key is as it was when the effects of the command were determined.
+fn check_unchanged(keyring: &Keyring, key: &KeyId, before: Option<&KeyEntry>) -> Result<(), HostError> {
+    match keyring.entry(key) == before {
+        true => Ok(()),
+        false => Err(changed_meanwhile()),
+    }
+}
+
+/// Returns the error for a keyring that another command changed, so that this one would not do what was shown.
+fn changed_meanwhile() -> HostError {
+    let message = "The keyring was changed meanwhile, so the command would have another effect.";
+    HostError::new(HostErrorKind::Conflict, message).with_hint("Run the command again.")
 }
 
 /// Warns of thresholds that the trusted keys cannot meet.

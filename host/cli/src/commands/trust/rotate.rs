@@ -8,7 +8,9 @@ use cofferdam_model::trust::{KEY_SET_BYTES, KeyEnd, KeySuccession};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{KeyView, find, installed_before, keep_packages, moment, refusal, warn_of_thresholds};
+use super::{
+    KeyView, check_unchanged, find, installed_before, keep_packages, moment, refusal, warn_of_thresholds,
+};
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -94,6 +96,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     };
     let end = args.old_until.map_or(KeyEnd::Revoked, KeyEnd::At);
     let rotation = session.change_keyring(|keyring| {
+        // The new key gets the scopes of the old one, which are to be those that were shown.
+        check_unchanged(keyring, &old_id, Some(old))?;
         keyring.succeed(&succession, end, args.not_after, now).map_err(invalid)?;
         keep_packages(keyring, &old_id, &kept)?;
         let view = |id: &str| find(keyring, id).map(|entry| KeyView::new(entry, now));

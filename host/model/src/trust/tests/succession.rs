@@ -48,7 +48,7 @@ fn a_successor_gets_the_scopes_and_the_old_key_ends() {
 }
 
 #[test]
-fn succession_is_transitive_and_survives_removals() {
+fn succession_is_transitive_and_never_forgotten() {
     let mut keyring = trusting(1, ACME);
     for (old, new) in [(1, 2), (2, 3), (3, 4)] {
         succeed(&mut keyring, old, new).unwrap();
@@ -57,10 +57,24 @@ fn succession_is_transitive_and_survives_removals() {
     let pairs = [(1, 2), (1, 3), (1, 4), (2, 4), (3, 4)];
     assert!(pairs.iter().all(|(old, new)| keyring.is_successor(&id(*old), &id(*new))));
     assert!(!pairs.iter().any(|(old, new)| keyring.is_successor(&id(*new), &id(*old))));
-    keyring.remove(&id(2)).unwrap();
-    assert!(keyring.is_successor(&id(1), &id(3)) && keyring.is_successor(&id(1), &id(4)));
-    keyring.remove(&id(1)).unwrap();
+    // Removed and added again, any of these would count as another owner, or could succeed its own successor.
+    for (seed, relative) in [(2, 1), (3, 2), (4, 3)] {
+        let refused = keyring.remove(&id(seed)).unwrap_err();
+        assert!(refused.message().contains(&id(relative).short()), "{refused}");
+        assert!(refused.fix().contains("trust revoke"), "{refused}");
+    }
+    keyring.remove(&id(1)).unwrap().unwrap();
     assert!(keyring.is_successor(&id(1), &id(4)), "the first key need not be there");
+    assert!(keyring.remove(&id(2)).unwrap_err().message().contains(&id(3).short()));
+    let acme = [SigningScope::parse(ACME).unwrap()];
+    keyring.trust(&key(1).public(), &acme, now(), None, None).unwrap();
+    assert_eq!(keyring.owners([id(1), id(2), id(3), id(4)].iter()), 1);
+    // Without any key of its owner, a successor can be removed.
+    let mut two = trusting(1, ACME);
+    succeed(&mut two, 1, 2).unwrap();
+    two.remove(&id(1)).unwrap().unwrap();
+    two.remove(&id(2)).unwrap().unwrap();
+    assert!(two.entries().is_empty());
     let text = keyring.to_text();
     assert_eq!(Keyring::parse("keyring.toml", &text).unwrap(), keyring, "{text}");
 }
@@ -113,6 +127,21 @@ fn impossible_successions_are_refused() {
     let mut keyring = trusting(1, ACME);
     assert!(keyring.succeed(&verified(1, 2), past, None, now()).is_err());
     assert_eq!(keyring, trusting(1, ACME));
+}
+
+#[test]
+fn a_known_successor_may_be_trusted_for_less() {
+    let mut keyring = trusting(1, ACME);
+    let slack = [SigningScope::parse("github://acme/slack").unwrap()];
+    keyring.trust(&key(2).public(), &slack, now(), None, None).unwrap();
+    succeed(&mut keyring, 1, 2).unwrap();
+    assert!(
+        keyring.entry(&key(2).public().id()).unwrap().scopes().contains(&SigningScope::parse(ACME).unwrap())
+    );
+    // The other way, it would gain a scope that the old key does not have.
+    let mut narrow = trusting(1, "github://acme/slack");
+    narrow.trust(&key(2).public(), &[SigningScope::parse(ACME).unwrap()], now(), None, None).unwrap();
+    assert!(succeed(&mut narrow, 1, 2).unwrap_err().contains("is trusted for github://acme/* here"));
 }
 
 #[test]
