@@ -183,9 +183,12 @@ fn changes(difference: &PackageDifference) -> Section {
 }
 
 /// The most writing operations that are named.
-const NAMED_OPERATIONS: usize = 30;
+const NAMED_OPERATIONS: usize = 60;
 
-/// Returns the access in few lines: operations have lines of their own only if they may write.
+/// The number of names on a line.
+const NAMES_A_LINE: usize = 6;
+
+/// Returns the access in few lines: operations are named only if they may write.
 fn access(grants: &[String], operations: &[OperationView]) -> Section {
     let folded = |line: &&String| !line.starts_with("operation ") && !line.starts_with("limit ");
     let mut lines: Vec<_> =
@@ -194,8 +197,13 @@ fn access(grants: &[String], operations: &[OperationView]) -> Section {
         lines.push((Some(TextStyle::Good), "no host: it cannot reach the network".to_owned()));
     }
     let (read, write): (Vec<_>, Vec<_>) = operations.iter().partition(|operation| operation.only_reads());
-    let named = write.iter().take(NAMED_OPERATIONS);
-    lines.extend(named.map(|operation| (Some(TextStyle::Doubtful), format!("{} may write", operation.name))));
+    let named: Vec<_> =
+        write.iter().take(NAMED_OPERATIONS).map(|operation| operation.name.as_str()).collect();
+    lines.extend(
+        named
+            .chunks(NAMES_A_LINE)
+            .map(|names| (Some(TextStyle::Doubtful), format!("may write: {}", names.join(", ")))),
+    );
     if let Some(more @ 1..) = write.len().checked_sub(NAMED_OPERATIONS) {
         let line = format!("{more} more operations may write: `cofferdam inspect` lists them");
         lines.push((Some(TextStyle::Bad), line));
