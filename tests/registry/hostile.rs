@@ -109,6 +109,44 @@ fn other_artifacts_are_refused() {
 }
 
 #[test]
+fn a_key_set_is_imported_from_a_registry() {
+    const KEY_SET: &str = "application/vnd.cofferdam.key-set.v1+json";
+    let (desk, _, liar) = scene();
+    let key = desk.run("key generate --out firm.key --format json").json();
+    desk.run("key export firm.key --publisher github://firm/*").ok();
+    let set = fs::read(desk.path("keys.json")).unwrap();
+    let import = format!("trust import {} --fingerprint {}", liar.reference(), digest(&set));
+    let before = fs::read(desk.path("keyring.toml")).unwrap();
+    let serve = |media_type: &str, size: usize, blob: &[u8]| {
+        let layer = json!({"mediaType": media_type, "digest": digest(&set), "size": size});
+        let config =
+            json!({"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest(b"{}"), "size": 2});
+        let change = json!({"config": config, "layers": [layer]});
+        let manifest = package_manifest(&set, &change).to_string();
+        liar.change(|shelf| {
+            shelf.put(TAG, Answer::ok(MANIFEST, manifest));
+            shelf.put(&blob_path(&set), Answer::ok("application/octet-stream", blob));
+        });
+    };
+    desk.run(&import).fails(91).said("is not a key set");
+    serve("application/wasm", set.len(), &set);
+    desk.run(&import).fails(91).said(KEY_SET);
+    serve(KEY_SET, 65_537, &set);
+    desk.run(&import).fails(91).said("at most 65536");
+    serve(KEY_SET, set.len(), &vec![b' '; set.len()]);
+    desk.run(&import).fails(91).said("other bytes");
+    serve(KEY_SET, set.len(), &set);
+    desk.run(&format!("trust import {}", liar.reference())).fails(65).said("--fingerprint");
+    desk.run(&import.replace(&digest(&set), &digest(b""))).fails(65).said("another document");
+    desk.run("trust import oci://localhost").fails(65).said("no repository");
+    desk.run("trust import keys.json --plain-http localhost:1").fails(65).said("no effect");
+    assert_eq!(fs::read(desk.path("keyring.toml")).unwrap(), before);
+    let imported = desk.run(&format!("{import} --format json")).json();
+    assert_eq!((&imported["source"], &imported["keys"][0]["id"]), (&json!(liar.reference()), &key["key_id"]));
+    assert!(fs::read_to_string(desk.path("keyring.toml")).unwrap().contains(&liar.reference()));
+}
+
+#[test]
 fn a_layer_of_another_digest_is_refused() {
     let (desk, package, liar) = scene();
     let mut flipped = package.clone();

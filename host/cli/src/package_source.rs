@@ -1,6 +1,7 @@
 //! The package that a command names: a file, or one on a registry or a web server.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -64,8 +65,8 @@ pub(super) fn package_ref() -> impl TypedValueParser<Value = PackageRef> {
     })
 }
 
-/// Parses a package reference that is one of several kinds of arguments.
-pub(super) fn parse(text: &str) -> Result<PackageRef, HostError> {
+/// Parses a reference that is one of several kinds of arguments.
+pub(super) fn parse<T: FromStr<Err = ReferenceError>>(text: &str) -> Result<T, HostError> {
     text.parse().map_err(|error: ReferenceError| {
         HostError::new(HostErrorKind::Validation, format!("{}.", files::capitalised(&error.to_string())))
     })
@@ -118,6 +119,11 @@ impl SourceOptions {
         };
         let accepts = |digest: &Digest, envelope: &[u8]| is_trusted(&keyring, digest, envelope);
         runtime::block_on(async { Ok(client.fetch(reference, &progress, &accepts).await?) })
+    }
+
+    /// Returns true if an option says how registries are reached.
+    pub(super) fn has_registry_options(&self) -> bool {
+        !(self.ca_file.is_empty() && self.plain_http.is_empty() && self.private.is_empty())
     }
 
     /// Returns a client with these options, those of `config.toml`, and the user's credentials.

@@ -1,15 +1,16 @@
-//! The two kinds of artifacts: a package, and a signature that refers to one.
+//! The kinds of artifacts: a package, a signature that refers to one, and the key set of a publisher.
 //!
 //! A package is a Wasm OCI artifact as the CNCF's guidance has it: the config of its media type, and exactly one layer
 //! with the component, so that the layer's digest is the package's identity. A signature is an OCI 1.1 artifact whose
-//! `subject` is the package's manifest, and whose one layer is a DSSE envelope.
+//! `subject` is the package's manifest, and whose one layer is a DSSE envelope. A key set is the one layer of an artifact
+//! of any type; the media type of the layer says that it is one.
 
 use std::collections::BTreeMap;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::package;
-use cofferdam_model::trust::ENVELOPE_BYTES;
+use cofferdam_model::trust::{ENVELOPE_BYTES, KEY_SET_BYTES};
 use oci_client::manifest::{
     ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
 };
@@ -23,6 +24,9 @@ const WASM_LAYER: &str = "application/wasm";
 
 /// The type of a signature's artifact, and the media type of its layer.
 pub(crate) const SIGNATURE_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
+
+/// The media type of a key set's layer.
+pub(crate) const KEY_SET_LAYER: &str = "application/vnd.cofferdam.key-set.v1+json";
 
 /// The config of an artifact that needs none, and its media type.
 const EMPTY_CONFIG: &[u8] = b"{}";
@@ -88,6 +92,15 @@ pub(crate) fn signature_layer(manifest: &[u8], subject: &Digest) -> Result<BlobD
     }
 }
 
+/// Returns the layer of a key set. Fails with the end of a sentence about the manifest.
+pub(crate) fn key_set_layer(manifest: &[u8]) -> Result<BlobDescriptor, String> {
+    let layer = only_layer(&image_manifest(manifest)?, KEY_SET_LAYER)?;
+    match layer.size <= KEY_SET_BYTES as u64 {
+        true => Ok(layer),
+        false => Err(format!("its layer has {} bytes; a key set has at most {KEY_SET_BYTES}", layer.size)),
+    }
+}
+
 fn image_manifest(bytes: &[u8]) -> Result<OciImageManifest, String> {
     let broken =
         |error: serde_json::Error| format!("it cannot be read ({})", sanitize_line(&error.to_string(), 200));
@@ -95,9 +108,7 @@ fn image_manifest(bytes: &[u8]) -> Result<OciImageManifest, String> {
     let media_type = kind.media_type.as_deref().unwrap_or(OCI_IMAGE_MEDIA_TYPE);
     let is_list = media_type == OCI_IMAGE_INDEX_MEDIA_TYPE || media_type.contains("manifest.list");
     if is_list || kind.manifests.is_some() {
-        return Err(
-            "it is a list of manifests for several platforms, and a package is one manifest".to_owned()
-        );
+        return Err("it is a list of manifests for several platforms, and one manifest is needed".to_owned());
     }
     if kind.schema_version != 2 || media_type != OCI_IMAGE_MEDIA_TYPE {
         return Err(format!("it is of the type {}, not {OCI_IMAGE_MEDIA_TYPE}", quoted(media_type)));

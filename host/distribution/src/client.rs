@@ -6,7 +6,7 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use oci_client::RegistryOperation;
 
-use crate::artifact::{BlobDescriptor, package_layer};
+use crate::artifact::{BlobDescriptor, KEY_SET_LAYER, key_set_layer, package_layer};
 use crate::reference::{RegistryRef, RemoteRef};
 use crate::registry::RepositorySession;
 use crate::settings::DistributionSettings;
@@ -93,6 +93,24 @@ impl DistributionClient {
             let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
             let (manifest, layer) = session.resolve().await?;
             Ok((reference.clone().with_digest(manifest), layer.digest))
+        })
+        .await
+    }
+
+    /// Downloads the key set of a publisher, as it is: nothing shows that it is genuine.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_key_set(&self, reference: &RegistryRef) -> Result<Vec<u8>, HostError> {
+        self.in_time(reference, async {
+            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
+            let layer = key_set_layer(&session.manifest().await?).map_err(|reason| {
+                error::refused(
+                    format!("{reference} is not a key set: {reason}."),
+                    format!("Name an artifact whose one layer is a key set, of the type {KEY_SET_LAYER}."),
+                )
+            })?;
+            session.blob(&layer, &|_, _| {}).await
         })
         .await
     }

@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::{changed_meanwhile, refusal, scope, warn_of_thresholds};
 use crate::layout::Page;
+use crate::package_source::SourceOptions;
 use crate::report::CommandError;
 use crate::session::Session;
-use crate::{files, prompt, runtime};
+use crate::{files, package_source, prompt, runtime};
 
 const EXAMPLES: &str = "\
 A key set proves nothing about its publisher: compare its fingerprint (what `sha256sum` prints for the file) with one \
@@ -25,14 +26,15 @@ until you revoke them.
 Examples:
   cofferdam trust import acme-keys.json
   cofferdam trust import https://acme.example/keys.json --for github://acme/slack
+  cofferdam trust import oci://ghcr.io/acme/keys:latest
   cofferdam trust import keys.json --fingerprint \
 sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// Trusts the keys of a publisher's key set, from a file or a URL.
+/// Trusts the keys of a publisher's key set, from a file, a URL or a registry.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file, or an https:// URL.
+    /// A file, an https:// URL, or an oci:// reference.
     #[arg(value_name = "SOURCE")]
     source: String,
 
@@ -43,6 +45,9 @@ pub(crate) struct Args {
     /// The scope of the trust, whatever the set suggests; may be given several times [default: all of the publisher's].
     #[arg(long = "for", value_name = "SCOPE", value_parser = scope)]
     scopes: Vec<SigningScope>,
+
+    #[command(flatten)]
+    registry: SourceOptions,
 }
 
 fn digest(text: &str) -> Result<Digest, String> {
@@ -88,10 +93,10 @@ struct ImportedKey {
 
 /// Shows the effects of the key set, asks, and imports it.
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
-    let Args { source, fingerprint, scopes } = args;
+    let Args { source, fingerprint, scopes, registry } = args;
     let invalid = |refused: InvalidValue| refusal(&refused, HostErrorKind::Validation);
     let now = Timestamp::now();
-    let set = KeySet::parse(&read(&source, session)?).map_err(invalid)?;
+    let set = KeySet::parse(&read(&source, &registry, session)?).map_err(invalid)?;
     if let Some(expected) = fingerprint.filter(|expected| expected != set.fingerprint()) {
         let message = format!(
             "The key set has the fingerprint sha256:{}, and not sha256:{expected}.",
@@ -151,8 +156,17 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     warn_of_thresholds(session)
 }
 
-/// Reads the document from a file or a URL.
-fn read(source: &str, session: &Session<'_>) -> Result<Vec<u8>, CommandError> {
+/// Reads the document from a file, a URL or a registry.
+fn read(source: &str, registry: &SourceOptions, session: &Session<'_>) -> Result<Vec<u8>, CommandError> {
+    if source.starts_with("oci://") {
+        let (reference, client) = (package_source::parse(source)?, registry.client(session)?);
+        return runtime::block_on(async { Ok(client.fetch_key_set(&reference).await?) });
+    }
+    if registry.has_registry_options() {
+        let message = "The options for registries have no effect on a file or a URL.";
+        let hint = "Leave them out. For an https:// URL, set them under [network] in config.toml.";
+        return Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into());
+    }
     if source.starts_with("https://") || source.starts_with("http://") {
         let host = session.host()?;
         let bytes = runtime::block_on(async { Ok(host.download_key_set(source).await?) })?;

@@ -267,8 +267,7 @@ fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> 
             kept_before.into_iter().filter(|digest| !entry.kept().contains(digest)).collect();
         Ok((KeyView::new(entry, now), dropped))
     })?;
-    changed(session, "revoked", view)?;
-    warn_of_dropped(session, &dropped);
+    KeyringChange { change: "revoked", key: view, no_longer_kept: named(session, &dropped) }.show(session)?;
     warn_of_thresholds(session)
 }
 
@@ -323,18 +322,18 @@ fn keep_packages(keyring: &mut Keyring, key: &KeyId, packages: &[RegistryEntry])
     kept.map(drop).map_err(|refused| refusal(&refused, HostErrorKind::Validation))
 }
 
-/// Warns of packages that were kept after the end of their key, and are not any more.
-fn warn_of_dropped(session: &Session<'_>, dropped: &[Digest]) {
-    if dropped.is_empty() {
-        return;
+/// Returns the packages with their names, as far as they are installed.
+fn named(session: &Session<'_>, digests: &[Digest]) -> Vec<String> {
+    if digests.is_empty() {
+        return Vec::new();
     }
-    // The names are a help only: the revocation is done.
+    // The names are a help only: without them, the hashes are shown.
     let installed = session.host().and_then(|host| host.list()).unwrap_or_default();
-    for digest in dropped {
+    let name = |digest: &Digest| {
         let package = installed.iter().find(|entry| entry.digest == *digest);
-        let package = package.map_or_else(|| format!("sha256:{digest}"), shown);
-        session.ui.warn(&format!("the key no longer keeps {package}"));
-    }
+        package.map_or_else(|| format!("sha256:{digest}"), shown)
+    };
+    digests.iter().map(name).collect()
 }
 
 /// Checks that a key is as it was when the effects of the command were determined.
@@ -370,13 +369,28 @@ fn find<'k>(keyring: &'k Keyring, text: &str) -> Result<&'k KeyEntry, HostError>
 }
 
 fn changed(session: &Session<'_>, did: &'static str, key: KeyView) -> Result<(), CommandError> {
-    #[derive(Serialize)]
-    struct KeyringChange {
-        change: &'static str,
-        key: KeyView,
+    KeyringChange { change: did, key, no_longer_kept: Vec::new() }.show(session)
+}
+
+/// The effect of a command on a key.
+#[derive(Debug, Serialize)]
+struct KeyringChange {
+    change: &'static str,
+    key: KeyView,
+    /// The packages that were kept before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    no_longer_kept: Vec<String>,
+}
+
+impl KeyringChange {
+    fn show(&self, session: &Session<'_>) -> Result<(), CommandError> {
+        session.ui.result(self, |page| {
+            self.key.page(self.change, page);
+            for package in &self.no_longer_kept {
+                page.field("no longer keeps", package);
+            }
+        })
     }
-    let changed = KeyringChange { change: did, key };
-    session.ui.result(&changed, |page| changed.key.page(changed.change, page))
 }
 
 /// A key of the keyring, to be shown.
