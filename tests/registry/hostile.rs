@@ -153,9 +153,15 @@ fn a_layer_of_another_digest_is_refused() {
     *flipped.last_mut().unwrap() ^= 1;
     let longer = [&*package, b"x"].concat();
     let shorter = &package[..package.len() - 1];
-    for bytes in [&*flipped, &longer, shorter, b""] {
+    let cases = [
+        (&*flipped, "other bytes"),
+        (&longer[..], "more bytes"),
+        (shorter, "other bytes"),
+        (&[][..], "other bytes"),
+    ];
+    for (bytes, words) in cases {
         liar.change(|shelf| shelf.put(&blob_path(&package), Answer::ok("application/wasm", bytes)));
-        refused(&desk, &liar, "", 91, "other bytes");
+        refused(&desk, &liar, "", 91, words);
     }
     // A header with the digest changes nothing.
     let claims = vec![("docker-content-digest", digest(&flipped))];

@@ -157,7 +157,7 @@ fn credentials_come_from_the_docker_config() {
     let output = pull(&path);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_to_string(desk.path("asked")).unwrap().trim(), registry.name());
-    fs::write(&helper, "#!/bin/sh\necho s3cret-of-tests\necho broken >&2\nexit 1\n").unwrap();
+    fs::write(&helper, "#!/bin/sh\nread -r server\necho s3cret-of-tests\necho broken >&2\nexit 1\n").unwrap();
     let output = pull(&path);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{said}");

@@ -245,7 +245,7 @@ impl RepositorySession {
             }
             received = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             if received > *size {
-                break;
+                return Err(self.guard.take_refusal().unwrap_or_else(error::too_much));
             }
             progress(received, *size);
         }
