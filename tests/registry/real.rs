@@ -1,7 +1,7 @@
 //! A real registry: publishing, installing and reviewing by reference, with and without a login and TLS.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use cofferdam_test_support::services::Authority;
 use serde_json::json;
@@ -138,13 +138,13 @@ fn credentials_come_from_the_docker_config() {
     desk.installs(&format!("{reference}")).ok();
     // The file in another place, and a helper.
     let helper = desk.path("docker-credential-tests");
-    fs::write(
-        &helper,
-        "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\
-        echo '{\"Username\": \"ada\", \"Secret\": \"s3cret-of-tests\"}'\n",
-    )
-    .unwrap();
-    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\
+        echo '{\"Username\": \"ada\", \"Secret\": \"s3cret-of-tests\"}'\n";
+    // By a process of its own: a file that this process writes may be open in a child of another test, and then cannot be
+    // executed.
+    let write = r#"printf %s "$1" >"$2" && chmod 755 "$2""#;
+    let written = Command::new("sh").args(["-c", write, "sh", script]).arg(&helper).status().unwrap();
+    assert!(written.success());
     fs::remove_dir_all(desk.path(".docker")).unwrap();
     desk.dir("elsewhere");
     let config = json!({"credHelpers": {registry.name(): "tests"}});
