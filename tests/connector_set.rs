@@ -110,11 +110,11 @@ fn both(effect: &str) -> Vec<(String, String)> {
 #[test]
 fn a_set_is_installed_and_locked_after_consent() {
     let it = Project::new();
-    let refused = it.run("sync --format json").fails(88).envelope();
+    let refused = it.run("sync --format json").fails(93).envelope();
     let hint = refused["error"]["details"]["suggestion"].as_str().unwrap();
     assert!(hint.contains(&format!("--accept {}", it.hash(ONE))), "{hint}");
     // One of two is not enough, and nothing is done by half.
-    it.run(&format!("sync --accept {}", it.hash(ONE))).fails(88).said(TWO);
+    it.run(&format!("sync --accept {}", it.hash(ONE))).fails(93).said(TWO);
     assert!(!it.dir.path().join("connectors.lock").exists());
     assert_eq!(it.home.host().list().unwrap(), []);
     assert_eq!(it.syncs(), both("installed"));
@@ -142,9 +142,9 @@ fn another_machine_gets_the_locked_bytes_or_nothing() {
     // Files that were edited by hand.
     it.packs(ONE, "1.0.0", "");
     for (code, from, to) in [
-        (88, "host a.example:443", "host b.example:443"),
-        (88, &*it.signer.public().id().to_string(), &*Signer::new().public().id().to_string()),
-        (88, "version = \"1.0.0\"", "version = \"1.0.1\""),
+        (93, "host a.example:443", "host b.example:443"),
+        (93, &*it.signer.public().id().to_string(), &*Signer::new().public().id().to_string()),
+        (93, "version = \"1.0.0\"", "version = \"1.0.1\""),
         (67, "version = \"1.0.0\"", "version = \"2.0.0\""),
         (67, ONE, "github://acme/other"),
         (65, "hash = ", "hush = "),
@@ -157,7 +157,7 @@ fn another_machine_gets_the_locked_bytes_or_nothing() {
     it.run("sync --locked").ok();
     // Also where the packages are installed.
     it.edit_lock(|_| lock.replace("host a.example:443", "host b.example:443"));
-    it.run("sync --locked").fails(88).said("another access");
+    it.run("sync --locked").fails(93).said("another access");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_lock_file_is_consent_only_with_locked() {
     let it = Project::new();
     it.syncs();
     let it = it.with_another_home();
-    it.run("sync").fails(88).said(TWO);
+    it.run("sync").fails(93).said(TWO);
     assert_eq!(it.syncs(), both("installed"));
 }
 
@@ -215,7 +215,7 @@ fn updates_take_newer_versions_of_the_named() {
     it.run(&format!("update {ONE}")).ok();
     assert!(it.lock().contains("1.1.0") && it.lock().contains("1.0.0"));
     it.run("update github://acme/three").fails(66).said("does not name");
-    let refused = it.run("update").fails(88);
+    let refused = it.run("update").fails(93);
     refused.said("b.example:443: it may reach this host as well");
     it.run(&it.accepting("update")).ok();
     assert_eq!(it.run("outdated --format json").json(), json!([]));

@@ -46,7 +46,7 @@ impl Site {
     #[track_caller]
     fn is_refused(&self, args: &[&str]) -> String {
         let before = self.home.snapshot().without("cache");
-        let refused = self.install(args).fails(88).envelope();
+        let refused = self.install(args).fails(93).envelope();
         assert_eq!(refused["error"]["code"], "consent_required", "{refused}");
         assert_eq!(self.home.snapshot().without("cache"), before, "nothing was installed");
         refused["error"]["message"].as_str().unwrap().to_owned()
@@ -125,7 +125,7 @@ fn another_signer_or_none_needs_consent() {
     other.write(it.home.path().join("1.1.0.wasm"), &package("1.1.0", &[]));
     assert!(it.is_refused(&["1.1.0.wasm"]).contains("another key signed it than 1.0.0"));
     fs::remove_file(it.home.path().join("1.1.0.wasm.dsse.json")).unwrap();
-    it.install(&["1.1.0.wasm", "--allow-unsigned"]).fails(88).said("no trusted key signed it");
+    it.install(&["1.1.0.wasm", "--allow-unsigned"]).fails(93).said("no trusted key signed it");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_person_at_a_terminal_is_asked() {
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (code, shown) = answered("\n");
-    assert_eq!(code, Some(88), "the default is no: {shown}");
+    assert_eq!(code, Some(93), "the default is no: {shown}");
     assert!(shown.contains("host a.example:443") && shown.contains("(y/n)"), "{shown}");
     assert_eq!(it.home.host().list().unwrap(), []);
     let (code, shown) = answered("y\n");

@@ -60,7 +60,7 @@ pub(super) const fn kind_exit_code(kind: HostErrorKind) -> u8 {
         HostErrorKind::Conflict | HostErrorKind::Downgrade | HostErrorKind::IdempotencyConflict => 67,
         HostErrorKind::CompileRefused => 68,
         HostErrorKind::KeyringInvalid => 72,
-        HostErrorKind::ConsentRequired => 88,
+        HostErrorKind::ConsentRequired => 93,
         HostErrorKind::VaultLocked => 82,
         HostErrorKind::VaultUnusable => 83,
         HostErrorKind::RegistryUnavailable

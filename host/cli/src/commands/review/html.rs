@@ -52,6 +52,6 @@ fn escaped(text: &str) -> String {
 mod tests {
     #[test]
     fn text_of_a_package_is_no_markup() {
-        assert_eq!(super::escaped("<b a=\"&\">\n"), "&lt;b a=&quot;&amp;&quot;&gt; ");
+        assert_eq!(super::escaped("<b a=\"&\">"), "&lt;b a=&quot;&amp;&quot;&gt;");
     }
 }
