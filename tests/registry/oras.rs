@@ -67,7 +67,7 @@ fn a_push_by_oras_is_pulled_and_signed() {
         (&published["already_published"], &published["already_signed"]),
         (&json!(true), &json!(false))
     );
-    desk.installs(&format!("{reference}")).ok();
+    desk.installs(&reference).ok();
 }
 
 #[test]
@@ -90,5 +90,5 @@ fn act_build_and_publish_push_the_same_layer() {
     let again = desk.run(&publish).json();
     assert_eq!((&again["already_published"], &again["already_signed"]), (&json!(true), &json!(false)));
     assert_ne!(again["reference"], published["reference"]);
-    desk.installs(&format!("{}", registry.reference(":1.0.0"))).ok();
+    desk.installs(&registry.reference(":1.0.0")).ok();
 }

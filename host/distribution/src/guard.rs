@@ -12,13 +12,14 @@
 //! memory. Other processes of this machine cannot use it: it takes a password that exists for one operation.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::{
-    EgressPolicy, HostPort, PrivateGrant, RequestTarget, Resolve, SendError, connect_admitted,
+    EgressPolicy, HostPort, PrivateGrant, RequestTarget, Resolve, ResolvedAddresses, SendError,
+    connect_admitted,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -252,19 +253,34 @@ impl Rules {
         let uri = format!("https://{authority}").parse().map_err(|_| error::not_an_address(authority))?;
         let target = RequestTarget::from_uri(&uri).map_err(|_| error::not_an_address(authority))?;
         let deadline = Instant::now() + CONNECT;
-        match connect_admitted(&*self.resolver, &self.policy, &target, deadline).await {
-            Ok(server) if self.leaves_loopback(&target, &server) => Err(error::not_loopback(&target)),
+        let loopback = match self.plain_http.loopback.as_ref().is_some_and(|plain| is_at(plain, &target)) {
+            true => self.loopback_addresses(&target, deadline).await?,
+            false => None,
+        };
+        let resolver = loopback.as_ref().map_or(&*self.resolver, |addresses| addresses as &dyn Resolve);
+        match connect_admitted(resolver, &self.policy, &target, deadline).await {
             Ok(server) => Ok((target, server)),
             Err(SendError::Refused(denial)) => Err(error::private_address(&target, &denial)),
             Err(other) => Err(error::unreachable(&target, &other)),
         }
     }
 
-    /// Returns whether plain HTTP is allowed only on loopback, and the connection leads elsewhere.
-    fn leaves_loopback(&self, target: &RequestTarget, server: &TcpStream) -> bool {
-        let is_loopback =
-            || server.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-        self.plain_http.loopback.as_ref().is_some_and(|plain| is_at(plain, target)) && !is_loopback()
+    /// Looks up a name that may be spoken to without TLS only on loopback, and refuses it if it leads elsewhere. None for an
+    /// address, and for a name that cannot be looked up.
+    async fn loopback_addresses(
+        &self,
+        target: &RequestTarget,
+        deadline: Instant,
+    ) -> Result<Option<FixedAddresses>, HostError> {
+        if target.is_literal() {
+            return Ok(None);
+        }
+        let looked_up = tokio::time::timeout_at(deadline, self.resolver.resolve(target.host())).await;
+        let Ok(Ok(addresses)) = looked_up else { return Ok(None) };
+        match addresses.iter().all(|address| address.to_canonical().is_loopback()) {
+            true => Ok(Some(FixedAddresses(addresses))),
+            false => Err(error::not_loopback(target)),
+        }
     }
 
     fn allows_plain_http(&self, target: &RequestTarget) -> bool {
@@ -275,6 +291,16 @@ impl Rules {
     /// Keeps the first refusal of a step.
     fn refuse(&self, refusal: HostError) {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(refusal);
+    }
+}
+
+/// The addresses of a name that were checked, so that it is not looked up again.
+#[derive(Debug)]
+struct FixedAddresses(Vec<IpAddr>);
+
+impl Resolve for FixedAddresses {
+    fn resolve<'a>(&'a self, _host: &'a str) -> ResolvedAddresses<'a> {
+        Box::pin(async { Ok(self.0.clone()) })
     }
 }
 

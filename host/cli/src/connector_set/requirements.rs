@@ -108,7 +108,7 @@ pub(super) fn version_requirement(text: &str) -> Result<VersionReq, InvalidValue
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
     use std::fs;
 
