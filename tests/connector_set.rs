@@ -170,7 +170,7 @@ fn no_source_brings_back_an_old_version() {
     let lock = it.lock();
     it.run("update").fails(67).said("older than the active version 1.1.0");
     assert_eq!(it.lock(), lock);
-    assert_eq!(effects(it.run("update --allow-downgrade --format json"))[0].1, "installed");
+    assert_eq!(effects(it.run("update --allow-downgrade --format json"))[0].1, "activated");
     assert!(it.lock().contains("1.0.0"));
 }
 

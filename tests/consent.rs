@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use cofferdam::{Error, HostErrorKind, InstallOptions};
 use cofferdam_core::digest::Digest;
-use cofferdam_test_support::package::{guest, pack};
+use cofferdam_test_support::package::{component, guest, pack};
 use cofferdam_test_support::{Cli, CommandResult, Home, InstallAccepted as _, Signer, connector};
 use serde_json::{Value, json};
 
@@ -68,6 +68,17 @@ fn package(version: &str, hosts: &[&str]) -> Vec<u8> {
     pack(&guest("probe"), &manifest)
 }
 
+/// A component whose only operation has the name `name`, and does nothing.
+fn quiet_component(name: &str) -> Vec<u8> {
+    component(&format!(
+        r#"(core module $m (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))
+           (core instance $i (instantiate $m))
+           (alias core export $i "memory" (core memory $memory))
+           (func (export "{name}") (result (result (error $failure)))
+             (canon lift (core func $i "run") (memory $memory)))"#
+    ))
+}
+
 fn hash(bytes: &[u8]) -> String {
     format!("sha256:{}", Digest::sha256(bytes))
 }
@@ -125,7 +136,39 @@ fn another_signer_or_none_needs_consent() {
     other.write(it.home.path().join("1.1.0.wasm"), &package("1.1.0", &[]));
     assert!(it.is_refused(&["1.1.0.wasm"]).contains("another key signed it than 1.0.0"));
     fs::remove_file(it.home.path().join("1.1.0.wasm.dsse.json")).unwrap();
-    it.install(&["1.1.0.wasm", "--allow-unsigned"]).fails(93).said("no trusted key signed it");
+    it.install(&["1.1.0.wasm", "--allow-unsigned"]).fails(93).said("has no signature");
+}
+
+#[test]
+fn another_signature_beside_it_needs_no_consent() {
+    let it = Site::new();
+    let first = it.packs("1.0.0", &[]);
+    it.install(&["1.0.0.wasm", "--accept", &hash(&first)]).ok();
+    it.packs("1.1.0", &[]);
+    let other = Signer::new();
+    it.home.trust(&other.public(), "github://acme/*");
+    let key = it.home.path().join("other.key");
+    fs::write(&key, other.secret_text()).unwrap();
+    fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    it.cli().run(&["sign", "1.1.0.wasm", "--key", "other.key"]).ok();
+    assert_eq!(it.install(&["1.1.0.wasm"]).json()["consent"]["state"], "no_wider");
+}
+
+#[test]
+fn operations_of_any_name_need_consent() {
+    let it = Site::new();
+    let operation = |version: &str, effect: &str| {
+        let manifest = format!(
+            "[connector]\nname = \"{NAME}\"\nversion = \"{version}\"\n[connector.effects.operations]\n{effect}"
+        );
+        pack(&quiet_component("signer"), &manifest)
+    };
+    let (first, second) = (operation("1.0.0", "signer = \"read_only\"\n"), operation("1.1.0", ""));
+    for (version, bytes) in [("1.0.0", &first), ("1.1.0", &second)] {
+        it.signer.write(it.home.path().join(format!("{version}.wasm")), bytes);
+    }
+    it.install(&["1.0.0.wasm", "--accept", &hash(&first)]).ok();
+    assert!(it.is_refused(&["1.1.0.wasm"]).contains("it lost its read-only guard"));
 }
 
 #[test]

@@ -179,7 +179,9 @@ fn changes(difference: &PackageDifference) -> Section {
     if lines.is_empty() {
         lines.push((Some(TextStyle::Good), "none that callers or grants notice".to_owned()));
     }
-    Section::new(format!("CHANGES SINCE {}", difference.before.version), lines)
+    let before = &difference.before;
+    let of = if before.name == difference.after.name { String::new() } else { format!("{}@", before.name) };
+    Section::new(format!("CHANGES SINCE {of}{}", before.version), lines)
 }
 
 /// The most writing operations that are named.

@@ -31,8 +31,9 @@ connectors.toml names the wanted connectors, with the versions that may be chose
   source = \"oci://registry.example/acme/slack\"
 
 connectors.lock has the chosen packages with their hashes, and the access that was accepted. A connector that the lock \
-file does not have, or whose line changed, gets the newest version that fits; the others stay as they are locked. \
-Everything is fetched and accepted before anything is installed, and an interrupted run is finished by the next one.
+file does not have, or whose locked version or source no longer fits, gets the newest version that fits; the others stay \
+as they are locked. Everything is fetched, checked and accepted before anything is installed, and the next run finishes \
+one that was interrupted.
 
 Examples:
   cofferdam sync
@@ -260,7 +261,13 @@ impl<'s> Sync<'s> {
             let (found, review) = self.examine(requirement, &package)?;
             match locked {
                 Some(locked) => check_lock(requirement, locked, &found)?,
-                None => self.check_order(requirement, &found.version)?,
+                None => {
+                    self.check_order(requirement, &found.version)?;
+                    if let Some(plan) = self.installed_plan(requirement, &found)? {
+                        choices.push(Choice { requirement, locked: found, plan });
+                        continue;
+                    }
+                }
             }
             match self.consent(requirement, &found, review, locked.is_some())? {
                 Some(accepts) => {
@@ -326,7 +333,10 @@ impl<'s> Sync<'s> {
         let version = check_identity(requirement, &review)?;
         let signers = review.package.signature.owners.clone();
         if signers.is_empty() {
-            return Err(untrusted(requirement, &review).into());
+            // It ends with the failure of the signature.
+            let checking =
+                self.host.check_install(package.bytes.clone(), signature, &InstallOptions::default());
+            runtime::block_on(async { Ok(checking.await?) })?;
         }
         let found = LockedConnector {
             version,
@@ -475,7 +485,7 @@ fn check_lock(
 ) -> Result<(), HostError> {
     let what = match () {
         () if found.version != locked.version => "version",
-        () if found.signers != locked.signers => "signer",
+        () if !found.signers.iter().any(|signer| locked.signers.contains(signer)) => "signer",
         () if found.grants != locked.grants => "access",
         () => return Ok(()),
     };
@@ -503,20 +513,13 @@ fn check_identity(requirement: &ConnectorRequirement, review: &PackageReview) ->
     }
 }
 
-fn untrusted(requirement: &ConnectorRequirement, review: &PackageReview) -> HostError {
-    let reason = review.package.signature.reason.as_deref().unwrap_or("It has no signature.");
-    let message = format!("No trusted key signed the package of {}: {reason}", requirement.name);
-    HostError::new(HostErrorKind::ConsentRequired, message)
-        .with_hint("`cofferdam trust add` trusts the key of its publisher.")
-}
-
 /// Returns the error for packages that an operator has to accept, with the options that accept all of them.
 fn not_accepted(packages: &[(&ConnectorName, Digest)]) -> HostError {
     let names: Vec<_> = packages.iter().map(|(name, _)| name.to_string()).collect();
     let accept: Vec<_> = packages.iter().map(|(_, hash)| format!("--accept sha256:{hash}")).collect();
     let message = format!("The access that these connectors ask for is not accepted: {}.", names.join(", "));
     HostError::new(HostErrorKind::ConsentRequired, message).with_hint(format!(
-        "Nothing was changed. Review them (`cofferdam review`), then repeat the command with {}.",
+        "Nothing was changed. Review them (`cofferdam review`), then add to the command: {}",
         accept.join(" ")
     ))
 }

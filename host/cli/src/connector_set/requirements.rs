@@ -35,7 +35,11 @@ pub(crate) struct ConnectorRequirement {
 impl ConnectorSet {
     /// Reads the file.
     pub(crate) fn load(path: &Path) -> Result<Self, HostError> {
-        let text = files::read_text("The set of connectors", path)?;
+        let text = files::read_text("The set of connectors", path).map_err(|error| {
+            error.with_hint(
+                "Write it with a [[connector]] for each connector, as `cofferdam sync --help` shows.",
+            )
+        })?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let connectors = read(&files::shown(path), &text, |root| {
             root.reject_unknown_keys(&["connector"]);

@@ -62,7 +62,18 @@ impl PackageFinder<'_> {
         locked: &LockedConnector,
     ) -> Result<SourcePackage, CommandError> {
         let package = match (self.vendored, &locked.resolved) {
-            (Some(dir), _) => PackageRef::File(vendored_path(dir, &locked.hash)),
+            (Some(dir), _) => {
+                let path = vendored_path(dir, &locked.hash);
+                if !path.exists() {
+                    let (dir, hash) = (files::shown(dir), locked.hash);
+                    let message =
+                        format!("{dir} does not have the package sha256:{hash} of {}.", requirement.name);
+                    return Err(HostError::new(HostErrorKind::InputUnreadable, message)
+                        .with_hint("`cofferdam vendor DIR` copies the packages of connectors.lock.")
+                        .into());
+                }
+                PackageRef::File(path)
+            }
             (None, None) => requirement.package.clone(),
             (None, Some(resolved)) => resolved.parse().map_err(|error| {
                 HostError::new(HostErrorKind::Validation, format!("The lock file is not valid: {error}."))

@@ -53,10 +53,16 @@ impl Acceptance {
         self.package == *package.digest() && self.grants == package.grants().digest()
     }
 
-    /// Returns true if it accepts the package with this hash, these signers, and grants with this hash.
+    /// Returns true if it accepts the package with this hash, signed by one of these keys, and grants with this hash.
     #[must_use]
     pub fn is_of(&self, package: &Digest, signers: &[String], grants: &Digest) -> bool {
-        self.package == *package && self.signers == signers && self.grants == *grants
+        self.package == *package && self.has_signer_of(signers) && self.grants == *grants
+    }
+
+    /// Returns true if one of these keys had signed the package when it was accepted. Others may sign it later.
+    #[must_use]
+    pub fn has_signer_of(&self, signers: &[String]) -> bool {
+        self.signers.iter().any(|signer| signers.contains(signer))
     }
 
     /// The ids of the keys that had signed the package when it was accepted; for a successor, that of the first key. Empty

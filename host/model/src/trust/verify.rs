@@ -195,8 +195,8 @@ fn check_threshold(
         also.unwrap_or_default()
     );
     let fix = format!(
-        "Get a signature file with more signatures from its publisher, whose signers add them with `cofferdam sign`. To \
-         ask for another number, run `cofferdam trust threshold '{scope}' NUMBER`."
+        "Trust the other keys that signed it, if they are its publisher's (`cofferdam trust add`), or get a signature file \
+         with more signatures, which `cofferdam sign` adds. To ask for another number, run `cofferdam trust threshold '{scope}' NUMBER`."
     );
     Err(TrustError::new(SignatureCode::TooFewSignatures, reason, fix))
 }
@@ -308,7 +308,7 @@ impl SignatureRejection<'_> {
                 },
                 format!(
                     "If the key is yours, or you trust the publisher whose it is, run `cofferdam trust add {key} --for \
-                     '{}'` with the public key from `cofferdam key generate`, or as the publisher gives it out.",
+                     '{}'` with the public key as its publisher gives it out (for a key of your own, `cofferdam key public`).",
                     SigningScope::for_owner(name)
                 ),
             ),

@@ -139,8 +139,8 @@ impl Host {
         })
     }
 
-    /// Returns true if the installed package `hash` was accepted with exactly these signers and grants. It reads one small
-    /// file, and not the package.
+    /// Returns true if the installed package `hash` was accepted with exactly these grants, and signed by one of these keys.
+    /// It reads one small file, and not the package.
     pub fn is_accepted_as(&self, hash: &Digest, signers: &[String], grants: &[String]) -> bool {
         let acceptance = self.pipeline.loader.registry.acceptance(hash).ok().flatten();
         acceptance.is_some_and(|it| it.is_of(hash, signers, &PackageGrants::digest_of(grants)))
@@ -169,8 +169,7 @@ impl Host {
             })?),
             Consent::Required { reasons } => {
                 return Err(consent_required(&connector, reasons).with_hint(format!(
-                    "`cofferdam review` shows what it may do; `cofferdam install --accept sha256:{}` accepts exactly \
-                     this package.",
+                    "`cofferdam review` shows what it may do. Add --accept sha256:{} to accept exactly this package.",
                     package.digest()
                 )));
             }
@@ -222,9 +221,11 @@ fn reasons(
         return vec![format!("the access of the active version {version} was never accepted either")];
     };
     let mut reasons = Vec::new();
-    if package.signature.owners.is_empty() {
-        reasons.push("no trusted key signed it".to_owned());
-    } else if acceptance.signers() != package.signature.owners {
+    let signature = &package.signature;
+    if signature.owners.is_empty() {
+        let reason = signature.reason.as_deref().unwrap_or("no trusted key signed it");
+        reasons.push(reason.trim_end_matches('.').to_owned());
+    } else if !acceptance.has_signer_of(&signature.owners) {
         reasons.push(format!("another key signed it than {version}"));
     }
     // The signers are compared above, with those that were accepted.
