@@ -158,22 +158,26 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::IpAddr;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use cofferdam_core::error::HostErrorKind;
-    use cofferdam_egress::egress::{Resolve, ResolvedAddresses};
+    use cofferdam_egress::egress::{Resolve, ResolveError, ResolvedAddresses};
     use cofferdam_model::trust::ENVELOPE_BYTES;
     use zeroize::Zeroizing;
 
     use super::*;
     use crate::publish::{ComponentInterface, Publication};
 
-    /// Resolves every name to one address.
-    struct FixedAddress(IpAddr);
+    /// Fails so many times, and then resolves every name to an address of another machine.
+    struct Elsewhere(AtomicUsize);
 
-    impl Resolve for FixedAddress {
+    impl Resolve for Elsewhere {
         fn resolve<'a>(&'a self, _host: &'a str) -> ResolvedAddresses<'a> {
-            Box::pin(async { Ok(vec![self.0]) })
+            let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            Box::pin(async move {
+                left.err().map(|_| vec![IpAddr::from([198, 51, 100, 1])]).ok_or(ResolveError::Failed)
+            })
         }
     }
 
@@ -195,12 +199,14 @@ mod tests {
     async fn a_loopback_name_sends_no_password_elsewhere() {
         let registry = "registry.localhost:5000";
         let config = format!("{{\"auths\": {{\"{registry}\": {{\"auth\": \"YWRhOnMzY3JldA==\"}}}}}}");
-        let settings = DistributionSettings::default()
-            .resolver(Arc::new(FixedAddress(IpAddr::from([198, 51, 100, 1]))))
-            .docker_config(Zeroizing::new(config.into_bytes()))
-            .time_limit(Duration::from_secs(5));
         let reference = format!("oci://{registry}/acme/quiet").parse().unwrap();
-        let error = DistributionClient::new(settings).tags(&reference).await.unwrap_err();
-        assert!(error.message().contains("not one of loopback"), "{error}");
+        for (failures, words) in [(0, "not one of loopback"), (1, "cannot be reached")] {
+            let settings = DistributionSettings::default()
+                .resolver(Arc::new(Elsewhere(AtomicUsize::new(failures))))
+                .docker_config(Zeroizing::new(config.clone().into_bytes()))
+                .time_limit(Duration::from_secs(5));
+            let error = DistributionClient::new(settings).tags(&reference).await.unwrap_err();
+            assert!(error.message().contains(words), "{error}");
+        }
     }
 }

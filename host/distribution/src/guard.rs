@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::{
-    EgressPolicy, HostPort, PrivateGrant, RequestTarget, Resolve, ResolvedAddresses, SendError,
+    EgressPolicy, HostPort, PrivateGrant, RequestTarget, Resolve, ResolveError, ResolvedAddresses, SendError,
     connect_admitted,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -266,7 +266,7 @@ impl Rules {
     }
 
     /// Looks up a name that may be spoken to without TLS only on loopback, and refuses it if it leads elsewhere. None for an
-    /// address, and for a name that cannot be looked up.
+    /// address. A failed lookup is the result, too: a second one could return any address.
     async fn loopback_addresses(
         &self,
         target: &RequestTarget,
@@ -276,10 +276,11 @@ impl Rules {
             return Ok(None);
         }
         let looked_up = tokio::time::timeout_at(deadline, self.resolver.resolve(target.host())).await;
-        let Ok(Ok(addresses)) = looked_up else { return Ok(None) };
-        match addresses.iter().all(|address| address.to_canonical().is_loopback()) {
-            true => Ok(Some(FixedAddresses(addresses))),
-            false => Err(error::not_loopback(target)),
+        let looked_up = looked_up.unwrap_or(Err(ResolveError::Failed));
+        let is_elsewhere = |address: &IpAddr| !address.to_canonical().is_loopback();
+        match looked_up.iter().flatten().any(is_elsewhere) {
+            true => Err(error::not_loopback(target)),
+            false => Ok(Some(FixedAddresses(looked_up))),
         }
     }
 
@@ -294,13 +295,13 @@ impl Rules {
     }
 }
 
-/// The addresses of a name that were checked, so that it is not looked up again.
+/// The addresses of a name that were checked, or the error, so that it is not looked up again.
 #[derive(Debug)]
-struct FixedAddresses(Vec<IpAddr>);
+struct FixedAddresses(Result<Vec<IpAddr>, ResolveError>);
 
 impl Resolve for FixedAddresses {
     fn resolve<'a>(&'a self, _host: &'a str) -> ResolvedAddresses<'a> {
-        Box::pin(async { Ok(self.0.clone()) })
+        Box::pin(async { self.0.clone() })
     }
 }
 
