@@ -102,6 +102,13 @@ impl Host {
             return Ok((None, required("no version of it is installed".to_owned())));
         };
         let baseline = match registry.find(name, &active)? {
+            // There is nothing to compare it with.
+            Some(digest) if digest == *package.digest() => {
+                return Ok((
+                    None,
+                    accepted.unwrap_or_else(|| required("it was not accepted yet".to_owned())),
+                ));
+            }
             Some(digest) => self.active_version(&digest).await,
             None => Err("it is not installed any more".to_owned()),
         };
