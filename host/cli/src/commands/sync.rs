@@ -334,8 +334,8 @@ impl<'s> Sync<'s> {
         let signers = review.package.signature.owners.clone();
         if signers.is_empty() {
             // It ends with the failure of the signature.
-            let checking =
-                self.host.check_install(package.bytes.clone(), signature, &InstallOptions::default());
+            let options = InstallOptions::default();
+            let checking = self.host.check_install(package.bytes.clone(), signature, &options);
             runtime::block_on(async { Ok(checking.await?) })?;
         }
         let found = LockedConnector {
