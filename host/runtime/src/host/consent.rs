@@ -91,7 +91,7 @@ impl Host {
         let required = |reason: String| Consent::Required { reasons: vec![reason] };
         let accepted = match registry.find(name, version)? {
             Some(installed) if installed == *package.digest() => {
-                registry.read(&installed).ok().and_then(|stored| stored.acceptance)
+                registry.acceptance(&installed).ok().flatten()
             }
             _ => None,
         };
