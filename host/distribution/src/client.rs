@@ -25,8 +25,6 @@ pub struct FetchedPackage {
     pub bytes: Vec<u8>,
     /// Its signature, a DSSE envelope; the accepted one if there are several.
     pub signature: Option<Vec<u8>>,
-    /// The digest of the package.
-    pub digest: Digest,
     /// The reference of a registry with the digest of the manifest, which gets the same bytes or nothing. That of a web
     /// server is as it was given, and gets what is there then.
     pub pinned: RemoteRef,
@@ -60,8 +58,8 @@ impl DistributionClient {
         self.in_time(reference, async {
             match reference {
                 RemoteRef::Web(address) => {
-                    let (bytes, signature, digest) = web::fetch(&self.settings, address, progress).await?;
-                    Ok(FetchedPackage { bytes, signature, digest, pinned: reference.clone() })
+                    let (bytes, signature) = web::fetch(&self.settings, address, progress).await?;
+                    Ok(FetchedPackage { bytes, signature, pinned: reference.clone() })
                 }
                 RemoteRef::Registry(registry) => self.fetch_artifact(registry, progress, accepts).await,
             }
@@ -81,20 +79,7 @@ impl DistributionClient {
         let signature = session.signature(&manifest, &accepts).await?;
         let bytes = session.blob(&layer, progress).await?;
         let pinned = RemoteRef::Registry(reference.clone().with_digest(manifest));
-        Ok(FetchedPackage { bytes, signature, digest: layer.digest, pinned })
-    }
-
-    /// Returns the reference with the digest of its manifest, and the digest of its package, without downloading it.
-    ///
-    /// # Errors
-    /// As [`fetch`](Self::fetch).
-    pub async fn resolve(&self, reference: &RegistryRef) -> Result<(RegistryRef, Digest), HostError> {
-        self.in_time(reference, async {
-            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
-            let (manifest, layer) = session.resolve().await?;
-            Ok((reference.clone().with_digest(manifest), layer.digest))
-        })
-        .await
+        Ok(FetchedPackage { bytes, signature, pinned })
     }
 
     /// Downloads the key set of a publisher, as it is: nothing shows that it is genuine.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
 use cofferdam_egress::egress::HostPort;
 use cofferdam_model::package;
@@ -30,7 +29,7 @@ pub(crate) async fn fetch(
     settings: &DistributionSettings,
     reference: &WebRef,
     progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<(Vec<u8>, Option<Vec<u8>>, Digest), HostError> {
+) -> Result<(Vec<u8>, Option<Vec<u8>>), HostError> {
     let mut private = settings.private.clone();
     if let Ok(own) = HostPort::parse(&reference.host_port()) {
         private.extend(loopback_grant(own.host(), own.port()));
@@ -43,8 +42,7 @@ pub(crate) async fn fetch(
         error::unavailable(format!("The server does not have {reference}."), "Check the reference.")
     })?;
     let signature = get(&client, &guard, &reference.signature_url(), SIGNATURE_BYTES, &|_, _| {}).await?;
-    let digest = Digest::sha256(&bytes);
-    Ok((bytes, signature, digest))
+    Ok((bytes, signature))
 }
 
 fn client(settings: &DistributionSettings, guard: &ConnectionGuard) -> reqwest::Result<Client> {

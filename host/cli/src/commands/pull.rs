@@ -9,11 +9,11 @@ use cofferdam_distribution::RemoteRef;
 use serde::Serialize;
 
 use super::packaging;
-use crate::files;
 use crate::layout::Page;
 use crate::package_source::SourceOptions;
 use crate::report::CommandError;
 use crate::session::{Session, signature_path};
+use crate::{files, runtime};
 
 const EXAMPLES: &str = "\
 Hash, signature and manifest are checked as by an install, before anything is written. Nothing is installed, compiled or \
@@ -68,13 +68,16 @@ struct PulledPackage {
 pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let Args { reference, output, hash, allow_unsigned, source } = args;
     if !output.is_dir() {
-        let missing = std::io::ErrorKind::NotFound.into();
-        return Err(files::unwritable(&output.join("package"), missing).into());
+        let message = format!("There is no directory {}.", files::shown(&output));
+        return Err(HostError::new(HostErrorKind::OutputUnwritable, message)
+            .with_hint("Make it, or name another one with --output.")
+            .into());
     }
     let host = session.host()?;
     let fetched = source.fetch(session, &reference)?;
     let signature = fetched.signature.as_deref();
-    let inspection = host.verify_package(fetched.bytes.clone(), signature, hash, allow_unsigned)?;
+    let verifying = host.verify_package(fetched.bytes.clone(), signature, hash, allow_unsigned);
+    let inspection = runtime::block_on(async { Ok(verifying.await?) })?;
     let path = output.join(packaging::file_name(&inspection.name, &inspection.version));
     let beside = signature_path(&path);
     if path.exists() && files::read_package(&path)? != fetched.bytes {

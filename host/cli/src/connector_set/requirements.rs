@@ -103,7 +103,7 @@ fn requirement(
 }
 
 /// Parses a requirement such as `1.2` (1.2.0 or a later 1.x), `~1.2.3` or `=1.2.3`.
-pub(super) fn version_requirement(text: &str) -> Result<VersionReq, InvalidValue> {
+fn version_requirement(text: &str) -> Result<VersionReq, InvalidValue> {
     VersionReq::parse(text).map_err(|error| {
         let message = format!("{} is not a version requirement: {error}", quoted(text));
         InvalidValue::new(message, "write it like \"1.2\" (1.2.0 or a later 1.x), \"~1.2.3\" or \"=1.2.3\"")

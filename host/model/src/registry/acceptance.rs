@@ -65,13 +65,6 @@ impl Acceptance {
         self.signers.iter().any(|signer| signers.contains(signer))
     }
 
-    /// The ids of the keys that had signed the package when it was accepted; for a successor, that of the first key. Empty
-    /// if it was unsigned.
-    #[must_use]
-    pub fn signers(&self) -> &[String] {
-        &self.signers
-    }
-
     /// The reason for it.
     #[must_use]
     pub fn basis(&self) -> &AcceptanceBasis {

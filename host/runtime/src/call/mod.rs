@@ -30,6 +30,6 @@ pub use request::{Call, Cancellation, ConnectorRef, OnKeyConflict};
 pub(crate) use sealed_payload::RecordedOutcome;
 pub use spans::TARGET as SPANS;
 pub(crate) use verify::{
-    check_bytes, check_imports, check_limits, check_manifest_limits, check_signature, hash_mismatch,
-    pin_mismatch,
+    CheckedPackage, check_bytes, check_imports, check_limits, check_manifest_limits, check_signature,
+    hash_mismatch, pin_mismatch,
 };

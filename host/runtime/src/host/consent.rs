@@ -67,21 +67,14 @@ impl Host {
     /// It is not a package, or the host's own files cannot be read.
     pub async fn review(&self, bytes: Vec<u8>, signature: Option<&[u8]>) -> Result<PackageReview, Error> {
         let package = self.pipeline.loader.sandbox.parser().open(bytes).await?;
-        Ok(self.review_parsed(&package, signature).await?)
-    }
-
-    pub(super) async fn review_parsed(
-        &self,
-        package: &Package,
-        signature: Option<&[u8]>,
-    ) -> Result<PackageReview, HostError> {
-        let inspection = self.inspect_parsed(package, signature)?;
-        let (difference, consent) = self.consent(package, &inspection).await?;
+        let inspection = self.inspect_parsed(&package, signature)?;
+        let (difference, consent) = self.consent(&package, &inspection).await?;
         let grants = package.grants().lines().to_vec();
         Ok(PackageReview { package: inspection, grants, difference, consent })
     }
 
-    async fn consent(
+    /// Compares a package with the active version of its name, and returns the differences and the need for consent.
+    pub(super) async fn consent(
         &self,
         package: &Package,
         inspection: &PackageInspection,

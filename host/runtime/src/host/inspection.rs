@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use super::Host;
 use crate::call::{
-    ConnectorRef, check_bytes, check_imports, check_limits, check_manifest_limits, check_signature,
-    hash_mismatch, pin_mismatch,
+    CheckedPackage, ConnectorRef, check_imports, check_limits, check_manifest_limits, check_signature,
+    hash_mismatch,
 };
 
 /// The contents of a package, read without running any of it.
@@ -227,24 +227,16 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::install`].
-    pub fn verify_package(
+    pub async fn verify_package(
         &self,
         bytes: Vec<u8>,
         signature: Option<&[u8]>,
         expected: Option<Digest>,
         allow_unsigned: bool,
     ) -> Result<PackageInspection, Error> {
-        let loader = &self.pipeline.loader;
         let context = FailureContext::new(AuditId::mint());
-        let digest = Digest::sha256(&bytes);
-        if let Some(expected) = expected.filter(|expected| *expected != digest) {
-            return Err(pin_mismatch(&context, "The package", &expected, &digest));
-        }
-        let keyring = loader.keyring.load()?;
-        check_bytes(&context, &digest, signature, &keyring, &*loader.clock)?;
-        let package = loader.sandbox.open_blocking(bytes)?;
-        let proof = check_signature(&context, &package, signature, &keyring, allow_unsigned, &*loader.clock)?;
-        check_imports(&context, &package)?;
+        let (_, keyring, CheckedPackage { package, proof }) =
+            self.check_file(&context, bytes, signature, expected, allow_unsigned).await?;
         Ok(self.inspection(&package, signature, SignatureView::new(&keyring, &package, Ok(&proof)))?)
     }
 

@@ -6,13 +6,16 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failure::{AuditId, FailureContext};
 use cofferdam_model::package::Package;
 use cofferdam_model::registry::{Acceptance, InstallOutcome, Registry, RegistryError};
+use cofferdam_model::trust::Keyring;
 use semver::Version;
 use serde::Serialize;
 
 use super::Host;
 use super::consent::Consent;
 use super::operator::{ChangeRecorder, OperatorChange, activation, package_state};
-use crate::call::{check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch};
+use crate::call::{
+    CheckedPackage, check_bytes, check_imports, check_manifest_limits, check_signature, pin_mismatch,
+};
 
 /// The options of an install.
 #[derive(Debug, Clone, Default)]
@@ -151,9 +154,28 @@ impl Host {
         signature: Option<&[u8]>,
         options: &InstallOptions,
     ) -> Result<CheckedInstall, Error> {
+        let (context, keyring, CheckedPackage { package, proof }) =
+            self.check_file(context, bytes, signature, options.expected, options.allow_unsigned).await?;
+        let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
+        let (_, consent) = self.consent(&package, &self.inspect_parsed(&package, signature)?).await?;
+        let acceptance = self.acceptance(&keyring, &package, &proof, &consent, options.is_accepted)?;
+        self.pipeline.loader.compile(&context, &package, &proof).await?;
+        let signers = proof.signers().iter().map(ToString::to_string).collect();
+        Ok(CheckedInstall { package, signers, previous, downgrade, consent, acceptance })
+    }
+
+    /// Makes the checks of a package file that depend on nothing that is installed, with the keyring that it returns.
+    pub(super) async fn check_file(
+        &self,
+        context: &FailureContext,
+        bytes: Vec<u8>,
+        signature: Option<&[u8]>,
+        expected: Option<Digest>,
+        allow_unsigned: bool,
+    ) -> Result<(FailureContext, Keyring, CheckedPackage), Error> {
         let loader = &self.pipeline.loader;
         let digest = Digest::sha256(&bytes);
-        if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
+        if let Some(expected) = expected.filter(|expected| *expected != digest) {
             return Err(pin_mismatch(context, "The package", &expected, &digest));
         }
         let keyring = loader.keyring.load()?;
@@ -161,16 +183,10 @@ impl Host {
         let package = loader.sandbox.parser().open(bytes).await?;
         let connector = format!("{}@{}", package.manifest().name(), package.manifest().version());
         let context = context.clone().with_connector(connector, Some(format!("sha256:{digest}").into()));
-        let unsigned = options.allow_unsigned;
-        let proof = check_signature(&context, &package, signature, &keyring, unsigned, &*loader.clock)?;
+        let proof = check_signature(&context, &package, signature, &keyring, allow_unsigned, &*loader.clock)?;
         check_manifest_limits(&loader.ceilings, package.manifest())?;
         check_imports(&context, &package)?;
-        let (previous, downgrade) = self.check_version(&package, options.allow_downgrade)?;
-        let consent = self.review_parsed(&package, signature).await?.consent;
-        let acceptance = self.acceptance(&keyring, &package, &proof, &consent, options.is_accepted)?;
-        loader.compile(&context, &package, &proof).await?;
-        let signers = proof.signers().iter().map(ToString::to_string).collect();
-        Ok(CheckedInstall { package, signers, previous, downgrade, consent, acceptance })
+        Ok((context, keyring, CheckedPackage { package, proof }))
     }
 
     async fn check_and_write(
