@@ -4,7 +4,7 @@ mod audit;
 mod command;
 mod dry_run;
 mod ends;
-mod fixture;
+pub(crate) mod fixture;
 mod hostile_values;
 mod key_expiry;
 mod keys;

@@ -87,6 +87,18 @@ fn an_install_activates_and_a_rollback_returns() {
 }
 
 #[test]
+fn last_calls_without_a_readable_log_are_unknown() {
+    let it = Versions::new();
+    it.install("0.1.0");
+    let away = "postgres://cofferdam@127.0.0.1:1/away";
+    let list = it.cli().command(&["list"]).env("COFFERDAM_AUDIT_URL", away).output().unwrap();
+    let [table, said] = [list.stdout, list.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(list.status.success(), "{said}");
+    assert!(table.contains("unknown") && !table.contains("never"), "{table}");
+    assert!(said.contains("127.0.0.1:1/away cannot be reached"), "{said}");
+}
+
+#[test]
 fn a_removal_activates_the_version_before() {
     let it = Versions::new();
     for version in ["0.1.0", "0.2.0", "0.3.0"] {

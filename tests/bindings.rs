@@ -1,6 +1,7 @@
 //! `cofferdam binding` from outside: secrets in, grants shown, and no secret ever out again.
 
 mod binding_test;
+mod external;
 pub(crate) mod terminal;
 
 use std::fs;

@@ -35,6 +35,7 @@ const FAILING: &[(&str, bool)] = &[
     ("trust keep 0000", false),
     ("trust rotate nowhere.json", false),
     ("trust import nowhere.json", false),
+    ("trust publish oci://localhost:1/acme/trust:stable --key nowhere.key", false),
     ("install quiet.wasm", true),
     ("install nowhere.wasm", false),
     ("list", false),
@@ -76,6 +77,10 @@ const FAILING: &[(&str, bool)] = &[
     ("audit clock", false),
     ("audit key", false),
     ("audit checkpoint", false),
+    ("approvals list", false),
+    ("approvals show approval-01890000-0000-7000-8000-000000000001", false),
+    ("approvals approve approval-01890000-0000-7000-8000-000000000001", false),
+    ("approvals deny approval-01890000-0000-7000-8000-000000000001", false),
     ("recover list", false),
     ("recover skip audit-01890000-0000-7000-8000-000000000001 --reason seen", false),
     ("replay audit-01890000-0000-7000-8000-000000000001", false),
@@ -87,6 +92,14 @@ const FAILING: &[(&str, bool)] = &[
     ("run none", false),
     ("mcp config --client claude-code --write", false),
     ("serve --listen 0.0.0.0:0", false),
+    ("console --listen 0.0.0.0:0", false),
+    ("submit call github://acme/quiet run", false),
+    ("submit run none", false),
+    ("worker", false),
+    ("jobs list", false),
+    ("jobs show job-00112233445566778899aabbccddeeff", false),
+    ("jobs cancel job-00112233445566778899aabbccddeeff", false),
+    ("jobs retry job-00112233445566778899aabbccddeeff", false),
     ("call github://acme/quiet run", true),
     ("call github://acme/quiet runn --allow-unsigned", false),
     ("call github://acme/none run", false),
@@ -111,7 +124,9 @@ fn every_error_has_one_of_two_envelopes() {
             "audit key" => Some("host.key"),
             "action list" => Some("actions"),
             "mcp config --client claude-code --write" => Some(".mcp.json"),
-            _ if line.starts_with("audit") || line.starts_with("recover list") => Some("audit"),
+            _ if ["audit", "approvals list", "recover list"].iter().any(|it| line.starts_with(it)) => {
+                Some("audit")
+            }
             _ => None,
         };
         // A directory is moved away meanwhile.

@@ -2,6 +2,7 @@
 
 mod actions;
 mod annotations;
+mod approvals;
 mod changes;
 mod client;
 mod conformance_connector;

@@ -14,23 +14,23 @@ use crate::COFFERDAM;
 use crate::cli::with_toolchain;
 
 /// An author's machine: a home, and the directories of a user.
-struct Author {
+pub(crate) struct Author {
     home: Home,
 }
 
 impl Author {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let home = Home::new(COFFERDAM);
         fs::create_dir_all(home.path().join("work")).unwrap();
         Self { home }
     }
 
-    fn work(&self, name: &str) -> PathBuf {
+    pub(crate) fn work(&self, name: &str) -> PathBuf {
         self.home.path().join("work").join(name)
     }
 
     /// The command, with the directories of this author and the toolchain of the machine, which must not use a network.
-    fn command(&self, dir: &Path, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, dir: &Path, args: &[&str]) -> Command {
         let mut command = Cli::new(COFFERDAM, self.home.path()).in_dir(dir).command(args);
         with_toolchain(&mut command);
         command.env_remove("CARGO_TARGET_DIR").env("CARGO_NET_OFFLINE", "true");
@@ -43,11 +43,11 @@ impl Author {
         command.env("XDG_CACHE_HOME", cache());
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(&self.work(""), args).output().unwrap()
     }
 
-    fn new_project(&self, args: &[&str]) -> Value {
+    pub(crate) fn new_project(&self, args: &[&str]) -> Value {
         ok(&self.run(&[&["new", "--format", "json", "--owner", "acme"], args].concat()))
     }
 }
@@ -58,13 +58,13 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 #[track_caller]
-fn ok(output: &Output) -> Value {
+pub(crate) fn ok(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[track_caller]
-fn refused(output: &Output, code: i32) -> String {
+pub(crate) fn refused(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}");
     said

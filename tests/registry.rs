@@ -7,6 +7,7 @@ mod publishers;
 mod real;
 mod server;
 mod sets;
+mod trust;
 mod web;
 
 use std::fs;

@@ -1,7 +1,10 @@
 //! `cofferdam serve` as programs meet it: the real binary, over a socket.
 
 mod actions;
+mod audit;
 mod confined;
+mod connectors;
+mod console;
 mod ends;
 mod fixture;
 mod flood;

@@ -3,7 +3,7 @@
 
 mod echo;
 mod faults;
-mod fixture;
+pub(crate) mod fixture;
 mod github;
 mod s3;
 mod slack;

@@ -42,10 +42,11 @@ pub(crate) struct SharedHost {
 
 /// The example guests, with whether they are granted the upstream server. Those that are not keep the hosts of their
 /// manifests, and meet them in `services`.
-pub(crate) const GUESTS: [(&str, bool); 7] = [
+pub(crate) const GUESTS: [(&str, bool); 8] = [
     ("hello", false),
     ("conformance", false),
     ("github-issues", true),
+    ("github-openapi", true),
     ("probe", true),
     ("s3", false),
     ("slack", false),

@@ -1,6 +1,6 @@
 //! Telemetry of calls: spans to collectors and metrics, and the data that must not be in them.
 
-mod decode;
+pub(crate) mod decode;
 mod fixture;
 mod metrics;
 mod redaction;

@@ -11,13 +11,15 @@
 //! | traces | [`TraceCollector`], [`AttemptTrace`] |
 //! | credentials | [`Vault`], [`VaultFile`], [`PassphraseSource`], [`BindingName`], [`SecretMaterial`], [`NewBinding`], [`Secret`] |
 //! | settings | [`ResilienceSettings`], [`Durability`], [`SealedQuota`], [`RootCertificates`] |
-//! | dependencies to replace | [`Clock`], [`RandomSource`], [`Resolve`], [`AuditLog`] |
+//! | approvals | [`ApprovalPolicy`], [`Approval`], [`ApprovalState`], [`ApprovalAnswer`], [`ApprovalDecision`] |
+//! | dependencies to replace | [`Clock`], [`RandomSource`], [`Resolve`], [`AuditLog`], [`ApprovalStore`] |
 //!
 //! The crates below (`cofferdam-core`, `-model`, `-egress`, `-audit`, `-sandbox`, `-runtime`) are the engine. Their
 //! items may change with any version.
 
 #![doc = include_str!("../ARCHITECTURE.md")]
 
+pub use cofferdam_audit::approvals::{Approval, ApprovalState, ApprovalStore};
 pub use cofferdam_audit::{AuditLog, Durability, SealedQuota};
 pub use cofferdam_core::clock::Clock;
 pub use cofferdam_core::digest::Digest;
@@ -33,10 +35,12 @@ pub use cofferdam_egress::resilience::ResilienceSettings;
 pub use cofferdam_egress::vault::{BindingName, PassphraseSource, SecretMaterial, Vault, VaultFile};
 pub use cofferdam_model::action::ActionScope;
 pub use cofferdam_model::manifest::ConnectorName;
+pub use cofferdam_runtime::approvals::ApprovalPolicy;
 pub use cofferdam_runtime::call::{
     Call, CallResult, Cancellation, ConnectorRef, Fallback, OnKeyConflict, Report,
 };
 pub use cofferdam_runtime::flow::{ActionReport, ActionResult, ActionValue, RunRequest};
+pub use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
 pub use cofferdam_runtime::host::{Consent, Host, HostBuilder, InstallOptions, Installed, NewBinding};
 #[cfg(feature = "prometheus")]
 pub use cofferdam_runtime::metrics::Metrics;

@@ -81,7 +81,7 @@ impl ActionHome {
 }
 
 /// Puts an action's file where actions are.
-pub(super) fn write(home: &Path, name: &str, text: &str) {
+pub(crate) fn write(home: &Path, name: &str, text: &str) {
     let dir = home.join("actions");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).unwrap();
     let mut options = fs::OpenOptions::new();

@@ -9,7 +9,7 @@ use super::{TOKEN, fed, home, silent, slack};
 
 /// A server that answers `/accepted` with 200, `/refused` with 401 and the rest with 404; and the requests that
 /// it received.
-fn service() -> (u16, std::sync::mpsc::Receiver<String>) {
+pub(super) fn service() -> (u16, std::sync::mpsc::Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (seen, heads) = std::sync::mpsc::channel();

@@ -59,7 +59,7 @@ fn a_cancelled_idempotent_call_is_repeated() {
 
 #[test]
 fn a_call_that_never_began_frees_its_key() {
-    let path = "/text/never?key";
+    let path = "/text/unbegun?key";
     let cancellation = Cancellation::new();
     cancellation.cancel();
     let error = refused(run(host().run(post(path).cancelled_by(&cancellation))).outcome);

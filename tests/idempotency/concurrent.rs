@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cofferdam::{Call, Compiler, Error, Host};
 use cofferdam_runtime::call::CallResult;
+use cofferdam_test_support::store;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -66,8 +67,8 @@ const URL: &str = "COFFERDAM_TEST_KEY_URL";
 fn one_call_in_a_process_of_its_own() {
     let (Ok(home), Ok(url)) = (std::env::var(HOME), std::env::var(URL)) else { return };
     let host_port = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
-    let host = Host::builder().home(home).compiler(Compiler::child(COFFERDAM)).allow_private(host_port);
-    let host = host.build().unwrap();
+    let host = Host::builder().home(&home).compiler(Compiler::child(COFFERDAM)).allow_private(host_port);
+    let host = store::with_log(host, home.as_ref()).build().unwrap();
     let call = Call::new(example("probe"), "post", json!({"url": url, "body": "b"}));
     let CallResult { outcome, report } = run(host.run(call.idempotency_key(key("processes"))));
     let outcome = match outcome {
@@ -98,6 +99,7 @@ fn eight_concurrent_processes_run_one_call() {
             .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(HOME, shared_host().home.path())
             .env(URL, shared_host().upstream.url(path))
+            .envs(store::url_of(shared_host().home.path()).map(|url| (store::URL, url)))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

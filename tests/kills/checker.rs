@@ -1,7 +1,6 @@
 //! Checks the state after kills: the log, the service's requests, and the reported outcomes must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use cofferdam::AuditId;
 use serde_json::Value;
@@ -31,7 +30,7 @@ impl OnRecord {
 /// The state known so far.
 pub(super) struct KillChecker {
     /// By segment, the lines that were read, and the hash and number of the last one.
-    segments: BTreeMap<PathBuf, (usize, String, u64)>,
+    segments: BTreeMap<String, (usize, String, u64)>,
     calls: BTreeMap<String, OnRecord>,
     /// By call, the SHA-256 of the key that its caller gave.
     claims: BTreeMap<String, String>,
@@ -109,11 +108,7 @@ impl KillChecker {
 
     /// Reads the new entries of the log, verifying the chains.
     fn reads(&mut self, stage: &Stage, findings: &mut Vec<String>) {
-        for path in stage.home.segments() {
-            let text = std::fs::read(&path).unwrap();
-            // What a kill left of a last line is cut off by the next process.
-            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let lines: Vec<&str> = std::str::from_utf8(&text[..whole]).unwrap().lines().collect();
+        for (path, lines) in stage.home.journals() {
             let (read, mut hash, mut n) = self.segments.get(&path).cloned().unwrap_or_default();
             for line in &lines[read..] {
                 let entry: Value = serde_json::from_str(line).unwrap();

@@ -23,6 +23,8 @@ pub(super) struct Stage {
     pub(super) address: SocketAddr,
     /// A port that `probe` is granted, and at which no server listens.
     pub(super) closed: u16,
+    /// What it said when it was ready.
+    pub(super) ready: Value,
     child: Child,
     _stdout: BufReader<ChildStdout>,
 }
@@ -59,6 +61,20 @@ impl Stage {
     }
 
     pub(super) fn with(more: &[&str]) -> Self {
+        Self::configured(more, "")
+    }
+
+    /// The same with this text at the end of `config.toml`.
+    pub(super) fn configured(more: &[&str], config: &str) -> Self {
+        Self::start_configured(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), config)
+    }
+
+    /// A server that this command starts.
+    pub(super) fn start(command: &[&str]) -> Self {
+        Self::start_configured(command, "")
+    }
+
+    fn start_configured(command: &[&str], config: &str) -> Self {
         let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         home.trust(&signer.public(), "github://cofferdam/*");
@@ -68,7 +84,7 @@ impl Stage {
             run(home.install(&package::guest_package(name, &[]), &signer)).unwrap();
         }
         let config = format!(
-            "[network]\nallow_private = [\"{}\", \"localhost:{closed}\"]\n[retry]\nprofile = \"none\"\n",
+            "[network]\nallow_private = [\"{}\", \"localhost:{closed}\"]\n[retry]\nprofile = \"none\"\n{config}",
             upstream.host_port()
         );
         std::fs::write(home.path().join("config.toml"), config).unwrap();
@@ -76,7 +92,7 @@ impl Stage {
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&token, mode).unwrap();
-        let args = [&["serve", "--listen", "127.0.0.1:0", "--format", "json"], more].concat();
+        let args = [command, &["--format", "json"]].concat();
         let mut command = Cli::new(COFFERDAM, home.path()).command(&args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -85,7 +101,7 @@ impl Stage {
         let ready: Value = serde_json::from_str(&ready).unwrap();
         let url = ready["listening"].as_str().unwrap();
         let address = url.split("://").nth(1).unwrap().parse().unwrap();
-        Self { home, upstream, address, closed, child, _stdout: stdout }
+        Self { home, upstream, address, closed, ready, child, _stdout: stdout }
     }
 
     pub(super) fn cli(&self) -> Cli {

@@ -5,19 +5,37 @@ use serde_json::{Value, json};
 use super::fixture::{Answer, Stage, probe};
 
 /// The description, with what holds an answer against it.
-struct Described(Value);
+pub(super) struct Described(Value);
 
 impl Described {
+    /// The description in this answer.
     #[track_caller]
-    fn fits(&self, path: &str, method: &str, answer: &Answer) {
+    pub(super) fn of(answer: &Answer) -> Self {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Self(answer.json())
+    }
+
+    /// A validator of a schema that may refer to the description's components.
+    fn validator(&self, schema: &Value) -> jsonschema::Validator {
+        let mut whole = schema.clone();
+        whole["components"] = self.0["components"].clone();
+        jsonschema::draft202012::new(&whole).unwrap()
+    }
+
+    /// Whether the schema of requests at this path fits this body.
+    pub(super) fn accepts(&self, path: &str, body: &Value) -> bool {
+        let request = &self.0["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        self.validator(&request["schema"]).is_valid(body)
+    }
+
+    #[track_caller]
+    pub(super) fn fits(&self, path: &str, method: &str, answer: &Answer) {
         let response = &self.0["paths"][path][method]["responses"][answer.status.to_string()];
         assert!(response.is_object(), "{method} {path} does not say {}: {answer:?}", answer.status);
         let schema = &response["content"]["application/json"]["schema"];
-        let mut whole = schema.clone();
-        whole["components"] = self.0["components"].clone();
-        let validator = jsonschema::draft202012::new(&whole).unwrap();
         let body = answer.json();
-        let wrong: Vec<_> = validator.iter_errors(&body).map(|error| error.to_string()).collect();
+        let wrong: Vec<_> =
+            self.validator(schema).iter_errors(&body).map(|error| error.to_string()).collect();
         assert!(wrong.is_empty(), "{method} {path} {}: {wrong:?}: {body}", answer.status);
     }
 }
@@ -63,6 +81,31 @@ fn every_response_matches_the_openapi_schema() {
     assert_eq!(request["additionalProperties"], json!(false));
     let profiles = request["properties"]["retry"]["enum"].as_array().unwrap();
     assert!(profiles.contains(&json!("patient")), "{request}");
+}
+
+/// The schemas in this part of a description that have a default.
+fn with_default(part: &Value) -> Vec<&Value> {
+    let own = part.get("default").map(|_| part);
+    let below: Vec<&Value> = match part {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    own.into_iter().chain(below.into_iter().flat_map(with_default)).collect()
+}
+
+/// Tools that generate clients refuse a description with one that does not.
+#[test]
+fn every_default_fits_its_schema() {
+    let stage = Stage::new();
+    for path in ["/openapi.json", "/openapi.json?connector=github://cofferdam/slack"] {
+        let described = Described::of(&stage.get(path));
+        let defaults = with_default(&described.0);
+        assert!(defaults.len() >= 5, "{path}: {}", defaults.len());
+        for schema in defaults {
+            assert!(described.validator(schema).is_valid(&schema["default"]), "{path}: {schema}");
+        }
+    }
 }
 
 #[test]

@@ -35,6 +35,28 @@ fn a_value_has_its_audit_entry() {
 }
 
 #[test]
+fn calls_that_wait_or_are_denied_have_their_status() {
+    let rules = "[[approvals.rules]]\nactor = \"http*\"\noperations = [\"post\"]\nask = true\n";
+    let stage = Stage::configured(&["--token-file", "token"], rules);
+    let path = "/text/approvals";
+    let call = probe("post", &json!({"url": stage.upstream.url(path), "body": "b"}));
+    let keyed = || stage.post_with(&["idempotency-key: approve-1"], &call);
+    let waits = keyed();
+    assert_eq!((waits.status, waits.word().as_str()), (409, "approval_required"), "{waits:?}");
+    check_host_json(&waits.json());
+    let details = waits.json()["error"]["details"].clone();
+    assert!(!waits.body.contains("cofferdam approvals"), "{waits:?}");
+    stage.cli().run(&["approvals", "approve", details["approval"].as_str().unwrap()]).ok();
+    assert_eq!((keyed().status, stage.upstream.seen(path).len()), (200, 1));
+    assert_eq!((keyed().status, stage.upstream.seen(path).len()), (200, 1), "it is replayed");
+    let other = stage.post(&call).json()["error"]["details"]["approval"].clone();
+    stage.cli().run(&["approvals", "deny", other.as_str().unwrap()]).ok();
+    let denied = stage.post(&call);
+    assert_eq!((denied.status, denied.word().as_str()), (403, "approval_denied"), "{denied:?}");
+    assert_eq!(stage.upstream.seen(path).len(), 1);
+}
+
+#[test]
 fn each_failure_class_has_its_status() {
     let stage = Stage::new();
     let signer = Signer::new();

@@ -71,7 +71,7 @@ fn unauthenticated_clients_learn_nothing() {
 fn unknown_paths_and_methods_are_reported() {
     let stage = Stage::new();
     for path in
-        ["/", "/v1", "/v1/calls/", "/v1/calls/x", "/v2/calls", "/v1/audit", "/v1/audit/a/b", "//v1/calls"]
+        ["/", "/v1", "/v1/calls/", "/v1/calls/x", "/v2/calls", "/v1/audit/", "/v1/audit/a/b", "//v1/calls"]
     {
         let answer = stage.ask("POST", path, &["content-type: application/json"], b"{}");
         assert_eq!((answer.status, answer.word().as_str()), (404, "no_such_path"), "{path}: {answer:?}");
@@ -81,6 +81,10 @@ fn unknown_paths_and_methods_are_reported() {
         ("DELETE", "/v1/calls", "POST"),
         ("POST", "/openapi.json", "GET,HEAD"),
         ("PUT", "/v1/audit/audit-01890000-0000-7000-8000-000000000001", "GET,HEAD"),
+        ("POST", "/v1/audit", "GET,HEAD"),
+        ("POST", "/v1/stats", "GET,HEAD"),
+        ("DELETE", "/v1/connectors/github/cofferdam/hello", "GET,HEAD"),
+        ("GET", "/v1/connectors/github/cofferdam/hello/operations/greet", "POST"),
         ("OPTIONS", "/v1/calls", "POST"),
         ("BREW", "/v1/calls", "POST"),
     ] {

@@ -51,6 +51,23 @@ fn schemathesis_finds_no_schema_violation() {
 }
 
 #[test]
+fn schemathesis_finds_no_violation_by_operation() {
+    let Some((tools, stage)) = stage() else { return };
+    let mut description = stage.get("/openapi.json?connector=github://cofferdam/hello").json();
+    // Ceilings of times are no pattern: a limit above one is refused.
+    let request = "/paths/~1v1~1connectors~1github~1cofferdam~1hello~1operations~1greet/post/requestBody/content/application~1json/schema/properties";
+    description.pointer_mut(request).unwrap().as_object_mut().unwrap().remove("limits").unwrap();
+    let file = stage.home.path().join("described.json");
+    std::fs::write(&file, description.to_string()).unwrap();
+    let url = format!("http://{}", stage.address);
+    let more = ["--url", &url, "--phases", "coverage,fuzzing", "--include-operation-id", "greet"];
+    finds_nothing(&tools, &stage, &file.to_string_lossy(), &more);
+    let list = stage.cli().run(&["audit", "list", "--limit", "0", "--format", "json"]).json();
+    let ran = |row: &&Value| row["op"] == "greet" && row["status"] == "value";
+    assert!(list.as_array().unwrap().iter().any(|row| ran(&row)), "greet was never called");
+}
+
+#[test]
 fn schemathesis_finds_no_violation_in_real_calls() {
     let Some((tools, stage)) = stage() else { return };
     // Two existing operations, so that generated requests are executed and logged.

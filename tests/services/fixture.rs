@@ -57,7 +57,7 @@ static STAGE: LazyLock<Result<Stage, String>> = LazyLock::new(|| {
         builder = builder.allow_private(format!("{name}:443=127.0.0.0/8"));
     }
     let host = builder.build().unwrap();
-    for name in ["slack", "stripe", "s3", "github-issues"] {
+    for name in ["slack", "stripe", "s3", "github-issues", "github-openapi"] {
         let bytes = package::guest_package(name, &[]);
         run(host.install_accepted(bytes.clone(), Some(signer.sign(&bytes)), Default::default())).unwrap();
     }
@@ -84,6 +84,7 @@ fn bindings(moto: &Moto) -> Vec<Binding> {
         bearer("slack", "slack", SLACK),
         bearer("stripe", "stripe", STRIPE),
         bearer("github", "github-issues", GITHUB),
+        bearer("github-openapi", "github-openapi", GITHUB),
         key("default", moto.access_key(), moto.secret_key()),
         key("wrong", moto.access_key(), &wrong),
         key("nobodys", "AKIAIOSFODNN7EXAMPLE", moto.secret_key()),

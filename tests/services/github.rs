@@ -83,3 +83,36 @@ fn github_errors_are_distinguished() {
         }
     }
 }
+
+#[test]
+fn the_generated_connector_meets_its_document() {
+    let Some(stage) = stage() else { return };
+    let with = |more: Value| {
+        let mut args = json!({"owner": "acme", "repo": "generated"});
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        args
+    };
+    let list =
+        stage.value("github-openapi", "issues_list_for_repo", with(json!({"state": "open", "per_page": 5})));
+    assert_eq!((&list[0]["number"], &list[0]["user"]["login"]), (&json!(1347), &json!("octocat")));
+    let got = stage.value("github-openapi", "issues_get", with(json!({"issue_number": 1347})));
+    assert_eq!(got["title"], "Found a bug");
+    let body = json!({"title": {"text": "It leaks"}, "body": "Look.", "labels": [{"text": "bug"}]});
+    let created = stage.value("github-openapi", "issues_create", with(json!({ "body": body })));
+    assert_eq!(created["number"], 1347);
+    let pulls = stage.value("github-openapi", "pulls_list", with(json!({"head": "acme:fix"})));
+    assert!(pulls[0]["number"].is_u64(), "{pulls}");
+    let seen = stage.front.seen(GITHUB, "/repos/acme/generated/");
+    let asked: Vec<_> = seen.iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect();
+    let expected = [
+        "GET /repos/acme/generated/issues?state=open&per_page=5",
+        "GET /repos/acme/generated/issues/1347",
+        "POST /repos/acme/generated/issues",
+        "GET /repos/acme/generated/pulls?head=acme%3Afix",
+    ];
+    assert_eq!(asked, expected);
+    assert_token(&seen);
+    let none =
+        stage.failure("github-openapi", "issues_get", json!({"owner": "", "repo": "x", "issue_number": 1}));
+    assert_eq!(none.code(), "input_invalid", "an empty part would be another path");
+}

@@ -11,34 +11,34 @@ use prost::Message as _;
 use super::fixture::TRACES;
 
 /// Names and values, as text.
-pub(super) type Attributes = BTreeMap<String, String>;
+pub(crate) type Attributes = BTreeMap<String, String>;
 
 /// One span.
 #[derive(Debug)]
-pub(super) struct Span {
-    pub(super) name: String,
-    pub(super) id: Vec<u8>,
-    pub(super) parent: Vec<u8>,
-    pub(super) trace: Vec<u8>,
+pub(crate) struct Span {
+    pub(crate) name: String,
+    pub(crate) id: Vec<u8>,
+    pub(crate) parent: Vec<u8>,
+    pub(crate) trace: Vec<u8>,
     /// Nanoseconds since 1970.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// `2` is an error.
-    pub(super) status: i32,
-    pub(super) attributes: Attributes,
+    pub(crate) status: i32,
+    pub(crate) attributes: Attributes,
     /// Of the process that sent it.
-    pub(super) resource: Attributes,
+    pub(crate) resource: Attributes,
 }
 
 impl Span {
     /// An attribute; empty where there is none.
-    pub(super) fn at(&self, name: &str) -> &str {
+    pub(crate) fn at(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
 }
 
 /// All spans received until now, in the order of their ends.
-pub(super) fn spans(collector: &Upstream) -> Vec<Span> {
+pub(crate) fn spans(collector: &Upstream) -> Vec<Span> {
     let requests = collector.seen(TRACES);
     let requests = requests.iter().map(|seen| {
         assert_eq!((seen.method.as_str(), seen.path.as_str()), ("POST", TRACES));

@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use super::entry::Entry;
 use super::seal::Sealed;
 
+/// The name of the state of interrupted calls: begun by a host that is gone, and without an end.
+pub(crate) const INCOMPLETE: &str = "incomplete";
+
 /// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -53,6 +56,11 @@ impl CallStatus {
             Self::Resumed => "resumed",
             Self::Skipped => "skipped",
         }
+    }
+
+    /// The names of all states that a call can be looked for in: those of every status, and that of interrupted calls.
+    pub fn filter_names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|status| status.name()).chain([INCOMPLETE])
     }
 
     /// The number that it has in the index.
@@ -291,7 +299,9 @@ impl PruneBlocker {
 }
 
 impl PruneStop {
-    pub(super) fn new(audit_id: AuditId, why: PruneBlocker) -> Self {
+    /// Creates it, with the command that resolves the call.
+    #[must_use]
+    pub fn new(audit_id: AuditId, why: PruneBlocker) -> Self {
         let decide = match why {
             PruneBlocker::Running | PruneBlocker::KeyStands => None,
             PruneBlocker::Incomplete | PruneBlocker::KeyUndecided => {

@@ -75,7 +75,8 @@ impl Entry {
     }
 
     /// Returns the same entry for a call that is not to end with it: what would be its end says that it was cut short.
-    pub(crate) fn without_its_end(&self) -> Self {
+    #[must_use]
+    pub fn without_its_end(&self) -> Self {
         self.changed(|event| match event {
             RecordedEvent::Final(end) => Some(RecordedEvent::CutShort(end)),
             _ => None,
@@ -83,7 +84,8 @@ impl Entry {
     }
 
     /// Returns the same entry for a call that does not hold the key that it was to claim.
-    pub(crate) fn without_claims(&self) -> Self {
+    #[must_use]
+    pub fn without_claims(&self) -> Self {
         if !self.0.iter().any(|text| text.as_str().contains("\"claim\":{")) {
             return self.clone();
         }
@@ -93,6 +95,36 @@ impl Entry {
             }
             _ => None,
         })
+    }
+
+    /// Returns the entry for a call of which `written` is in the log, although its host was told that it is not: equal events
+    /// are left out, and those that take the place of others are numbered after them. All of the call's events are numbered
+    /// `by` higher already; the number for those that follow is returned, too.
+    #[must_use]
+    pub fn after(&self, written: &[EventText], by: u32) -> (Self, u32) {
+        if written.is_empty() && by == 0 {
+            return (self.clone(), 0);
+        }
+        let seq_of = |text: &EventText| {
+            serde_json::from_str::<LoggedEvent>(text.as_str()).map_or(0, |event| event.seq)
+        };
+        let moved = |text: &EventText, by: u32| {
+            let logged = serde_json::from_str::<LoggedEvent>(text.as_str()).ok()?;
+            let (at, seq) = (logged.at.parse().ok()?, logged.seq.saturating_add(by));
+            Some(EventLine { at, seq, event: logged.event() }.to_text())
+        };
+        let is_new = |text: &EventText| !written.iter().any(|known| known.as_str() == text.as_str());
+        let own = self
+            .0
+            .iter()
+            .map(|text| if by == 0 { text.clone() } else { moved(text, by).unwrap_or_else(|| text.clone()) });
+        let new: Vec<_> = own.filter(is_new).collect();
+        let last = written.iter().map(seq_of).max().unwrap_or(0);
+        let more = last.saturating_add(1).saturating_sub(new.first().map_or(u32::MAX, seq_of));
+        let new = new.iter().map(|text| {
+            if more == 0 { text.clone() } else { moved(text, more).unwrap_or_else(|| text.clone()) }
+        });
+        (Self(new.collect()), by.saturating_add(more))
     }
 
     /// Returns the entry with the events that `change` returns in place of others.

@@ -39,6 +39,10 @@ pub enum AuditErrorKind {
     Key,
     /// The host's key is missing, and the audit log that was made under it is there.
     KeyMissing,
+    /// It is in a database that cannot be reached.
+    Unreachable,
+    /// It is in a database that refuses this host, or that is not fit for it.
+    Refused,
     /// Something else.
     Other,
 }
@@ -61,6 +65,8 @@ impl AuditErrorKind {
             Self::ClockBehind => "the clock is more than a day behind its newest entry",
             Self::Key => "host.key cannot be used",
             Self::KeyMissing => "host.key is missing",
+            Self::Unreachable => "its database cannot be reached",
+            Self::Refused => "its database cannot be used",
             Self::Io | Self::Other => "it cannot be written",
         }
     }
@@ -124,6 +130,10 @@ impl AuditErrorKind {
                  home directory as evidence; the next call makes a new key and a new audit log, in which every \
                  idempotency key is free."
             }
+            Self::Unreachable => "See that the database runs and can be reached, and call again.",
+            Self::Refused => {
+                "Check `[audit] url` in config.toml, and the role and the database that it names."
+            }
             Self::Other => "The log says more; `cofferdam audit verify` looks at the audit log.",
         }
     }
@@ -135,13 +145,27 @@ impl AuditErrorKind {
 pub struct AuditError {
     kind: AuditErrorKind,
     detail: std::sync::Arc<str>,
+    /// The suggested fix, if it is another than the kind's.
+    fix: Option<std::sync::Arc<str>>,
 }
 
 impl AuditError {
     /// Creates an error of this kind; `detail` is for the operator.
     #[must_use]
     pub fn new(kind: AuditErrorKind, detail: impl fmt::Display) -> Self {
-        Self { kind, detail: detail.to_string().into() }
+        Self { kind, detail: detail.to_string().into(), fix: None }
+    }
+
+    /// Sets the suggested fix, in the place of the kind's.
+    #[must_use]
+    pub fn with_fix(self, fix: impl fmt::Display) -> Self {
+        Self { fix: Some(fix.to_string().into()), ..self }
+    }
+
+    /// Returns the suggested fix.
+    #[must_use]
+    pub fn fix(&self) -> &str {
+        self.fix.as_deref().unwrap_or_else(|| self.kind.fix())
     }
 
     /// Why there is no key.
@@ -198,7 +222,11 @@ impl AuditError {
     /// which one and why.
     pub fn says(&self) -> &str {
         match self.kind {
-            AuditErrorKind::Exposed | AuditErrorKind::Key | AuditErrorKind::Lost => &self.detail,
+            AuditErrorKind::Exposed
+            | AuditErrorKind::Key
+            | AuditErrorKind::Lost
+            | AuditErrorKind::Unreachable
+            | AuditErrorKind::Refused => &self.detail,
             kind => kind.says(),
         }
     }

@@ -8,7 +8,7 @@ pub fn hex(hash: &[u8; 32]) -> String {
 }
 
 /// Reads a hash that was written by [`hex`].
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
+pub fn unhex(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;

@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate self as cofferdam_audit;
 
+pub mod approvals;
 mod command;
 mod entry;
 mod error;
@@ -14,6 +15,7 @@ mod evidence;
 mod export;
 mod hex;
 mod histogram;
+mod home_memory;
 mod index;
 mod journal;
 mod log;
@@ -21,6 +23,8 @@ mod note;
 mod seal;
 mod settings;
 mod stats;
+mod stats_report;
+pub mod store;
 mod verify;
 
 pub use command::{
@@ -31,7 +35,7 @@ pub use entry::{Entry, LoggedEvent};
 pub use error::{AuditError, AuditErrorKind};
 pub use evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
 pub use export::{CheckedExport, ExportError, ExportRange, export, verify_export};
-pub use hex::hex;
+pub use hex::{hex, unhex};
 pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
 pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, StoredEntry, wait};
@@ -39,6 +43,10 @@ pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
 pub use stats::{SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats};
+pub use stats_report::{
+    CallsByClass, DurationPercentiles, HistogramStep, NamedCalls, OutcomeGroup, ResourceUsage, SealedBytes,
+    StatsReport, UsageReport, duration_ranges,
+};
 pub use verify::{
     AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,
     VerifyStats, verify_log,

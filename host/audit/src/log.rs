@@ -12,7 +12,8 @@ use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 
 use super::command::{
-    CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
+    CallStatus, CloseCall, INCOMPLETE, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned,
+    ResolveCall,
 };
 use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
@@ -90,6 +91,11 @@ pub trait AuditLog: Send + Sync + 'static {
     /// Removes the calls that were received before `before`, from the oldest on, as far as none of them is needed.
     /// With `dry_run`, only reports what would be removed. `user` is the operator.
     fn prune(&self, before: Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned>;
+
+    /// Succeeds if this process could record a call now. By default it always does.
+    fn ready(&self) -> LogFuture<()> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Changes nothing. Completes when all earlier commands are durable.
     fn flush(&self) -> LogFuture<()>;
@@ -213,7 +219,7 @@ pub trait AuditReader: Send {
 
 /// A position in the audit log: for each journal, by the name of its writer, the number of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LogPosition(pub(crate) BTreeMap<String, u64>);
+pub struct LogPosition(pub BTreeMap<String, u64>);
 
 /// Which calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -234,6 +240,8 @@ pub struct Filter {
     pub op: Option<String>,
     /// Of this action, `name` or `name@version`: its own row, and the calls that are its steps.
     pub action: Option<String>,
+    /// By this actor. On its own it selects no range of an index: all calls of the time are read.
+    pub actor: Option<String>,
     /// Received at or after.
     pub since: Option<Timestamp>,
     /// Received before.
@@ -242,6 +250,15 @@ pub struct Filter {
     pub before: Option<AuditId>,
     /// The maximum number of calls; 0 for all.
     pub limit: usize,
+}
+
+impl Filter {
+    /// Selects the calls in the state with this name, one of [`CallStatus::filter_names`]. Returns false for any other name.
+    pub fn select_state(&mut self, name: &str) -> bool {
+        self.incomplete = name == INCOMPLETE;
+        self.status = CallStatus::ALL.into_iter().find(|status| status.name() == name);
+        self.incomplete || self.status.is_some()
+    }
 }
 
 /// A call in one row.
@@ -275,6 +292,14 @@ pub struct CallRow {
     pub duration_us: Option<u64>,
     /// The number of attempts; none while the call has no end.
     pub attempts: Option<u32>,
+}
+
+impl CallRow {
+    /// Returns the name of its state, as a filter selects it.
+    #[must_use]
+    pub fn state_name(&self) -> &'static str {
+        if self.incomplete { INCOMPLETE } else { self.status.name() }
+    }
 }
 
 /// An entry as it is stored.

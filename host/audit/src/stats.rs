@@ -46,6 +46,23 @@ pub enum StatsGrouping {
     Actor,
 }
 
+impl StatsGrouping {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Connector, Self::Operation, Self::Host, Self::Code, Self::Actor];
+
+    /// Returns the name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connector => "connector",
+            Self::Operation => "operation",
+            Self::Host => "host",
+            Self::Code => "code",
+            Self::Actor => "actor",
+        }
+    }
+}
+
 /// The calls of one connector, or of another common property, that ended one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatsGroup {

@@ -183,11 +183,23 @@ pub(super) enum Command {
     #[command(subcommand)]
     Recover(commands::recover::Command),
     #[command(subcommand)]
+    Approvals(commands::approvals::Command),
+    #[command(subcommand)]
     Audit(commands::audit::Command),
     #[command(subcommand)]
     Breaker(commands::breaker::Command),
     #[cfg(feature = "server")]
     Serve(commands::serve::Args),
+    #[cfg(feature = "server")]
+    Console(commands::console::Args),
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Submit(Box<commands::submit::Command>),
+    #[cfg(feature = "cluster")]
+    Worker(commands::worker::Args),
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Jobs(commands::jobs::Command),
     Doctor(commands::doctor::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
@@ -196,6 +208,10 @@ pub(super) enum Command {
 impl Command {
     /// Returns whether it serves requests until it is stopped.
     pub(super) fn is_server(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        if matches!(self, Self::Worker(_)) {
+            return true;
+        }
         #[cfg(feature = "server")]
         return matches!(self, Self::Mcp(_) | Self::Serve(_));
         #[cfg(not(feature = "server"))]

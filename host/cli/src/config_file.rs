@@ -1,5 +1,6 @@
 //! `config.toml` of a home directory: what the operator lets every call of this host do.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,9 +10,13 @@ use cofferdam_core::error::HostError;
 use cofferdam_core::limits::{LimitRequest, parse_time};
 use cofferdam_egress::egress::{HostPort, RootCertificates};
 use cofferdam_egress::resilience;
+use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::CODE_CACHE_BYTES;
+use zeroize::Zeroizing;
 
+use super::cluster_config::{self, ClusterConfig, JobsConfig};
 use super::files;
+use super::vault_config::VaultConfig;
 
 /// The file's name in the home directory.
 pub(super) const FILE: &str = "config.toml";
@@ -29,12 +34,18 @@ pub(super) struct ConfigFile {
     pub(super) extra_roots: Vec<PathBuf>,
     /// The most compiled code that is kept, in bytes, where it is not the host's default.
     pub(super) cache_size: Option<u64>,
-    /// The vault's key file, unless it is the one next to the vault.
-    pub(super) vault_key_file: Option<PathBuf>,
+    /// The place where the secrets of bindings are kept.
+    pub(super) vault: VaultConfig,
     /// The settings for retries, breakers and rate limits.
     pub(super) resilience: resilience::ResilienceSettings,
     /// The settings of the audit log.
     pub(super) audit: AuditConfig,
+    /// The calls that wait for the approval of a person.
+    pub(super) approvals: ApprovalPolicy,
+    /// The settings of the cluster.
+    pub(super) cluster: ClusterConfig,
+    /// The settings of the queue of jobs.
+    pub(super) jobs: JobsConfig,
 }
 
 /// The settings of the audit log; none is the host's default.
@@ -53,21 +64,52 @@ pub(super) struct AuditConfig {
     pub(super) sealed_size: Option<u64>,
     /// The most bytes of a readable text in the audit log.
     pub(super) field_bytes: Option<usize>,
+    /// The URL of the database that the audit log is in, in the place of the home directory.
+    pub(super) url: Option<DatabaseUrl>,
+    /// The file with the password of the database.
+    pub(super) password_file: Option<PathBuf>,
+    /// True if the database may be reached by plain text beyond this machine.
+    pub(super) plain_text: Option<bool>,
+}
+
+/// The URL of a database, which may have a password in it.
+#[derive(Clone, PartialEq)]
+pub(super) struct DatabaseUrl(Zeroizing<String>);
+
+impl DatabaseUrl {
+    pub(super) fn new(url: String) -> Self {
+        Self(Zeroizing::new(url))
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatabaseUrl")
+    }
 }
 
 impl ConfigFile {
     /// Reads the file in `home`, if there is one.
     pub(super) fn load(home: &Path) -> Result<Self, HostError> {
         let path = home.join(FILE);
-        match files::read_own("The configuration", &path)? {
-            None => Ok(Self::default()),
-            Some(text) => Self::parse(&files::shown(&path), home, &text),
+        let mut settings = match files::read_own("The configuration", &path)? {
+            None => Self::default(),
+            Some(text) => Self::parse(&files::shown(&path), home, &text)?,
+        };
+        if cfg!(feature = "cluster") && settings.cluster.host.is_none() {
+            settings.cluster.host = machine_name();
         }
+        Ok(settings)
     }
 
     fn parse(label: &str, home: &Path, text: &str) -> Result<Self, HostError> {
         let parsed = read(label, text, |root| {
-            let own = ["network", "compile", "vault", "audit"];
+            let own = ["network", "compile", "vault", "audit", "approvals", "cluster", "jobs"];
             root.reject_unknown_keys(&[&own[..], &resilience::ResilienceSettings::BLOCKS].concat());
             let mut settings =
                 Self { resilience: resilience::ResilienceSettings::read(root), ..Self::default() };
@@ -90,11 +132,19 @@ impl ConfigFile {
                 settings.cache_size = compile.text("cache_size").and_then(|size| size.parse(|it| bytes(it)));
             }
             if let Some(vault) = root.table("vault") {
-                vault.reject_unknown_keys(&["key_file"]);
-                settings.vault_key_file = vault.text("key_file").map(|path| home.join(path.value));
+                settings.vault = VaultConfig::read(&vault, home)?;
             }
             if let Some(audit) = root.table("audit") {
-                settings.audit = AuditConfig::read(&audit);
+                settings.audit = AuditConfig::read(home, &audit);
+            }
+            if let Some(approvals) = root.table("approvals") {
+                settings.approvals = ApprovalPolicy::read(&approvals);
+            }
+            if let Some(cluster) = root.table("cluster") {
+                settings.cluster = ClusterConfig::read(&cluster, home);
+            }
+            if let Some(jobs) = root.table("jobs") {
+                settings.jobs = JobsConfig::read(&jobs);
             }
             Some(settings)
         });
@@ -103,8 +153,11 @@ impl ConfigFile {
 }
 
 impl AuditConfig {
-    fn read(table: &DocumentTable<'_>) -> Self {
+    fn read(home: &Path, table: &DocumentTable<'_>) -> Self {
         table.reject_unknown_keys(&[
+            "url",
+            "password_file",
+            "plain_text",
             "durability",
             "results",
             "key_ttl",
@@ -125,8 +178,17 @@ impl AuditConfig {
             field_bytes: table
                 .integer("field_bytes")
                 .and_then(|bytes| bytes.parse(|bytes| field_bytes(*bytes))),
+            url: table.text("url").map(|url| DatabaseUrl::new(url.value.to_owned())),
+            password_file: table.text("password_file").map(|path| home.join(path.value)),
+            plain_text: table.flag("plain_text"),
         }
     }
+}
+
+/// Returns the name of this machine, which is out of reach once a server has confined itself.
+fn machine_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    cluster_config::host_name(name.trim()).ok()
 }
 
 /// Parses the durability of the audit log.
@@ -204,7 +266,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::{AuditConfig, ConfigFile};
+    use super::{AuditConfig, ConfigFile, VaultConfig};
     use cofferdam_audit::Durability;
     use cofferdam_egress::egress::RootCertificates;
 
@@ -221,7 +283,7 @@ mod tests {
         assert_eq!(settings.allow_private, ["localhost:8080"]);
         assert_eq!(settings.extra_roots, [Path::new("/home/ca.pem"), Path::new("/etc/ca.pem")]);
         let vault = parse("[vault]\nkey_file = \"keys/vault.key\"").unwrap();
-        assert_eq!(vault.vault_key_file.as_deref(), Some(Path::new("/home/keys/vault.key")));
+        assert_eq!(vault.vault, VaultConfig::File { key_file: Some("/home/keys/vault.key".into()) });
         assert_eq!(parse("").unwrap(), ConfigFile::default());
         for (text, roots) in
             [("platform", RootCertificates::Platform), ("bundled", RootCertificates::Bundled)]
@@ -244,9 +306,29 @@ mod tests {
             sealed_size_per_client: Some(64 << 20),
             sealed_size: Some(4 << 30),
             field_bytes: Some(0),
+            ..AuditConfig::default()
         };
         assert_eq!(parse(text).unwrap().audit, audit);
         assert_eq!(parse("[audit]").unwrap(), ConfigFile::default());
+    }
+
+    #[test]
+    fn cluster_and_job_settings_are_read() {
+        let text = "[cluster]\nhost = \"a-1\"\nnats = \"tls://nats:4222\"\nnats_password_file = \"nats.password\"\n\
+                    nats_plain_text = true\n[jobs]\nmax_jobs = 5\nmax_bytes = \"2GiB\"\nreplicas = 3\n\
+                    ack_wait = \"30s\"\nkeep = \"14d\"\n";
+        let settings = parse(text).unwrap();
+        let cluster = settings.cluster;
+        assert_eq!(
+            (cluster.host.as_deref(), cluster.nats.as_deref()),
+            (Some("a-1"), Some("tls://nats:4222"))
+        );
+        assert_eq!(cluster.nats_password_file.as_deref(), Some(Path::new("/home/nats.password")));
+        assert!(cluster.nats_plain_text);
+        let jobs = settings.jobs;
+        assert_eq!((jobs.max_jobs, jobs.max_bytes, jobs.replicas), (Some(5), Some(2 << 30), Some(3)));
+        assert_eq!(jobs.ack_wait, Some(Duration::from_secs(30)));
+        assert_eq!(jobs.keep, Some(Duration::from_secs(14 * 24 * 3600)));
     }
 
     #[test]
@@ -273,10 +355,35 @@ mod tests {
             ("[audit]\nsealed_size = \"1KiB\"", "config.toml:2:15"),
             ("[audit]\nfield_bytes = 1048577", "config.toml:2:15"),
             ("[audit]\nkeyttl = \"1h\"", "config.toml:2:1"),
+            ("[audit]\nurl = 5432", "config.toml:2:7"),
+            ("[audit]\npassword = \"x\"", "config.toml:2:1"),
+            ("[audit]\nplain_text = \"yes\"", "config.toml:2:14"),
+            ("[approvals]\nrequest_lifetime = \"1s\"", "config.toml:2:20"),
+            ("[[approvals.rules]]\nask = true\neffects = [\"x\"]", "config.toml:3:12"),
+            ("[cluster]\nhosts = \"a\"", "config.toml:2:1"),
+            ("[cluster]\nlease = \"0s\"", "config.toml:2:9"),
+            ("[cluster]\nnatz = \"x\"", "config.toml:2:1"),
+            ("[cluster]\nhost = \"a b\"", "config.toml:2:8"),
+            ("[jobs]\nmax_jobs = 0", "config.toml:2:12"),
+            ("[jobs]\nreplicas = 6", "config.toml:2:12"),
+            ("[jobs]\nack_wait = \"1ms\"", "config.toml:2:12"),
+            ("[jobs]\nmax_bytes = \"1KiB\"", "config.toml:2:13"),
+            ("[jobs]\nmaxjobs = 1", "config.toml:2:1"),
+            ("[cluster]\ntrust = \"oci://a.example/t\"", "config.toml:2:9"),
+            ("[cluster]\ntrust = \"oci://a.example/t:1\"", "a trust that nobody may sign"),
+            ("[cluster]\ntrust_keys = [\"ed25519:x\"]", "config.toml:2:15"),
             ("network = ", "config.toml:1"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.message().contains(place), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_invalid_trust_key_is_the_only_problem() {
+        let text = "[cluster]\ntrust = \"oci://a.example/t:1\"\ntrust_keys = [\"ed25519:x\"]";
+        let error = parse(text).unwrap_err();
+        let said = error.message();
+        assert!(said.contains("config.toml:3:15") && !said.contains(" more)"), "{said}");
     }
 }

@@ -56,6 +56,7 @@ pub(super) const fn kind_exit_code(kind: HostErrorKind) -> u8 {
         | HostErrorKind::OpNotFound
         | HostErrorKind::InputUnreadable
         | HostErrorKind::BindingNotFound
+        | HostErrorKind::JobNotFound
         | HostErrorKind::AuditNotFound => 66,
         HostErrorKind::Conflict | HostErrorKind::Downgrade | HostErrorKind::IdempotencyConflict => 67,
         HostErrorKind::CompileRefused => 68,
@@ -68,10 +69,13 @@ pub(super) const fn kind_exit_code(kind: HostErrorKind) -> u8 {
         | HostErrorKind::OutputUnwritable => 74,
         HostErrorKind::SourceUnavailable => 90,
         HostErrorKind::SourceRefused => 91,
+        HostErrorKind::QueueUnavailable => 94,
         HostErrorKind::AuditUnavailable => 84,
         HostErrorKind::OutcomeUnknown => 85,
         HostErrorKind::NotReplayable => 87,
         HostErrorKind::InProgress | HostErrorKind::Busy => 75,
+        HostErrorKind::ApprovalRequired => 95,
+        HostErrorKind::ApprovalDenied => 96,
         HostErrorKind::AuditTampered => 86,
         HostErrorKind::Cancelled => INTERRUPTED,
         HostErrorKind::Tool => 71,

@@ -11,6 +11,8 @@ mod allow_private;
 mod answer;
 mod args;
 mod author_key;
+mod cluster_config;
+mod cluster_trust;
 mod commands;
 mod config_file;
 mod connector_set;
@@ -20,6 +22,8 @@ pub mod explain;
 #[cfg(cofferdam_failpoints)]
 mod failpoints;
 mod files;
+#[cfg(feature = "cluster")]
+mod jobs_queue;
 mod layout;
 #[cfg(feature = "server")]
 mod listen;
@@ -40,9 +44,11 @@ mod runtime;
 mod sdk_files;
 mod secrets;
 mod session;
+mod shared_log;
 mod telemetry;
 mod toolchain;
 mod ui;
+mod vault_config;
 
 use std::process::ExitCode;
 

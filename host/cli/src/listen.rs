@@ -18,7 +18,8 @@ const PEM_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct ListenArgs {
     /// The file with the token that requests have to carry as `Authorization: Bearer ...`; only its owner may be able
-    /// to read it. COFFERDAM_MCP_TOKEN (for `mcp`) or COFFERDAM_SERVE_TOKEN (for `serve`) may hold the token itself.
+    /// to read it. COFFERDAM_MCP_TOKEN (for `mcp`), COFFERDAM_SERVE_TOKEN (for `serve`),
+    /// COFFERDAM_CONSOLE_TOKEN (for `console`) or COFFERDAM_WORKER_TOKEN (for `worker`) may hold the token itself.
     #[arg(long, value_name = "FILE", help_heading = "Listening")]
     token_file: Option<PathBuf>,
 
@@ -115,6 +116,17 @@ pub(super) struct ServerLimits {
 }
 
 impl ServerLimits {
+    /// The limits of a server that runs no calls.
+    pub(super) fn without_calls(request_memory: usize) -> Self {
+        Self { concurrency: 1, grace: Duration::from_secs(10), request_memory }
+    }
+
+    /// The limits of a worker, which serves its health and its metrics.
+    #[cfg(feature = "cluster")]
+    pub(super) fn of_worker(concurrency: u32, grace: Duration) -> Self {
+        Self { concurrency, grace, request_memory: 16 << 20 }
+    }
+
     /// The memory for requests.
     pub(super) fn budget(&self) -> RequestBudget {
         RequestBudget::new(self.request_memory)

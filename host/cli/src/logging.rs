@@ -17,6 +17,18 @@ use super::telemetry::{Telemetry, TelemetryStart};
 /// and so would put credentials into a debug log.
 const FINE: [&str; 2] = ["cofferdam", "rustls"];
 
+/// Returns the filter of log lines without `RUST_LOG`. NATS's client logs errors that this program reports itself, or
+/// recovers from.
+fn filter_by_flags(is_quiet: bool, verbosity: u8) -> &'static str {
+    match (is_quiet, verbosity) {
+        (true, _) => "error,async_nats=off",
+        (false, 0) => "warn,async_nats=off",
+        (false, 1) => "warn,cofferdam=info,async_nats=off",
+        (false, 2) => "info,cofferdam=debug,async_nats=off",
+        (false, _) => "info,cofferdam=trace,async_nats=off",
+    }
+}
+
 /// Returns whether lines of `target` at `level` may be written at all, whatever the filter says. Spans are for traces
 /// only: lines name their call themselves.
 fn may_write(target: &str, level: LevelFilter) -> bool {
@@ -30,14 +42,7 @@ fn may_write(target: &str, level: LevelFilter) -> bool {
 /// the collector that the environment names, if any.
 pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());
-    let by_flags = match (globals.quiet, globals.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "warn,cofferdam=info",
-        (false, 2) => "info,cofferdam=debug",
-        (false, _) => "info,cofferdam=trace",
-    };
-    let text = asked.as_deref().unwrap_or(by_flags);
+    let text = asked.as_deref().unwrap_or_else(|| filter_by_flags(globals.quiet, globals.verbose));
     let filter = EnvFilter::builder().parse(text).map_err(|error| {
         let message =
             format!("RUST_LOG is `{}`, which is not a filter of log lines.", sanitize_line(text, 100));
@@ -64,7 +69,15 @@ pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LevelFilter, may_write};
+    use super::{EnvFilter, LevelFilter, filter_by_flags, may_write};
+
+    #[test]
+    fn errors_of_the_nats_client_are_not_logged_unasked() {
+        for (is_quiet, verbosity) in [(true, 0), (false, 0), (false, 1), (false, 2), (false, 3)] {
+            let filter = EnvFilter::builder().parse(filter_by_flags(is_quiet, verbosity));
+            assert!(filter.is_ok_and(|filter| filter.to_string().contains("async_nats=off")), "{verbosity}");
+        }
+    }
 
     #[test]
     fn clear_text_targets_log_at_most_info() {

@@ -121,9 +121,24 @@ impl SourceOptions {
         runtime::block_on(async { Ok(client.fetch(reference, &progress, &accepts).await?) })
     }
 
+    /// Returns the options of a command that has none of them.
+    pub(super) fn usual() -> Self {
+        let time_limit = Duration::from_secs(300);
+        Self { ca_file: Vec::new(), plain_http: Vec::new(), private: Vec::new(), time_limit }
+    }
+
     /// Returns true if an option says how registries are reached.
     pub(super) fn has_registry_options(&self) -> bool {
         !(self.ca_file.is_empty() && self.plain_http.is_empty() && self.private.is_empty())
+    }
+
+    /// Returns the client of a server, without options of a command.
+    pub(super) fn server_client(
+        session: &Session<'_>,
+        time_limit: Duration,
+    ) -> Result<DistributionClient, HostError> {
+        let (ca_file, plain_http, private) = (Vec::new(), Vec::new(), Vec::new());
+        Self { ca_file, plain_http, private, time_limit }.client(session)
     }
 
     /// Returns a client with these options, those of `config.toml`, and the user's credentials.

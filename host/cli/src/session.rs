@@ -11,7 +11,7 @@ use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::secret::Secret;
 use cofferdam_dev::DevHome;
 use cofferdam_distribution::PackageRef;
-use cofferdam_egress::vault::{Vault, VaultError, VaultFile};
+use cofferdam_egress::vault::{VaultError, VaultFile};
 use cofferdam_model::trust::{Keyring, KeyringFile};
 use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::host::{Host, HostBuilder, keyring_changes};
@@ -20,11 +20,15 @@ use etcetera::BaseStrategy as _;
 use jiff::Timestamp;
 
 use super::args::GlobalArgs;
+use super::cluster_trust::{self, TrustWatch};
 use super::config_file::{self, ConfigFile};
 use super::files;
+use super::package_source::SourceOptions;
 use super::passphrase;
 use super::process_user::ProcessUser;
+use super::shared_log;
 use super::ui::Ui;
+use super::vault_config::HomeVault;
 
 /// Calls at once: a command makes one.
 const CONCURRENCY: u32 = 4;
@@ -151,6 +155,15 @@ impl<'u> Session<'u> {
         Ok(host)
     }
 
+    /// Returns the watch of the cluster's trust, if one is configured. To be made before the process confines itself, since
+    /// it reads the credentials of registries.
+    pub(super) fn trust_watch(&self) -> Result<Option<TrustWatch>, HostError> {
+        let home = self.home()?;
+        let Some(trust) = ConfigFile::load(&home)?.cluster.trust else { return Ok(None) };
+        let client = SourceOptions::server_client(self, cluster_trust::TIME_LIMIT)?;
+        Ok(Some(TrustWatch::new((*trust).clone(), client, home)))
+    }
+
     /// Returns whether servers and the compile worker confine themselves.
     pub(super) fn is_confined(&self) -> bool {
         self.confined
@@ -163,18 +176,20 @@ impl<'u> Session<'u> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
         made.map_err(|error| files::unwritable(&home, error))?;
         let passphrase = self.passphrase_file.iter();
-        let key = settings.vault_key_file.iter();
+        let vault = settings.vault.readable();
         // A certificate variable may name several directories, as PATH does.
         let certificates = CERTIFICATES.iter().filter_map(std::env::var_os).flat_map(|value| {
             std::env::split_paths(&value).filter(|path| path.is_absolute()).collect::<Vec<_>>()
         });
-        let configured = settings.extra_roots.iter().chain(passphrase).chain(key).cloned();
+        let password = settings.audit.password_file.iter();
+        let configured = settings.extra_roots.iter().chain(passphrase).chain(&vault).chain(password).cloned();
         let configured = configured.chain(certificates).collect();
-        Ok(ProcessRole::Server(ServerFiles { compiler: program()?, configured, home }))
+        let runnable = settings.vault.runnable();
+        Ok(ProcessRole::Server(ServerFiles { compiler: program()?, configured, runnable, home }))
     }
 
-    /// The host, and the vault file that it keeps its bindings in.
-    pub(super) fn host_and_vault(&self) -> Result<(Host, Arc<VaultFile>), HostError> {
+    /// The host, and the vault that it has its bindings from.
+    pub(super) fn host_and_vault(&self) -> Result<(Host, HomeVault), HostError> {
         self.host_and_vault_with(ConfigFile::load(&self.home()?)?, &ProcessUser::look_up(), |builder| builder)
     }
 
@@ -183,13 +198,16 @@ impl<'u> Session<'u> {
         settings: ConfigFile,
         user: &ProcessUser,
         add: impl FnOnce(HostBuilder) -> HostBuilder,
-    ) -> Result<(Host, Arc<VaultFile>), HostError> {
+    ) -> Result<(Host, HomeVault), HostError> {
         let home = self.home()?;
+        let shared_log = shared_log::from_settings(&home, &settings)?;
+        let shared_state = shared_log::shared_state(&home, &settings)?;
         let mut builder = Host::builder().home(&home).compiler(self.compiler()?).concurrency(CONCURRENCY);
         for host_port in settings.allow_private {
             builder = builder.allow_private(host_port);
         }
-        builder = builder.roots(settings.roots).resilience(settings.resilience);
+        builder =
+            builder.roots(settings.roots).resilience(settings.resilience).approval_policy(settings.approvals);
         for path in settings.extra_roots {
             builder = builder.extra_root_pem(read_roots(&path)?);
         }
@@ -198,9 +216,14 @@ impl<'u> Session<'u> {
         }
         builder =
             with_audit_settings(builder, &settings.audit).actor(&user.actor()).user(&user.description());
-        let vault = Arc::new(self.vault(&home, settings.vault_key_file)?);
-        let shared: Arc<dyn Vault> = Arc::<VaultFile>::clone(&vault);
-        Ok((add(builder.vault(shared)).build()?, vault))
+        if let Some((log, approvals)) = shared_log {
+            builder = builder.audit_log(log).approval_store(approvals);
+        }
+        if let Some(shared) = shared_state {
+            builder = builder.shared_state(shared);
+        }
+        let vault = settings.vault.open(|key_file| self.vault(&home, key_file))?;
+        Ok((add(builder.vault(vault.shared())).build()?, vault))
     }
 
     /// Returns the vault file, without reading it or prompting.

@@ -9,6 +9,7 @@ use cofferdam_core::private_file::FileLock;
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::package::Package;
 use cofferdam_model::trust::{KeyringFile, ReleaseStatement, SecretKey, SigningScope, sign};
+use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::host::{Host, HostBuilder, InstallOptions};
 use jiff::Timestamp;
@@ -73,10 +74,10 @@ impl DevHome {
         &self.dir
     }
 
-    /// Returns the configuration of a host in this home.
+    /// Returns the configuration of a host in this home. No call of it waits for a person: its services are stand-ins.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        Host::builder().home(&self.dir)
+        Host::builder().home(&self.dir).approval_policy(ApprovalPolicy::never())
     }
 
     /// Signs `package` with the development key and installs it in `host`, in place of an earlier build of the same

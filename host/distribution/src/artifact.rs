@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_model::package;
-use cofferdam_model::trust::{ENVELOPE_BYTES, KEY_SET_BYTES};
+use cofferdam_model::trust::{ENVELOPE_BYTES, KEY_SET_BYTES, TRUST_BUNDLE_BYTES};
 use oci_client::manifest::{
     ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
 };
@@ -27,6 +27,9 @@ pub(crate) const SIGNATURE_TYPE: &str = "application/vnd.dsse.envelope.v1+json";
 
 /// The media type of a key set's layer.
 pub(crate) const KEY_SET_LAYER: &str = "application/vnd.cofferdam.key-set.v1+json";
+
+/// The type of the artifact with the trust of a cluster, and the media type of its layer.
+pub(crate) const TRUST_TYPE: &str = "application/vnd.cofferdam.trust.v1+json";
 
 /// The config of an artifact that needs none, and its media type.
 const EMPTY_CONFIG: &[u8] = b"{}";
@@ -98,6 +101,15 @@ pub(crate) fn key_set_layer(manifest: &[u8]) -> Result<BlobDescriptor, String> {
     match layer.size <= KEY_SET_BYTES as u64 {
         true => Ok(layer),
         false => Err(format!("its layer has {} bytes; a key set has at most {KEY_SET_BYTES}", layer.size)),
+    }
+}
+
+/// Returns the layer with the trust of a cluster. Fails with the end of a sentence about the manifest.
+pub(crate) fn trust_layer(manifest: &[u8]) -> Result<BlobDescriptor, String> {
+    let layer = only_layer(&image_manifest(manifest)?, TRUST_TYPE)?;
+    match layer.size <= TRUST_BUNDLE_BYTES as u64 {
+        true => Ok(layer),
+        false => Err(format!("its layer has {} bytes; one has at most {TRUST_BUNDLE_BYTES}", layer.size)),
     }
 }
 
@@ -209,6 +221,22 @@ impl Artifact {
             blobs: vec![envelope, EMPTY_CONFIG.to_vec()],
             manifest: serde_json::to_vec(&manifest)?,
             kind: Some(SIGNATURE_TYPE.to_owned()),
+        })
+    }
+
+    /// Returns the artifact with the trust of a cluster.
+    pub(crate) fn trust(bundle: Vec<u8>) -> serde_json::Result<Self> {
+        let manifest = OciImageManifest {
+            media_type: Some(OCI_IMAGE_MEDIA_TYPE.to_owned()),
+            config: descriptor(EMPTY_CONFIG_TYPE, EMPTY_CONFIG),
+            layers: vec![descriptor(TRUST_TYPE, &bundle)],
+            artifact_type: Some(TRUST_TYPE.to_owned()),
+            ..OciImageManifest::default()
+        };
+        Ok(Self {
+            blobs: vec![bundle, EMPTY_CONFIG.to_vec()],
+            manifest: serde_json::to_vec(&manifest)?,
+            kind: Some(TRUST_TYPE.to_owned()),
         })
     }
 

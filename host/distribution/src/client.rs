@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::error::HostError;
+use cofferdam_core::error::{HostError, HostErrorKind};
 use oci_client::RegistryOperation;
+use url::Url;
 
-use crate::artifact::{BlobDescriptor, KEY_SET_LAYER, key_set_layer, package_layer};
+use crate::artifact::{BlobDescriptor, KEY_SET_LAYER, key_set_layer, package_layer, trust_layer};
 use crate::reference::{RegistryRef, RemoteRef};
 use crate::registry::RepositorySession;
 use crate::settings::DistributionSettings;
@@ -28,6 +29,15 @@ pub struct FetchedPackage {
     /// The reference of a registry with the digest of the manifest, which gets the same bytes or nothing. That of a web
     /// server is as it was given, and gets what is there then.
     pub pinned: RemoteRef,
+}
+
+/// The downloaded trust of a cluster. Its signature is not verified.
+#[derive(Debug, Clone)]
+pub struct FetchedTrust {
+    /// The bundle.
+    pub bundle: Vec<u8>,
+    /// The digest of its manifest.
+    pub manifest: Digest,
 }
 
 /// The decision about a signature: the digest of the package, and the envelope.
@@ -100,6 +110,67 @@ impl DistributionClient {
         .await
     }
 
+    /// Downloads the trust of a cluster, as it is: nothing shows that it is genuine. None if the reference leads to the
+    /// manifest `known`, of which nothing more is asked for.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_trust(
+        &self,
+        reference: &RegistryRef,
+        known: Option<&Digest>,
+    ) -> Result<Option<FetchedTrust>, HostError> {
+        self.in_time(reference, async {
+            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
+            let manifest = session.manifest().await?;
+            match known == Some(&Digest::sha256(&manifest)) {
+                true => Ok(None),
+                false => session.trust(&manifest).await.map(Some),
+            }
+        })
+        .await
+    }
+
+    /// Downloads the trust of a cluster; none if the registry has nothing under the reference.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn find_trust(&self, reference: &RegistryRef) -> Result<Option<FetchedTrust>, HostError> {
+        self.in_time(reference, async {
+            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Pull).await?;
+            match session.find_manifest(&session.image()).await? {
+                Some(manifest) => session.trust(&manifest).await.map(Some),
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// Publishes the trust of a cluster under the tag of `reference`, and moves the tag. Returns the manifest's digest.
+    ///
+    /// # Errors
+    /// `validation` if the reference has no tag or has a digest; else as [`fetch`](Self::fetch).
+    pub async fn publish_trust(&self, reference: &RegistryRef, bundle: Vec<u8>) -> Result<Digest, HostError> {
+        let tag = reference.tag().filter(|_| reference.digest().is_none()).ok_or_else(|| {
+            let message = format!("{reference} cannot be published to: it must have a tag and no digest.");
+            HostError::new(HostErrorKind::Validation, message)
+                .with_hint("Write it like oci://registry.example/acme/trust:stable.")
+        })?;
+        self.in_time(reference, async {
+            let session = RepositorySession::open(&self.settings, reference, RegistryOperation::Push).await?;
+            session.publish_trust(tag, bundle).await
+        })
+        .await
+    }
+
+    /// Downloads a document of at most `limit` bytes from a web server: by https, or by http from this machine.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_document(&self, url: &Url, limit: u64) -> Result<Vec<u8>, HostError> {
+        self.in_time(url, web::fetch_document(&self.settings, url, limit)).await
+    }
+
     /// Returns the tags of a repository, in the order of their letters. The tag and digest of `reference` have no effect.
     ///
     /// # Errors
@@ -124,6 +195,18 @@ impl DistributionClient {
 }
 
 impl RepositorySession {
+    /// Downloads the trust of a cluster that this manifest has.
+    async fn trust(&self, manifest: &[u8]) -> Result<FetchedTrust, HostError> {
+        let layer = trust_layer(manifest).map_err(|reason| {
+            error::refused(
+                format!("{} is not the trust of a cluster: {reason}.", self.reference),
+                "Name an artifact that `cofferdam trust publish` has pushed.",
+            )
+        })?;
+        let bundle = self.blob(&layer, &|_, _| {}).await?;
+        Ok(FetchedTrust { bundle, manifest: Digest::sha256(manifest) })
+    }
+
     /// Resolves the reference once: the digest of its manifest, and the package in it.
     async fn resolve(&self) -> Result<(Digest, BlobDescriptor), HostError> {
         let manifest = self.manifest().await?;
@@ -146,7 +229,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use cofferdam_core::error::HostErrorKind;
     use cofferdam_egress::egress::{Resolve, ResolveError, ResolvedAddresses};
     use cofferdam_model::trust::ENVELOPE_BYTES;
     use zeroize::Zeroizing;

@@ -21,7 +21,7 @@ mod registry;
 mod settings;
 mod web;
 
-pub use client::{DistributionClient, FetchedPackage};
+pub use client::{DistributionClient, FetchedPackage, FetchedTrust};
 pub use publish::{ComponentInterface, Publication, Published};
 pub use reference::{PackageRef, ReferenceError, RegistryRef, RemoteRef, WebRef};
 pub use settings::DistributionSettings;

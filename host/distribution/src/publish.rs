@@ -148,6 +148,19 @@ impl RepositorySession {
         })
     }
 
+    /// Pushes the trust of a cluster, and moves the tag to it.
+    pub(crate) async fn publish_trust(&self, tag: &str, bundle: Vec<u8>) -> Result<Digest, HostError> {
+        let broken = |error| error::internal("The artifact cannot be written as JSON.", error);
+        let artifact = Artifact::trust(bundle).map_err(broken)?;
+        self.push(&artifact).await?;
+        self.put_manifest(tag, artifact.manifest.clone(), OCI_IMAGE_MEDIA_TYPE).await?;
+        let current = self.find_manifest(&self.image()).await?.map(|manifest| Digest::sha256(&manifest));
+        match current == Some(artifact.digest()) {
+            true => Ok(artifact.digest()),
+            false => Err(moved_meanwhile(&self.reference)),
+        }
+    }
+
     /// Pushes the blobs of an artifact that are not there yet, and its manifest, under no tag.
     async fn push(&self, artifact: &Artifact) -> Result<(), HostError> {
         let image = self.image();

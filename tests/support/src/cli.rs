@@ -40,6 +40,9 @@ impl Cli {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(&self.cwd)
             .stdin(Stdio::null());
+        if let Some(url) = crate::store::url_of(&self.home) {
+            command.env("COFFERDAM_AUDIT_URL", url);
+        }
         command
     }
 

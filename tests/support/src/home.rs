@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam::{Compiler, ConnectorRef, Error, Host, HostBuilder, InstallOptions, Installed};
+use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::digest::Digest;
 use cofferdam_dev::ManualClock;
 use cofferdam_model::trust::{KeyringFile, PublicKey, SigningScope};
@@ -15,6 +16,7 @@ use crate::discard_log::DiscardLog;
 use crate::fast_clock::FastClock;
 use crate::signer::Signer;
 use crate::snapshot::Snapshot;
+use crate::store;
 
 /// A directory that is removed with the value.
 pub struct Home {
@@ -82,20 +84,29 @@ impl Home {
     /// A host over it, to be configured further. It does not wait between attempts.
     #[must_use]
     pub fn builder(&self) -> HostBuilder {
-        self.builder_alone().clock(Arc::new(FastClock)).listener(Arc::new(FastClock))
+        self.builder_with(Arc::new(FastClock)).clock(Arc::new(FastClock)).listener(Arc::new(FastClock))
     }
 
     /// A host over it with the time of `clock`, which records its steps: for one call at a time.
     #[must_use]
     pub fn builder_at(&self, clock: &Arc<ManualClock>) -> HostBuilder {
         let (time, listener) = (Arc::clone(clock), Arc::clone(clock));
-        self.builder_alone().clock(time).listener(listener)
+        self.builder_with(Arc::<ManualClock>::clone(clock)).clock(time).listener(listener)
     }
 
     /// A host over it at the machine's own time, without a listener: for benchmarks.
     #[must_use]
     pub fn builder_alone(&self) -> HostBuilder {
-        Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16)
+        self.builder_with(Arc::new(SystemClock))
+    }
+
+    /// A host over it whose audit log has this clock.
+    fn builder_with(&self, clock: Arc<dyn Clock>) -> HostBuilder {
+        let builder = Host::builder().home(self.path()).compiler(self.compiler.clone()).concurrency(16);
+        match store::log_of(self.path(), clock) {
+            Some(log) => store::shared(builder, log),
+            None => builder,
+        }
     }
 
     /// A host over it.
@@ -157,7 +168,7 @@ impl Home {
     /// Its present contents without the audit log, which grows with every call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        ["audit", "home.state", "home.tmp"]
+        ["audit", "home.state", "home.tmp", "cluster"]
             .iter()
             .fold(Snapshot::of(self.path()), |snapshot, name| snapshot.without(name))
     }
@@ -175,6 +186,25 @@ impl Home {
         let mut segments: Vec<_> = files.filter(is_segment).collect();
         segments.sort();
         segments
+    }
+
+    /// The lines of the audit log's journals, by the name of their segment, in the order of their writers and entries. Lines
+    /// without an end are left out.
+    ///
+    /// # Panics
+    /// They cannot be read.
+    #[must_use]
+    pub fn journals(&self) -> Vec<(String, Vec<String>)> {
+        if let Some(journals) = store::journals_of(self.path()) {
+            return journals;
+        }
+        let read = |path: PathBuf| {
+            let text = fs::read_to_string(&path).unwrap();
+            // What a kill left of a last line is cut off by the next process.
+            let whole = text.rfind('\n').map_or(0, |at| at + 1);
+            (path.display().to_string(), text[..whole].lines().map(str::to_owned).collect())
+        };
+        self.segments().into_iter().map(read).collect()
     }
 
     /// Changes the lines of the only segment of the audit log.

@@ -1,5 +1,7 @@
 //! The resources of a process: resident memory, threads, open files.
 
+use std::time::Duration;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A field of this process's status, as the number it starts with.
@@ -35,6 +37,17 @@ pub fn peak_resident_bytes_of(process: u32) -> u64 {
 #[must_use]
 pub fn resident_bytes_of(process: u32) -> u64 {
     status_of(&process.to_string(), "VmRSS") * 1024
+}
+
+/// The processor time that another process has used until now, with its children that have ended; zero if there is none.
+#[must_use]
+pub fn processor_time_of(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, which may have spaces, is in parentheses. User and system time, and those of children.
+    let times = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(4);
+    let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
+    // Linux tells programs a hundred ticks a second, whatever the kernel's own are.
+    Duration::from_millis(ticks * 10)
 }
 
 /// Threads.

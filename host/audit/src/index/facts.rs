@@ -23,11 +23,12 @@ struct EventText<'l> {
 /// The payload of `received`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ReceivedFacts<'l> {
+pub struct ReceivedFacts<'l> {
     #[serde(borrow)]
     action: Option<Cow<'l, str>>,
     #[serde(borrow)]
-    pub(super) actor: Cow<'l, str>,
+    /// The actor.
+    pub actor: Cow<'l, str>,
     #[serde(borrow)]
     connector: Cow<'l, str>,
     #[serde(borrow)]
@@ -38,7 +39,7 @@ pub(super) struct ReceivedFacts<'l> {
 
 impl ReceivedFacts<'_> {
     /// Returns the connector, the operation, the action and the step.
-    pub(super) fn target(&self) -> [&str; 4] {
+    pub fn target(&self) -> [&str; 4] {
         [
             &self.connector,
             &self.op,
@@ -120,19 +121,24 @@ struct KeyEndFacts<'l> {
 }
 
 /// The end of a call.
-pub(super) struct EndFacts<'l> {
-    pub(super) status: CallStatus,
-    pub(super) class: Cow<'l, str>,
-    pub(super) code: Cow<'l, str>,
-    pub(super) duration_us: Option<u64>,
-    pub(super) attempts: Option<u32>,
+pub struct EndFacts<'l> {
+    /// The status.
+    pub status: CallStatus,
+    /// The failure's class; empty for none.
+    pub class: Cow<'l, str>,
+    /// The failure's or the error's code; empty for none.
+    pub code: Cow<'l, str>,
+    /// The duration in microseconds.
+    pub duration_us: Option<u64>,
+    /// The number of attempts.
+    pub attempts: Option<u32>,
     /// True if it is unknown what was done under the call's key.
-    pub(super) is_undetermined: bool,
+    pub is_undetermined: bool,
 }
 
 impl EndFacts<'_> {
     /// Returns the end of a call that was resolved by a decision.
-    pub(super) fn of_resolution(status: CallStatus) -> Self {
+    pub fn of_resolution(status: CallStatus) -> Self {
         Self {
             status,
             class: Cow::default(),
@@ -146,24 +152,26 @@ impl EndFacts<'_> {
 
 /// The facts of a line of a call.
 #[derive(Default)]
-pub(super) struct LineFacts<'l> {
+pub struct LineFacts<'l> {
     /// The request, and when it was received, in microseconds.
-    pub(super) received: Option<(ReceivedFacts<'l>, i64)>,
-    pub(super) idempotent: Option<bool>,
+    pub received: Option<(ReceivedFacts<'l>, i64)>,
+    /// True if the call may be repeated, where the line says so.
+    pub idempotent: Option<bool>,
     /// The SHA-256 of the idempotency key, in hexadecimal.
-    pub(super) key: Option<Cow<'l, str>>,
+    pub key: Option<Cow<'l, str>>,
     /// The usage of the attempts that ended.
-    pub(super) attempts: Vec<AttemptUsage>,
+    pub attempts: Vec<AttemptUsage>,
     /// The hosts of their requests.
-    pub(super) hosts: Vec<Cow<'l, str>>,
-    pub(super) end: Option<EndFacts<'l>>,
+    pub hosts: Vec<Cow<'l, str>>,
+    /// The end of the call.
+    pub end: Option<EndFacts<'l>>,
     /// The time of the last event, in microseconds.
-    pub(super) last_at: i64,
+    pub last_at: i64,
 }
 
 impl<'l> LineFacts<'l> {
     /// Reads the events of a line. None if they cannot be understood.
-    pub(super) fn read(events: &'l str) -> Option<Self> {
+    pub fn read(events: &'l str) -> Option<Self> {
         let events: Vec<EventText<'l>> = serde_json::from_str(events).ok()?;
         let mut facts = Self::default();
         let count = events.len();

@@ -32,23 +32,23 @@ impl Scan {
     pub(super) const fn select(self) -> &'static str {
         match self {
             Self::All => {
-                "SELECT seq, at, target, outcome, writer FROM calls \
+                "SELECT seq, at, target, outcome, writer, actor FROM calls \
                  WHERE seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Open => {
-                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_open \
+                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_open \
                  WHERE outcome = 0 AND seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Target(_) => {
-                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_of_target \
+                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_target \
                  WHERE target = ?5 AND seq < ?1 AND seq >= ?2 AND ?4 = 0 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Outcome(_) => {
-                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_of_outcome \
+                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_outcome \
                  WHERE outcome = ?4 AND outcome > 1 AND seq < ?1 AND seq >= ?2 AND ?5 = 0 ORDER BY seq DESC LIMIT ?3"
             }
             Self::Pair { .. } => {
-                "SELECT seq, at, target, outcome, writer FROM calls INDEXED BY calls_by_outcome \
+                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_by_outcome \
                  WHERE outcome = ?4 AND outcome > 1 AND target = ?5 AND seq < ?1 AND seq >= ?2 ORDER BY seq DESC LIMIT ?3"
             }
         }
@@ -70,6 +70,7 @@ pub(super) struct Plan {
     pub(super) scans: Vec<Scan>,
     targets: Option<HashSet<i64>>,
     outcomes: Option<HashSet<i64>>,
+    actor: Option<i64>,
     /// From this place in the log's order, and below that one.
     seqs: (i64, i64),
     at: (i64, i64),
@@ -83,6 +84,7 @@ impl Plan {
     pub(super) fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
         let targets = targets(connection, filter)?;
         let outcomes = outcomes(connection, filter)?;
+        let actor = actor(connection, filter)?;
         let at = |time: Option<jiff::Timestamp>, none| time.map_or(none, jiff::Timestamp::as_microsecond);
         let at = (at(filter.since, i64::MIN), at(filter.until, i64::MAX));
         let skew = "SELECT least, most FROM skew";
@@ -93,9 +95,14 @@ impl Plan {
             None => i64::MAX,
         };
         Ok(Self {
-            scans: scans(targets.as_ref(), outcomes.as_ref()),
+            scans: if actor == Some(NO_ACTOR) {
+                Vec::new()
+            } else {
+                scans(targets.as_ref(), outcomes.as_ref())
+            },
             targets,
             outcomes,
+            actor,
             seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
             only_incomplete: filter.incomplete,
@@ -107,6 +114,7 @@ impl Plan {
         (self.at.0..self.at.1).contains(&hit.at)
             && self.targets.as_ref().is_none_or(|targets| targets.contains(&hit.target))
             && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&hit.outcome))
+            && self.actor.is_none_or(|actor| actor == hit.actor)
     }
 
     /// Returns the places in the log's order of the calls, at most `limit` of them. `free` are the writers that no process
@@ -207,6 +215,16 @@ pub(super) fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Re
     Ok(Some(found))
 }
 
+/// The number of an actor without calls.
+const NO_ACTOR: i64 = -1;
+
+/// The actor that fits; none where all do.
+pub(super) fn actor(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<i64>> {
+    let Some(name) = &filter.actor else { return Ok(None) };
+    let mut select = connection.prepare_cached("SELECT id FROM actors WHERE name = ?1")?;
+    Ok(Some(select.query_row([name], |row| row.get(0)).optional()?.unwrap_or(NO_ACTOR)))
+}
+
 const SELECT_SEQ: &str = "SELECT seq FROM calls WHERE id = ?1";
 
 /// The queries of calls here that are no scans.
@@ -230,6 +248,7 @@ struct Hit {
     target: i64,
     outcome: i64,
     writer: i64,
+    actor: i64,
 }
 
 fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
@@ -239,6 +258,7 @@ fn hit(row: &Row<'_>) -> rusqlite::Result<Hit> {
         target: row.get(2)?,
         outcome: row.get(3)?,
         writer: row.get(4)?,
+        actor: row.get(5)?,
     })
 }
 

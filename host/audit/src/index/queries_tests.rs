@@ -66,6 +66,7 @@ fn fits(filter: &Filter, row: &CallRow) -> bool {
         && filter.connector.as_ref().is_none_or(|asked| *asked == row.connector || asked == name)
         && filter.op.as_ref().is_none_or(|asked| *asked == row.op)
         && same(&filter.action, &row.action)
+        && filter.actor.as_ref().is_none_or(|asked| *asked == row.actor)
         && filter.since.is_none_or(|since| row.at >= since)
         && filter.until.is_none_or(|until| row.at < until)
         && filter.before.as_ref().is_none_or(|before| position(&row.audit_id) > position(before))
@@ -96,22 +97,24 @@ prop_compose! {
         connector in texts(&["github://acme/c00", "github://acme/c00@1.1.0", "github://acme/c19", "never"]),
         op in texts(&["op_0", "op_4", "rare", "never"]),
         action in texts(&["action-0", "action-16", "never"]),
+        actor in texts(&["ada", "ci", "never"]),
         since in proptest::option::weighted(0.3, 0i64..80 * 3600),
         until in proptest::option::weighted(0.3, 0i64..80 * 3600),
         before in proptest::option::weighted(0.2, 0..CALLS),
         // So that several of the others seldom exclude each other.
-        kept in 0u32..6,
+        kept in 0u32..7,
     ) -> Filter {
         let at = |ago: i64| until_moment(ago);
         let mut filter = Filter { since: since.map(at), until: until.map(at), ..Filter::default() };
         filter.before = before.map(|at| all()[at].audit_id.clone());
         match kept {
-            0 => Filter { failed, connector, op, ..filter },
+            0 => Filter { failed, connector, op, actor, ..filter },
             1 => Filter { status, connector, action, ..filter },
             2 => Filter { class, code, op, ..filter },
             3 => Filter { incomplete, op, connector, ..filter },
             4 => Filter { failed, class, action, ..filter },
-            _ => Filter { failed, incomplete, status, class, code, connector, op, action, ..filter },
+            5 => Filter { actor, ..filter },
+            _ => Filter { failed, incomplete, status, class, code, connector, op, action, actor, ..filter },
         }
     }
 }

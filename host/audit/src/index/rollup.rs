@@ -75,7 +75,8 @@ const SELECT_COUNT: &str = "SELECT calls, durations, usage FROM rollup WHERE is_
                             AND start = ?3 AND target = ?4 AND outcome = ?5 AND actor = ?6 AND host = ?7";
 const SELECT_SPAN: &str = "SELECT target, outcome, actor, host, calls, durations, usage FROM rollup \
                            WHERE is_of_host = ?1 AND span = ?2 AND start >= ?3 AND start < ?4";
-const SELECT_OPEN: &str = "SELECT at, target, writer FROM calls INDEXED BY calls_open WHERE outcome = 0";
+const SELECT_OPEN: &str =
+    "SELECT at, target, writer, actor FROM calls INDEXED BY calls_open WHERE outcome = 0";
 
 /// The queries of calls and counts here.
 #[cfg(test)]
@@ -213,9 +214,11 @@ pub(super) fn stats(
 ) -> rusqlite::Result<Stats> {
     let targets = find::targets(connection, filter)?;
     let outcomes = find::outcomes(connection, filter)?;
-    let lets_through = |target: i64, outcome: i64| {
+    let asked_actor = find::actor(connection, filter)?;
+    let lets_through = |target: i64, outcome: i64, actor: i64| {
         targets.as_ref().is_none_or(|targets| targets.contains(&target))
             && outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
+            && asked_actor.is_none_or(|asked| asked == actor)
     };
     let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
@@ -230,7 +233,7 @@ pub(super) fn stats(
         let mut rows = select.query(params![is_of_host, span, from, to])?;
         while let Some(row) = rows.next()? {
             let (target, outcome) = (row.get(0)?, row.get(1)?);
-            if !lets_through(target, outcome) {
+            if !lets_through(target, outcome, row.get(2)?) {
                 continue;
             }
             let by = match query.by {
@@ -253,7 +256,7 @@ pub(super) fn stats(
     let mut select = connection.prepare_cached(SELECT_OPEN)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        if in_time(row.get(0)?) && lets_through(row.get(1)?, 0) {
+        if in_time(row.get(0)?) && lets_through(row.get(1)?, 0, row.get(3)?) {
             *if free.contains(&row.get(2)?) { &mut stats.incomplete } else { &mut stats.running } += 1;
         }
     }

@@ -5,11 +5,11 @@ use crate::stats::UsageStats;
 
 /// The resources that an attempt used, and their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct AttemptUsage {
+pub struct AttemptUsage {
     /// Fuel, memory, wall time in microseconds, requests, bytes.
-    pub(super) used: [u64; 5],
+    pub used: [u64; 5],
     /// Fuel, memory, wall time in milliseconds.
-    pub(super) limits: [u64; 3],
+    pub limits: [u64; 3],
 }
 
 /// The usage of the attempts of a call, and the numbers of the hosts of their requests.

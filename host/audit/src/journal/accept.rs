@@ -15,7 +15,7 @@ use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::{SignedJournal, sign_accepted};
-use super::log_time::believed;
+use super::log_time::believed_time;
 use super::segment::{SegmentReader, hash_before, hash_of, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
@@ -161,7 +161,7 @@ impl LogWriter {
         let table = KeyTable::in_memory()?;
         self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
         let (expected, clock) = (table.all()?, self.clock.timestamp().as_microsecond());
-        let now = believed(seen, clock);
+        let now = believed_time(seen, clock);
         let mut found = Vec::new();
         let mut differs = |of: &StoredKey, what: &str| {
             let audit_id = Some(AuditId::from_bytes(of.call));

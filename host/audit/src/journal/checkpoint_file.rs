@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::home_state::{HomeProgress, HomeState, StateError, StateLoss, StoredState};
+use cofferdam_core::home_state::{HomeState, StateLoss, StoredState};
 use cofferdam_core::host_key;
 use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use super::line::ChainHead;
 use super::log_checkpoint::{LogCheckpoint, SignedJournal};
 use super::segment::hash_of;
 use crate::error::{AuditError, AuditErrorKind};
+use crate::home_memory::HomeMemory;
 use crate::note::{NoteKey, NoteSigner};
 
 /// The file, and the lock of those that change it, in the directory of the journals.
@@ -260,17 +261,7 @@ impl CheckpointReader {
 
     /// Reads what the home remembers.
     fn stored(&self) -> Result<HomeMemory, AuditError> {
-        // In this order: the state is written after the vault.
-        let counted = self.state.has_counted_vault();
-        let state = self.state.read().map_err(AuditError::from_state)?;
-        let is_vault_counted = match counted {
-            Ok(is_counted) => Some(is_counted),
-            // It may have counters: nothing says that the home is a new one.
-            Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => None,
-            Err(error) if state == StoredState::Missing => return Err(AuditError::from_state(error)),
-            Err(_) => None,
-        };
-        Ok(HomeMemory { is_vault_counted, state })
+        HomeMemory::read(&self.state)
     }
 
     fn loss_now(&self) -> Result<Option<StateLoss>, AuditError> {
@@ -298,43 +289,5 @@ impl CheckpointReader {
             }
         }
         self.state.vault_loss(&progress).map_err(AuditError::from_state)
-    }
-}
-
-/// The state that a home remembers.
-struct HomeMemory {
-    state: StoredState,
-    /// True if the vault has counters, none if it cannot be read.
-    is_vault_counted: Option<bool>,
-}
-
-impl HomeMemory {
-    /// Returns the progress of the home, if the statement about its journals is not behind it; none for a new home.
-    ///
-    /// # Errors
-    /// The loss.
-    fn progress(&self, checkpoint: Option<&LogCheckpoint>) -> Result<Option<HomeProgress>, StateLoss> {
-        let progress = match self.state {
-            StoredState::Valid(progress) => progress,
-            StoredState::Invalid => return Err(StateLoss::StateInvalid),
-            StoredState::Missing => match self.is_vault_counted {
-                Some(false) if checkpoint.is_none() => return Ok(None),
-                Some(_) => return Err(StateLoss::StateMissing),
-                None => return Err(StateLoss::VaultUnusable),
-            },
-        };
-        let signed_vault = checkpoint.and_then(|checkpoint| checkpoint.vault);
-        if signed_vault.is_some_and(|signed| signed > progress.vault.map_or(0, |vault| vault.highest)) {
-            return Err(StateLoss::StateOlder);
-        }
-        let Some(log) = progress.log else { return Ok(Some(progress)) };
-        let found = checkpoint.map_or(0, LogCheckpoint::size);
-        if log.n > found {
-            return Err(StateLoss::LogOlder { remembered: log.n, found });
-        }
-        match checkpoint.is_some_and(|it| it.size() == log.n && it.root() != log.hash) {
-            true => Err(StateLoss::LogOther(log.n)),
-            false => Ok(Some(progress)),
-        }
     }
 }

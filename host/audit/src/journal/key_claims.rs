@@ -12,7 +12,7 @@ use super::Journal;
 use super::key_facts;
 use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
-use super::log_time::{advance, believed, is_believed};
+use super::log_time::{advance, believed_time, is_believed};
 use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
@@ -289,7 +289,7 @@ impl LogWriter {
         let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
             return Ok(state);
         };
-        let now = believed(keys.seen(), claim.at.as_microsecond());
+        let now = believed_time(keys.seen(), claim.at.as_microsecond());
         for step in steps {
             if let Some(stored) = keys.get(&digest(step))?
                 && !stored.has_expired(now)
@@ -304,7 +304,7 @@ impl LogWriter {
     fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
         let stays = claim.of == KeyScope::Step && stored.outlives_its_time();
-        if !stays && stored.has_expired(believed(keys.seen(), claim.at.as_microsecond())) {
+        if !stays && stored.has_expired(believed_time(keys.seen(), claim.at.as_microsecond())) {
             return Ok(KeyState::Free);
         }
         let audit_id = AuditId::from_bytes(stored.call);
@@ -482,6 +482,6 @@ pub(super) fn digest(key: &str) -> [u8; 32] {
 }
 
 /// Returns the name of an action, without its version.
-pub(super) fn name_of(action: &str) -> &str {
+pub fn name_of(action: &str) -> &str {
     action.split('@').next().unwrap_or_default()
 }

@@ -16,23 +16,27 @@ use crate::error::AuditError;
 use crate::hex::unhex;
 
 /// The name of the entry that decides about the key of a call that has ended.
-pub(super) const KEY_DECIDED: &str = "key_decided";
+pub const KEY_DECIDED: &str = "key_decided";
 
 /// The name of the entry with keys of pruned calls that stay taken.
-pub(super) const KEYS_KEPT: &str = "keys_kept";
+pub const KEYS_KEPT: &str = "keys_kept";
 
 /// The facts of that entry.
 #[derive(Serialize, Deserialize)]
-pub(super) struct KeysKept {
-    pub(super) keys: Vec<KeptKey>,
+pub struct KeysKept {
+    /// The keys.
+    pub keys: Vec<KeptKey>,
 }
 
 /// A key of a pruned call that stays taken. The fields are in the order of their names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct KeptKey {
-    pub(super) call: String,
-    pub(super) fingerprint: String,
-    pub(super) key_sha256: String,
+pub struct KeptKey {
+    /// The call that held it.
+    pub call: String,
+    /// The SHA-256 of everything that it stands for, in hexadecimal.
+    pub fingerprint: String,
+    /// Its own SHA-256, in hexadecimal.
+    pub key_sha256: String,
 }
 
 /// The facts of that entry. The fields are in the order of their names.
@@ -46,12 +50,7 @@ struct KeyDecided {
 }
 
 /// Returns the entry that decides about the key of a call that has ended.
-pub(super) fn decided(
-    audit_id: &AuditId,
-    facts: &Resolution<'_>,
-    frees_key: bool,
-    at: Timestamp,
-) -> EntryDraft {
+pub fn decided(audit_id: &AuditId, facts: &Resolution<'_>, frees_key: bool, at: Timestamp) -> EntryDraft {
     let (actor, call) = (facts.actor.to_string(), audit_id.to_string());
     let reason = facts.reason.as_ref().map(ToString::to_string);
     EntryDraft::of_log(KEY_DECIDED, at, &KeyDecided { actor, call, frees_key, reason })
@@ -91,7 +90,7 @@ pub(super) fn apply(
             applied = line.n;
             decided.extend(decision(&line));
             put_kept(keys, writer, &line)?;
-            if let Some(time) = log_time::accepted(&line) {
+            if let Some(time) = log_time::accepted_time(&line) {
                 keys.see(time);
             }
             apply_line(keys, writer, first, &line)?;
@@ -101,7 +100,7 @@ pub(super) fn apply(
 }
 
 /// Returns the decision in an entry about a key.
-pub(crate) fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
+pub fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
     let log = line.log.as_ref().filter(|log| log.name == KEY_DECIDED)?;
     let decided: KeyDecided = serde_json::from_str(log.payload.get()).ok()?;
     Some((AuditId::parse(&decided.call)?, decided.frees_key))

@@ -33,16 +33,18 @@ pub(crate) const NO_HASH: [u8; 32] = [0; 32];
 /// The end of a chain of lines: the number of the last one, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChainHead {
-    pub(crate) n: u64,
-    pub(crate) hash: [u8; 32],
+    /// The number of the last line; 0 for none.
+    pub n: u64,
+    /// Its hash.
+    pub hash: [u8; 32],
 }
 
 impl ChainHead {
     /// The head of a journal without a line.
-    pub(crate) const EMPTY: Self = Self { n: 0, hash: NO_HASH };
+    pub const EMPTY: Self = Self { n: 0, hash: NO_HASH };
 
     /// Returns the head after this line, which is given without its line break.
-    pub(crate) fn after(self, line: &[u8]) -> Self {
+    pub fn after(self, line: &[u8]) -> Self {
         Self { n: self.n.saturating_add(1), hash: Sha256::digest(line).into() }
     }
 }
@@ -58,7 +60,7 @@ enum DraftContents {
 
 /// An entry before it has its place in a journal. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct EntryDraft {
+pub struct EntryDraft {
     contents: DraftContents,
     resumes: Option<AuditId>,
     pub(crate) sealed: Option<Sealed>,
@@ -72,12 +74,12 @@ impl EntryDraft {
     }
 
     /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
-    pub(crate) fn of_call(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
+    pub fn of_call(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
         Self::new(DraftContents::Call { audit_id: audit_id.clone(), entry: entry.clone(), is_end })
     }
 
     /// Creates an entry about the log itself. The fields of `payload` must be in the order of their names.
-    pub(crate) fn of_log(name: &str, at: Timestamp, payload: &impl Serialize) -> Self {
+    pub fn of_log(name: &str, at: Timestamp, payload: &impl Serialize) -> Self {
         // Texts, numbers and lists of them: this cannot fail.
         let payload = serde_json::to_string(payload).unwrap_or_default();
         let fields = format!("{{\"log\":{{\"at\":\"{at:.6}\",\"payload\":{payload},\"type\":\"{name}\"}}");
@@ -85,19 +87,14 @@ impl EntryDraft {
     }
 
     /// Creates an entry about a change of the log that an operator makes.
-    pub(crate) fn of_operator(
-        at: Timestamp,
-        action: OperatorAction,
-        after: OperatorState<'_>,
-        user: &str,
-    ) -> Self {
+    pub fn of_operator(at: Timestamp, action: OperatorAction, after: OperatorState<'_>, user: &str) -> Self {
         let (subject, user) = ("audit".into(), user.into());
         let event = OperatorEvent { action, after: Some(after), before: None, failed: false, subject, user };
         Self::of_log(OPERATOR_EVENT, at, &event.bounded())
     }
 
     /// Returns the call of the entry, and true if that ends with it; none for an entry about the log itself.
-    pub(crate) fn call(&self) -> Option<(&AuditId, bool)> {
+    pub fn call(&self) -> Option<(&AuditId, bool)> {
         match &self.contents {
             DraftContents::Call { audit_id, is_end, .. } => Some((audit_id, *is_end)),
             DraftContents::Log(_) => None,
@@ -105,7 +102,7 @@ impl EntryDraft {
     }
 
     /// Returns true if the call of the entry has an event of this name in it.
-    pub(crate) fn has_event(&self, name: &str) -> bool {
+    pub fn has_event(&self, name: &str) -> bool {
         match &self.contents {
             DraftContents::Call { entry, .. } => {
                 let ending = format!("\"type\":\"{name}\"}}");
@@ -116,28 +113,28 @@ impl EntryDraft {
     }
 
     /// Adds the interrupted call that the entry's call resumes.
-    pub(crate) fn resuming(self, before: AuditId) -> Self {
+    pub fn resuming(self, before: AuditId) -> Self {
         Self { resumes: Some(before), ..self }
     }
 
+    /// Returns the sealed part of the call.
+    pub fn sealed(&self) -> Option<&Sealed> {
+        self.sealed.as_ref()
+    }
+
     /// Returns the interrupted call that the entry's call resumes.
-    pub(crate) fn resumes(&self) -> Option<&AuditId> {
+    pub fn resumes(&self) -> Option<&AuditId> {
         self.resumes.as_ref()
     }
 
     /// Adds a sealed part of the call.
-    pub(crate) fn with_sealed(self, sealed: Option<Sealed>) -> Self {
+    pub fn with_sealed(self, sealed: Option<Sealed>) -> Self {
         Self { sealed, ..self }
     }
 
     /// Appends the line, with its line break, to `lines`, and returns the head after it. `sealed` is the place of the
     /// sealed part.
-    pub(crate) fn append_to(
-        &self,
-        lines: &mut Vec<u8>,
-        head: ChainHead,
-        sealed: Option<&SealedPlace>,
-    ) -> ChainHead {
+    pub fn append_to(&self, lines: &mut Vec<u8>, head: ChainHead, sealed: Option<&SealedPlace>) -> ChainHead {
         let start = lines.len();
         match &self.contents {
             DraftContents::Call { audit_id, entry, .. } => entry.write_fields(audit_id, lines),
@@ -167,16 +164,16 @@ impl EntryDraft {
 #[serde(deny_unknown_fields)]
 pub struct SealedPlace {
     /// The length in bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The position of its first byte.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// The SHA-256 of the sealed bytes, in hexadecimal.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 impl SealedPlace {
     /// Returns the place of a part that is appended to a file of this length.
-    pub(crate) fn at(offset: u64, sealed: &Sealed) -> Self {
+    pub fn at(offset: u64, sealed: &Sealed) -> Self {
         let sha256: [u8; 32] = Sha256::digest(sealed.bytes()).into();
         Self { bytes: sealed.bytes().len() as u64, offset, sha256: hex(&sha256) }
     }
@@ -185,43 +182,50 @@ impl SealedPlace {
 /// A line as it is read.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct JournalLine<'l> {
+pub struct JournalLine<'l> {
+    /// The call.
     #[serde(borrow, default)]
-    pub(crate) audit_id: Option<Cow<'l, str>>,
+    pub audit_id: Option<Cow<'l, str>>,
     #[serde(borrow, default)]
     events: Option<&'l RawValue>,
+    /// The event about the log itself.
     #[serde(borrow, default)]
-    pub(crate) log: Option<LogEvent<'l>>,
-    pub(crate) n: u64,
+    pub log: Option<LogEvent<'l>>,
+    /// Its number.
+    pub n: u64,
     #[serde(borrow)]
     prev: Cow<'l, str>,
+    /// The interrupted call that its call resumes.
     #[serde(borrow, default)]
-    pub(crate) resumes: Option<Cow<'l, str>>,
+    pub resumes: Option<Cow<'l, str>>,
+    /// The place of the sealed part.
     #[serde(default)]
-    pub(crate) sealed: Option<SealedPlace>,
+    pub sealed: Option<SealedPlace>,
     v: u8,
 }
 
 /// An event about the log itself.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LogEvent<'l> {
+pub struct LogEvent<'l> {
     #[serde(borrow)]
     at: Cow<'l, str>,
+    /// Its facts.
     #[serde(borrow)]
-    pub(crate) payload: &'l RawValue,
+    pub payload: &'l RawValue,
+    /// Its name.
     #[serde(borrow, rename = "type")]
-    pub(crate) name: Cow<'l, str>,
+    pub name: Cow<'l, str>,
 }
 
 impl LogEvent<'_> {
     /// Returns the time of the event, if it has one.
-    pub(crate) fn at(&self) -> Option<Timestamp> {
+    pub fn at(&self) -> Option<Timestamp> {
         self.at.parse().ok()
     }
 
     /// Returns the writer in the facts, if they name one.
-    pub(crate) fn writer(&self) -> Option<String> {
+    pub fn writer(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct WriterFact {
             writer: String,
@@ -232,7 +236,7 @@ impl LogEvent<'_> {
 
 /// The reason why a line does not continue a journal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LineFault {
+pub enum LineFault {
     /// It has another form than a host writes.
     #[error("it has another form than a host writes")]
     Form,
@@ -246,7 +250,7 @@ pub(crate) enum LineFault {
 
 impl<'l> JournalLine<'l> {
     /// Reads a line, which is given without its line break, and checks that it follows `head`.
-    pub(crate) fn following(head: ChainHead, line: &'l [u8]) -> Result<Self, LineFault> {
+    pub fn following(head: ChainHead, line: &'l [u8]) -> Result<Self, LineFault> {
         let line = Self::read(line)?;
         if line.n != head.n.saturating_add(1) {
             return Err(LineFault::Number(line.n));
@@ -258,7 +262,7 @@ impl<'l> JournalLine<'l> {
     }
 
     /// Reads a line, wherever it stands.
-    pub(crate) fn read(line: &'l [u8]) -> Result<Self, LineFault> {
+    pub fn read(line: &'l [u8]) -> Result<Self, LineFault> {
         let line: Self = serde_json::from_slice(line).map_err(|_| LineFault::Form)?;
         let is_of_call = line.audit_id.is_some() && line.events.is_some() && line.log.is_none();
         let is_of_log = line.audit_id.is_none() && line.events.is_none() && line.log.is_some();
@@ -266,12 +270,12 @@ impl<'l> JournalLine<'l> {
     }
 
     /// Returns the hash of the line before it.
-    pub(crate) fn prev(&self) -> Result<[u8; 32], LineFault> {
+    pub fn prev(&self) -> Result<[u8; 32], LineFault> {
         unhex(&self.prev).ok_or(LineFault::Form)
     }
 
     /// Returns the time of its last event, if it has one.
-    pub(crate) fn at(&self) -> Option<Timestamp> {
+    pub fn at(&self) -> Option<Timestamp> {
         match &self.log {
             Some(log) => log.at(),
             None => self.events().ok()?.last()?.at.parse().ok(),
@@ -279,12 +283,12 @@ impl<'l> JournalLine<'l> {
     }
 
     /// Returns the JSON text of the call's events; none for an entry about the log itself.
-    pub(crate) fn events_text(&self) -> Option<&'l str> {
+    pub fn events_text(&self) -> Option<&'l str> {
         self.events.map(RawValue::get)
     }
 
     /// Returns the events of the call; none for an entry about the log itself.
-    pub(crate) fn events(&self) -> Result<Vec<LoggedEvent>, LineFault> {
+    pub fn events(&self) -> Result<Vec<LoggedEvent>, LineFault> {
         match self.events {
             Some(events) => serde_json::from_str(events.get()).map_err(|_| LineFault::Form),
             None => Ok(Vec::new()),

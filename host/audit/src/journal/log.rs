@@ -279,7 +279,7 @@ impl JournalLog {
 }
 
 /// Runs what may wait on a thread for that, or at once if there is no runtime.
-fn on_waiting_thread<T: Send + 'static>(
+pub(crate) fn on_waiting_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
 ) -> LogFuture<T> {
     match tokio::runtime::Handle::try_current() {

@@ -38,18 +38,20 @@ const ORIGIN: &str = "cofferdam audit log";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SignedJournal {
     /// The last entry.
-    pub(crate) head: ChainHead,
+    pub head: ChainHead,
     /// The last entry that was removed, since it was older than the operator keeps.
-    pub(crate) base: ChainHead,
+    pub base: ChainHead,
 }
 
 /// A statement about all journals of a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogCheckpoint {
-    pub(crate) at: Timestamp,
-    pub(crate) vault: Option<u64>,
+    /// When it was signed.
+    pub at: Timestamp,
+    /// The number of changes of the home's vault.
+    pub vault: Option<u64>,
     /// By the name of the writer.
-    pub(crate) journals: BTreeMap<String, SignedJournal>,
+    pub journals: BTreeMap<String, SignedJournal>,
     /// The export that ends with the statement.
     pub(crate) export: Option<ExportScope>,
 }
@@ -73,19 +75,30 @@ impl ExportScope {
 }
 
 impl LogCheckpoint {
+    /// Creates a statement about these journals.
+    pub fn new(at: Timestamp, journals: BTreeMap<String, SignedJournal>) -> Self {
+        Self { at, vault: None, journals, export: None }
+    }
+
+    /// Returns true if it is the statement at the end of an export.
+    pub fn is_of_export(&self) -> bool {
+        self.export.is_some()
+    }
+
     /// Returns the number of entries of all journals, removed ones included, of removals, and of journals.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.journals.values().fold(0, |sum, SignedJournal { head, base }| {
             sum.saturating_add(head.n).saturating_add(base.n).saturating_add(1)
         })
     }
 
     /// Returns the SHA-256 of all that is said of the journals.
-    pub(crate) fn root(&self) -> [u8; 32] {
+    pub fn root(&self) -> [u8; 32] {
         Sha256::digest(self.writer_lines().as_bytes()).into()
     }
 
-    pub(crate) fn sign(&self, signer: &NoteSigner) -> String {
+    /// Returns the signed note.
+    pub fn sign(&self, signer: &NoteSigner) -> String {
         signer.sign(&self.text())
     }
 
@@ -93,7 +106,7 @@ impl LogCheckpoint {
     ///
     /// # Errors
     /// It is none, or not this key's.
-    pub(crate) fn read(note: &str, key: &NoteKey) -> Result<Self, NoteFlaw> {
+    pub fn read(note: &str, key: &NoteKey) -> Result<Self, NoteFlaw> {
         let text = key.text_of(note)?;
         let checkpoint = parse(text).ok_or(NoteFlaw::Malformed)?;
         // A statement has one spelling.
@@ -158,7 +171,7 @@ const ACCEPTED_ORIGIN: &str = "cofferdam audit log, accepted findings";
 /// time 2026-11-24T12:00:00.000000Z
 /// finding <writer, or -> <entry> <kind> <SHA-256 of what it is found in>
 /// ```
-pub(crate) fn sign_accepted(findings: &[AcknowledgedFinding], at: Timestamp, signer: &NoteSigner) -> String {
+pub fn sign_accepted(findings: &[AcknowledgedFinding], at: Timestamp, signer: &NoteSigner) -> String {
     let mut text = format!("{ACCEPTED_ORIGIN}\ntime {at:.6}\n");
     for AcknowledgedFinding { writer, n, flaw, of } in findings {
         let writer = writer.as_deref().unwrap_or(NO_WRITER);

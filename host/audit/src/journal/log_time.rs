@@ -23,13 +23,17 @@ const LONGEST_STEP: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// The state of the clock, compared with the time that the log goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClockState {
+pub enum ClockState {
+    /// The log goes by it.
     Believed,
+    /// It is more than a day ahead.
     Ahead,
+    /// It is more than a day behind.
     Behind,
 }
 
-fn clock_state(seen: Option<i64>, now: i64) -> ClockState {
+/// Compares the time that the log goes by with that of the clock, both in microseconds since 1970.
+pub fn clock_state(seen: Option<i64>, now: i64) -> ClockState {
     match seen.map(|seen| now.saturating_sub(seen)) {
         None => ClockState::Believed,
         Some(step) if step > LONGEST_STEP => ClockState::Ahead,
@@ -44,7 +48,7 @@ pub(super) fn is_believed(seen: Option<i64>, now: i64) -> bool {
 }
 
 /// Returns the time that the log goes by when the clock has `now`, both in microseconds since 1970.
-pub(super) fn believed(seen: Option<i64>, now: i64) -> i64 {
+pub fn believed_time(seen: Option<i64>, now: i64) -> i64 {
     match clock_state(seen, now) {
         ClockState::Believed => now,
         ClockState::Ahead | ClockState::Behind => seen.unwrap_or(now),
@@ -53,7 +57,7 @@ pub(super) fn believed(seen: Option<i64>, now: i64) -> i64 {
 
 /// Goes on to `now`, if that is believed, and returns the time that the log goes by.
 pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
-    let (seen, time) = (keys.seen(), believed(keys.seen(), now));
+    let (seen, time) = (keys.seen(), believed_time(keys.seen(), now));
     if seen.is_none_or(|seen| seen < time) {
         keys.see(time);
     }
@@ -61,13 +65,14 @@ pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
 }
 
 /// Returns the time that the operator accepts in an entry.
-pub(super) fn accepted(line: &JournalLine<'_>) -> Option<i64> {
+pub fn accepted_time(line: &JournalLine<'_>) -> Option<i64> {
     let log = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT)?;
     let event: OperatorEvent<'_> = serde_json::from_str(log.payload.get()).ok()?;
-    accepted_in(&event)
+    accepted_time_in(&event)
 }
 
-fn accepted_in(event: &OperatorEvent<'_>) -> Option<i64> {
+/// Returns the time that the operator accepts with this recorded change, in microseconds since 1970.
+pub fn accepted_time_in(event: &OperatorEvent<'_>) -> Option<i64> {
     let state = event.after.as_ref().filter(|_| event.action == OperatorAction::Clock && !event.failed)?;
     state.time.as_deref()?.parse::<Timestamp>().ok().map(Timestamp::as_microsecond)
 }
@@ -123,13 +128,13 @@ impl LogWriter {
         }
         let now = clock.as_microsecond();
         let seen = keys.table.seen()?;
-        let time = Timestamp::from_microsecond(believed(seen, now)).unwrap_or(clock);
+        let time = Timestamp::from_microsecond(believed_time(seen, now)).unwrap_or(clock);
         Ok(LogTime { time, clock, is_believed: clock_state(seen, now) == ClockState::Believed })
     }
 
     /// Takes over the time that the operator accepts with this recorded change.
     pub(super) fn accept_time(&self, event: &OperatorEvent<'_>) -> Result<(), AuditError> {
-        let Some(time) = accepted_in(event) else { return Ok(()) };
+        let Some(time) = accepted_time_in(event) else { return Ok(()) };
         self.keys()?.table.change(|keys| {
             keys.see(time);
             Ok(())

@@ -32,17 +32,20 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub(crate) use key_facts::decision;
+pub use key_claims::name_of as action_name;
+pub use key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, decided as key_decided, decision};
 use keys::SealedOutcome;
-pub use line::{ChainHead, SealedPlace};
-pub(crate) use line::{EntryDraft, JournalLine, LineFault, LogEvent};
+pub use line::{ChainHead, EntryDraft, JournalLine, LineFault, LogEvent, SealedPlace};
 pub use log::JournalLog;
 use log::LogWriter;
+pub(crate) use log::on_waiting_thread;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
-pub use log_checkpoint::{LogCheckpoint, SignedJournal};
+pub use log_checkpoint::{LogCheckpoint, SignedJournal, sign_accepted};
+pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
-pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls, ends_call};
+pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
+pub use unended::{ends_call, first_entry};
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
 use crate::error::{AuditError, AuditErrorKind};
@@ -96,6 +99,12 @@ struct WriterTaken {
     cut_bytes: u64,
     /// The version of the host.
     version: &'static str,
+}
+
+/// Returns the entry that a process writes before its first one. `cut_bytes` are those of a last line without an end,
+/// which were removed.
+pub fn writer_taken(at: Timestamp, cut_bytes: u64) -> EntryDraft {
+    EntryDraft::of_log("writer_taken", at, &WriterTaken { cut_bytes, version: env!("CARGO_PKG_VERSION") })
 }
 
 impl Journal {
@@ -296,10 +305,7 @@ impl Journal {
             segment.begins(now);
             self.unended.begin_segment(self.dir.name(), now)
         });
-        let taken = self.untold.map(|cut_bytes| {
-            let version = env!("CARGO_PKG_VERSION");
-            EntryDraft::of_log("writer_taken", now, &WriterTaken { cut_bytes, version })
-        });
+        let taken = self.untold.map(|cut_bytes| writer_taken(now, cut_bytes));
         let sealed_before = segment.sealed_length();
         self.lines.clear();
         self.sealed.clear();

@@ -23,7 +23,7 @@ use super::keys::{KeyTable, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
-use super::log_time::believed;
+use super::log_time::believed_time;
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
@@ -290,7 +290,7 @@ impl LogWriter {
         }
         let (expired, clock) = (cuts.values().flat_map(|cut| &cut.expired), now.as_microsecond());
         self.keys()?.table.change(|keys| {
-            let now = believed(keys.seen(), clock);
+            let now = believed_time(keys.seen(), clock);
             for key in expired {
                 if keys.get(key)?.is_some_and(|stored| stored.has_expired(now)) {
                     keys.remove(key)?;

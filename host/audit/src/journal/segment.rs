@@ -673,6 +673,8 @@ pub(super) struct SegmentReader {
     reader: BufReader<File>,
     head: ChainHead,
     line: Vec<u8>,
+    /// True once the file ended within a line.
+    is_over: bool,
 }
 
 /// The text of a line, without its line break.
@@ -706,7 +708,8 @@ impl SegmentReader {
     }
 
     fn new(file: File, before: ChainHead) -> Self {
-        Self { reader: BufReader::with_capacity(64 * 1024, file), head: before, line: Vec::new() }
+        let reader = BufReader::with_capacity(64 * 1024, file);
+        Self { reader, head: before, line: Vec::new(), is_over: false }
     }
 
     /// Returns the head after the last line that was read.
@@ -717,12 +720,17 @@ impl SegmentReader {
     /// Returns the text of the next line; none at the end.
     pub(super) fn next_text(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
         self.line.clear();
+        if self.is_over {
+            return Ok(None);
+        }
         let mut limited = (&mut self.reader).take(LINE_BYTES);
         let read = limited.read_until(b'\n', &mut self.line).map_err(AuditError::from_io)?;
         if read == 0 {
             return Ok(None);
         }
         let is_whole = self.line.pop_if(|byte| *byte == b'\n').is_some();
+        // A host may write the rest of the line later. The rest alone is not a line.
+        self.is_over = !is_whole && (read as u64) < LINE_BYTES;
         Ok(Some(LineText { bytes: &self.line, is_whole }))
     }
 

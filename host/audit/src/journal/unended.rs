@@ -16,7 +16,7 @@ pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 const WRITER_RELEASED: &str = "writer_released";
 
 /// Returns true if a call ends with the event of this name.
-pub(crate) fn ends_call(event: &str) -> bool {
+pub fn ends_call(event: &str) -> bool {
     matches!(event, "final" | "resumed" | "skipped")
 }
 
@@ -42,6 +42,11 @@ struct NoFacts {}
 struct EventName<'l> {
     #[serde(borrow, rename = "type")]
     name: Cow<'l, str>,
+}
+
+/// Returns the first entry of the journal of this writer.
+pub fn first_entry(writer: &str, at: Timestamp) -> EntryDraft {
+    UnendedCalls::default().begin_segment(writer, at)
 }
 
 impl UnendedCalls {

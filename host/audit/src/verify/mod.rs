@@ -28,15 +28,15 @@ use crate::note::{NoteFlaw, NoteKey};
 pub const FINDINGS: usize = 1_000;
 
 /// The name of the entry with the findings that the operator accepts.
-pub(crate) const LOSS_ACCEPTED: &str = "loss_accepted";
+pub const LOSS_ACCEPTED: &str = "loss_accepted";
 
 /// The facts of that entry. The fields are in the order of their names.
 #[derive(serde::Serialize, Deserialize)]
-pub(crate) struct LossAccepted {
+pub struct LossAccepted {
     /// The signed statement with the findings.
-    pub(crate) accepted: String,
+    pub accepted: String,
     /// The statement about all journals that was replaced.
-    pub(crate) checkpoint: Option<String>,
+    pub checkpoint: Option<String>,
 }
 
 /// By entry, the hashes that were signed, and where.

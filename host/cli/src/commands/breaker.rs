@@ -65,7 +65,11 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
 }
 
 fn status(session: &Session<'_>) -> Result<(), CommandError> {
-    let circuits = session.host()?.circuits()?;
+    let host = session.host()?;
+    if let Some(reason) = host.shared_state_problem() {
+        session.ui.warn(&format!("these are this host's own circuits, not those of the cluster: {reason}"));
+    }
+    let circuits = host.circuits()?;
     session.ui.result(&circuits, |it| page(&circuits, it))?;
     if circuits.is_empty() {
         session.ui.note("Every circuit is closed.");

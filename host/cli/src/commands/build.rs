@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::packaging::{self, DocsSource};
 use crate::project::{BuildPurpose, Project};
 use crate::report::CommandError;
+use crate::runtime;
 use crate::session::Session;
-use crate::{files, runtime};
 
 const EXAMPLES: &str = "\
 The directory has connector.toml, wit/, and Cargo.toml, app.py or app.js, which decides the language. Comments in \
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let source = project.source();
     runtime::block_on(async {
         let built = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
-        let component = files::read_package(&built.path)?;
+        let component = built.read()?;
         let docs = DocsSource::Wit(project.wit().to_vec());
         let provenance = built.provenance(source).map_err(|error| {
             session.ui.warn(&format!("the package has no provenance: {error}"));

@@ -361,7 +361,7 @@ fn with_quotes(error: Error, not_texts: &[(String, String)]) -> Error {
 }
 
 /// The arguments of the call: those of `whole`, and the `single` ones.
-fn arguments(
+pub(super) fn arguments(
     session: &Session<'_>,
     whole: Option<&str>,
     single: Vec<(String, Value)>,
@@ -452,12 +452,12 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write it as a whole number above zero with ms, s or m, like 500ms or 2s".to_owned())
 }
 
-fn fuel(text: &str) -> Result<u64, String> {
+pub(super) fn fuel(text: &str) -> Result<u64, String> {
     let written = "write it as a whole number above zero, like 30000000000";
     text.replace('_', "").parse().ok().filter(|fuel| *fuel > 0).ok_or_else(|| written.to_owned())
 }
 
-fn memory(text: &str) -> Result<String, String> {
+pub(super) fn memory(text: &str) -> Result<String, String> {
     amount(text, LimitRequest::parse(None, None, Some(text)))
 }
 

@@ -1,7 +1,9 @@
 //! `list`: the connectors that are installed.
 
 use cofferdam_audit::{AuditReader, Filter};
+use cofferdam_core::error::HostError;
 use cofferdam_runtime::call::REBUILD_INDEX_HINT;
+use cofferdam_runtime::host::unreadable;
 use serde::Serialize;
 
 use crate::report::CommandError;
@@ -34,22 +36,30 @@ struct ConnectorLine {
 pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let entries = host.list()?;
-    let mut log = host.audit().existing().ok().flatten();
-    let lines = entries.iter().map(|entry| {
+    let mut log = host.audit().existing();
+    let mut lines = Vec::new();
+    for entry in &entries {
         let connector = format!("{}@{}", entry.name, entry.version);
-        ConnectorLine {
+        let last_call = match &mut log {
+            Ok(Some(reader)) => last_call(&mut **reader, connector).unwrap_or_else(|error| {
+                log = Err(error);
+                None
+            }),
+            Ok(None) | Err(_) => None,
+        };
+        lines.push(ConnectorLine {
             name: entry.name.to_string(),
             version: entry.version.to_string(),
             hash: format!("sha256:{}", entry.digest),
             active: entry.is_active,
-            last_call: log.as_deref_mut().and_then(|log| last_call(log, connector)),
-        }
-    });
-    let lines: Vec<_> = lines.collect();
+            last_call,
+        });
+    }
+    let without_call = if log.is_ok() { "never" } else { "unknown" };
     session.ui.result(&lines, |page| {
         let row = |line: &ConnectorLine| {
             let active = if line.active { "yes" } else { "no" }.to_owned();
-            let last_call = line.last_call.clone().unwrap_or_else(|| "never".to_owned());
+            let last_call = line.last_call.clone().unwrap_or_else(|| without_call.to_owned());
             [format!("{}@{}", line.name, line.version), active, last_call, line.hash.clone()]
         };
         if !lines.is_empty() {
@@ -60,12 +70,14 @@ pub(crate) fn run(Args {}: Args, session: &Session<'_>) -> Result<(), CommandErr
         session.ui.warn(REBUILD_INDEX_HINT);
     } else if lines.is_empty() {
         session.ui.note("No connector is installed. `cofferdam install PACKAGE` installs one.");
+    } else if let Err(error) = log {
+        let (what, fix) = (error.message(), error.hint().unwrap_or_default());
+        session.ui.warn(&format!("The times of the last calls are unknown. {what} {fix}"));
     }
     Ok(())
 }
 
-fn last_call(log: &mut dyn AuditReader, connector: String) -> Option<String> {
+fn last_call(log: &mut dyn AuditReader, connector: String) -> Result<Option<String>, HostError> {
     let filter = Filter { connector: Some(connector), limit: 1, ..Filter::default() };
-    let newest = log.list(&filter).ok()?.into_iter().next()?;
-    Some(format!("{:.0}", newest.at))
+    Ok(log.list(&filter).map_err(unreadable)?.first().map(|newest| format!("{:.0}", newest.at)))
 }

@@ -1,6 +1,7 @@
 //! The commands, a file each: its arguments, whose comments are its help, and what it does.
 
 pub(super) mod action;
+pub(super) mod approvals;
 pub(super) mod audit;
 mod batch;
 pub(super) mod binding;
@@ -8,6 +9,8 @@ pub(super) mod breaker;
 pub(super) mod build;
 pub(super) mod call;
 pub(super) mod completions;
+#[cfg(feature = "server")]
+pub(super) mod console;
 pub(super) mod dev;
 pub(super) mod diff;
 pub(super) mod doctor;
@@ -15,6 +18,8 @@ pub(super) mod explain;
 mod fallback;
 pub(super) mod inspect;
 pub(super) mod install;
+#[cfg(feature = "cluster")]
+pub(super) mod jobs;
 pub(super) mod key;
 pub(super) mod list;
 pub(super) mod man;
@@ -37,15 +42,20 @@ pub(super) mod run;
 #[cfg(feature = "server")]
 pub(super) mod serve;
 pub(super) mod sign;
+#[cfg(feature = "cluster")]
+pub(super) mod submit;
 pub(super) mod sync;
 pub(super) mod tags;
 pub(super) mod test;
+mod time_format;
 pub(super) mod trace;
 pub(super) mod trust;
 pub(super) mod use_version;
 pub(super) mod vendor;
 pub(super) mod verify;
 pub(super) mod why;
+#[cfg(feature = "cluster")]
+pub(super) mod worker;
 
 use super::args::Command;
 use super::report::CommandError;
@@ -86,6 +96,7 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Call(args) => call::run(args, session),
         Command::Run(args) => run::run(args, session),
         Command::Trace(command) => trace::run(command, session),
+        Command::Approvals(command) => approvals::run(command, session),
         Command::Audit(command) => audit::run(command, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Recover(command) => recover::run(command, session),
@@ -94,6 +105,14 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Breaker(command) => breaker::run(command, session),
         #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(args, session),
+        #[cfg(feature = "server")]
+        Command::Console(args) => console::run(args, session),
+        #[cfg(feature = "cluster")]
+        Command::Submit(command) => submit::run(*command, session),
+        #[cfg(feature = "cluster")]
+        Command::Worker(args) => worker::run(args, session),
+        #[cfg(feature = "cluster")]
+        Command::Jobs(command) => jobs::run(command, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Completions(args) => completions::run(args, session),
         Command::Man(args) => man::run(args, session),

@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     project.build_in(&dir.path().join("target"));
     let (bytes, tools) = runtime::block_on(async {
         let built = project.build(session.ui, BuildPurpose::Package(&cargo_args)).await?;
-        let component = files::read_package(&built.path)?;
+        let component = built.read()?;
         let docs = DocsSource::Wit(project.wit().to_vec());
         let bytes = packaging::package_bytes(session, &component, project.manifest(), docs).await?;
         Ok((bytes, built.provenance(None).map(|it| it.record().tools.clone()).unwrap_or_default()))

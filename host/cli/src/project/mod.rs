@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::manifest::Manifest;
-use cofferdam_model::package::WitOutline;
+use cofferdam_model::package::{self, WitOutline};
 use cofferdam_model::trust::{
     DependencyRecord, Provenance, ProvenanceError, ProvenanceRecord, SourceRecord, ToolRecord,
 };
@@ -52,13 +52,20 @@ pub(super) enum BuildPurpose<'a> {
 /// A component, and what it was made with.
 #[derive(Debug)]
 pub(super) struct BuiltComponent {
-    /// Its file.
-    pub(super) path: PathBuf,
+    path: PathBuf,
     tools: Vec<ToolRecord>,
     dependencies: Vec<DependencyRecord>,
 }
 
 impl BuiltComponent {
+    /// Reads the component, without the names that the linker leaves in it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no component.
+    pub(super) fn read(&self) -> Result<Vec<u8>, HostError> {
+        Ok(package::strip_names(&files::read_package(&self.path)?)?)
+    }
+
     /// Returns the provenance of a package of the component, made from `source`.
     pub(super) fn provenance(self, source: Option<SourceRecord>) -> Result<Provenance, ProvenanceError> {
         let own = ToolRecord { name: "cofferdam".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };

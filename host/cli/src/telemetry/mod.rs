@@ -9,8 +9,19 @@ mod collector;
 mod environment;
 #[cfg(feature = "otlp")]
 mod export;
+#[cfg(all(feature = "otlp", feature = "cluster"))]
+mod propagation;
 
 use tracing_subscriber::{Layer, Registry};
+
+/// Returns the link of jobs to their traces; none if this program was built without the feature `otlp`.
+#[cfg(feature = "cluster")]
+pub(super) fn job_trace() -> Option<std::sync::Arc<dyn cofferdam_cluster::jobs::JobTrace>> {
+    #[cfg(feature = "otlp")]
+    return Some(std::sync::Arc::new(propagation::TraceContextLink));
+    #[cfg(not(feature = "otlp"))]
+    None
+}
 
 /// A layer of the log's subscriber that receives spans.
 pub(super) type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;

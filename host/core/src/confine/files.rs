@@ -22,7 +22,7 @@ const LIBRARIES: [&str; 7] =
 const STORES: [&str; 2] = ["/nix/store", "/gnu/store"];
 
 /// The system files that name lookup, certificates, clocks and the allocator read.
-const SYSTEM: [&str; 22] = [
+const SYSTEM: [&str; 23] = [
     "/etc/resolv.conf",
     "/etc/hosts",
     "/etc/host.conf",
@@ -40,6 +40,8 @@ const SYSTEM: [&str; 22] = [
     "/etc/pki",
     "/etc/ca-certificates",
     "/usr/share/ca-certificates",
+    // Local authorities of Debian, which `/etc/ssl/certs` links to. Those of Fedora are below `/etc/pki`.
+    "/usr/local/share/ca-certificates",
     "/usr/share/pki",
     "/dev/urandom",
     "/proc/self",
@@ -74,6 +76,7 @@ fn server(rules: RulesetCreated, files: &ServerFiles) -> Result<RulesetCreated, 
     let run = read | AccessFs::Execute;
     let rules = allow(rules, [&files.home], all & !BitFlags::from(AccessFs::Execute))?;
     let rules = allow(rules, [&files.compiler], run)?;
+    let rules = allow(rules, &files.runnable, run)?;
     // Running a program requires the right to run its loader, which is in a library directory.
     let rules = allow(rules, LIBRARIES.iter().chain(&STORES), run)?;
     let rules = allow(rules, SYSTEM, read)?;

@@ -26,6 +26,8 @@ pub struct ServerFiles {
     pub compiler: PathBuf,
     /// Files that the operator configured, which may be read.
     pub configured: Vec<PathBuf>,
+    /// Programs that the operator configured and what they need, which may be read and run.
+    pub runnable: Vec<PathBuf>,
 }
 
 /// The role of a confined process, which decides its remaining rights.

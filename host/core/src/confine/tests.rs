@@ -24,7 +24,7 @@ fn confined<T: Send + 'static>(role: ProcessRole, attack: impl FnOnce() -> T + S
 
 fn server(home: &Path) -> ProcessRole {
     let compiler = Path::new("/bin/true").canonicalize().unwrap();
-    ProcessRole::Server(ServerFiles { home: home.to_owned(), compiler, configured: Vec::new() })
+    ProcessRole::Server(ServerFiles { home: home.to_owned(), compiler, ..ServerFiles::default() })
 }
 
 fn refused<T: std::fmt::Debug>(outcome: &std::io::Result<T>) -> bool {

@@ -42,6 +42,15 @@ impl Digest {
         &self.0
     }
 
+    /// Returns true if these are the bytes with this digest. It takes as long for any bytes of the same length, so it is for
+    /// secrets.
+    #[must_use]
+    pub fn is_of_secret(&self, bytes: &[u8]) -> bool {
+        let given = Self::sha256(bytes);
+        let pairs = self.0.iter().zip(given.0);
+        pairs.fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
+    }
+
     /// Returns the first 12 digits, for people.
     #[must_use]
     pub fn short(&self) -> String {

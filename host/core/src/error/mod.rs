@@ -55,9 +55,13 @@ macro_rules! kinds {
                         | Self::AuditUnavailable
                         | Self::OutcomeUnknown
                         | Self::AuditNotFound
+                        | Self::JobNotFound
+                        | Self::QueueUnavailable
                         | Self::NotReplayable
                         | Self::IdempotencyConflict
                         | Self::InProgress
+                        | Self::ApprovalRequired
+                        | Self::ApprovalDenied
                         | Self::Cancelled
                 )
             }
@@ -98,6 +102,11 @@ kinds! {
     RegistryUnavailable = "registry_unavailable";
     /// The state of circuits cannot be read or written.
     CircuitsUnavailable = "circuits_unavailable";
+    /// The queue of jobs cannot be reached, or does not answer. A job that was being submitted may be on it: the same key
+    /// submits it once.
+    QueueUnavailable = "queue_unavailable";
+    /// There is no such job.
+    JobNotFound = "job_not_found";
     /// A package's source (a registry or web server) cannot be reached, refuses, or does not have the package.
     SourceUnavailable = "source_unavailable";
     /// A package's source sent, or led to, something that is not acceptable. Nothing of it was kept.
@@ -115,6 +124,10 @@ kinds! {
     IdempotencyConflict = "idempotency_conflict";
     /// The call with this idempotency key is still running.
     InProgress = "in_progress";
+    /// A person has to approve the call, and was asked. It was not run.
+    ApprovalRequired = "approval_required";
+    /// A person denied the call. It was not run.
+    ApprovalDenied = "approval_denied";
     /// The audit log was changed: it does not verify.
     AuditTampered = "audit_tampered";
     /// A file that the command was to make cannot be written.
@@ -289,9 +302,10 @@ impl Error {
             Error::Failure(failure) => failure.prompt(),
             Error::Host(error) => match error.kind() {
                 HostErrorKind::Validation => Some(RecoveryPrompt::Ask),
-                HostErrorKind::OutcomeUnknown | HostErrorKind::InProgress | HostErrorKind::Busy => {
-                    Some(RecoveryPrompt::Approve)
-                }
+                HostErrorKind::OutcomeUnknown
+                | HostErrorKind::InProgress
+                | HostErrorKind::ApprovalRequired
+                | HostErrorKind::Busy => Some(RecoveryPrompt::Approve),
                 _ => None,
             },
         }

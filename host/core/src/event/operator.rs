@@ -92,6 +92,10 @@ operator_actions! {
     Prune = "prune",
     /// The clock is accepted, after a leap of more than a day.
     Clock = "clock",
+    /// A call that waits for a person is approved.
+    Approve = "approve",
+    /// A call that waits for a person is denied, or its unused approval is withdrawn.
+    Deny = "deny",
 }
 
 /// A change that an operator makes. It is recorded before it takes effect.
@@ -110,7 +114,8 @@ pub struct OperatorEvent<'e> {
     /// True if the change, which an earlier entry records, failed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The connector as `name@version` or `name`, the scope, the key's id, or the name of the binding.
+    /// The connector as `name@version` or `name`, the scope, the key's id, the name of the binding, or the id of the
+    /// approval.
     pub subject: Text<'e>,
     /// The user of the operating system, or the name that the embedding program gave.
     pub user: Text<'e>,

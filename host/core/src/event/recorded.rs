@@ -85,6 +85,10 @@ recorded_events! {
     Received(Received) = "received",
     /// A candidate of the call, or the action, passed every check.
     Admitted(Admitted) = "admitted",
+    /// A person has to approve the call, or the action. It does not run.
+    ApprovalRequested(ApprovalRequested) = "approval_requested",
+    /// The call, or the action, runs because a person approved it.
+    ApprovalUsed(ApprovalUsed) = "approval_used",
     /// The outcome of an earlier call with the same key is returned.
     Replayed(Replayed) = "replayed",
     /// An attempt begins.
@@ -256,6 +260,35 @@ pub struct Admitted<'e> {
     /// True if the package is unsigned, which the call allowed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unsigned: bool,
+}
+
+/// The request to a person to approve a candidate of a call, or an action.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ApprovalRequested<'e> {
+    /// The id of the approval.
+    pub approval: Text<'e>,
+    /// The index of the candidate in the chain, from 0.
+    pub candidate: u32,
+    /// The time until which the request waits for an answer, as RFC 3339.
+    pub until: Text<'e>,
+}
+
+/// The approval that a candidate of a call, or an action, runs with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ApprovalUsed<'e> {
+    /// The id of the approval.
+    pub approval: Text<'e>,
+    /// The index of the candidate in the chain, from 0.
+    pub candidate: u32,
+    /// The person who approved it.
+    pub person: Text<'e>,
+    /// True if the approval is for further calls with the same arguments; left out if this call used it up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub same_arguments: bool,
 }
 
 /// The call whose outcome is returned.
@@ -882,6 +915,11 @@ mod tests {
                     "hash": text, "idempotency_key": text, "idempotent": true, "key": text, "limits": limits,
                     "profile": text, "repeat": text, "signer": text, "steps": 3, "unsigned": true,
                 }),
+            ),
+            ("approval_requested", json!({"approval": text, "candidate": 1, "until": text})),
+            (
+                "approval_used",
+                json!({"approval": text, "candidate": 1, "person": text, "same_arguments": true}),
             ),
             ("replayed", json!({"idempotent": true, "of": text})),
             ("attempt_started", json!({"attempt": 1, "candidate": 1, "connector": text, "op": text})),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 /// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
 /// process.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 35] = [
     "received",
     "admitted",
+    "approval.used",
     "submitted",
     "open.durable",
     "open.unheard",
@@ -35,6 +36,12 @@ pub const NAMES: [&str; 28] = [
     "pull.signed",
     "skip.open",
     "skip.close",
+    "close.early",
+    "key.unchecked",
+    "job.stored",
+    "job.begins",
+    "job.ended",
+    "job.acknowledges",
 ];
 
 /// The length of a pause.

@@ -27,4 +27,6 @@ pub use external::{NetworkFault, RequestPhase, UpstreamFault};
 pub use fault::{BindingCode, BindingProblem, CircuitOpen, RuntimeFault};
 pub use limit::{DeadlineScope, LimitHit, LimitKind, LimitOwner};
 pub use sealed::FailureSnapshot;
-pub use text::{RecoveryPrompt, ascii_line, printable_json, sanitize_line, sanitize_lines, visible_json};
+pub use text::{
+    RecoveryPrompt, ascii_line, is_invisible, printable_json, sanitize_line, sanitize_lines, visible_json,
+};

@@ -112,7 +112,9 @@ pub fn visible_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
-fn is_invisible(c: char) -> bool {
+/// Returns true for characters that show nothing of their own: those that join, select or reorder others.
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'

@@ -58,11 +58,15 @@ pub enum StateLoss {
     #[error("home.state is older than the audit log or the vault")]
     StateOlder,
     #[error(
-        "the audit log is missing or older than home.state and audit/checkpoint say: it was at {remembered}, and is at {found}"
+        "the audit log is missing or older than this home remembers: it was at {remembered}, and is at {found}"
     )]
     LogOlder { remembered: u64, found: u64 },
-    #[error("the audit log is not the one that home.state and audit/checkpoint are about: it differs at {0}")]
+    #[error("the audit log is not the one that this home remembers: it differs at {0}")]
     LogOther(u64),
+    #[error("the database of the audit log was restored from a dump, and may lack what was recorded since")]
+    LogRestored,
+    #[error("a host has found that the database of the audit log is older than it was")]
+    LogLossFound,
     #[error("the vault is missing: home.state says that there is one")]
     VaultMissing,
     #[error("the vault cannot be compared with home.state: it is damaged, or not this user's alone")]

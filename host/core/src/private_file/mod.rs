@@ -97,7 +97,7 @@ pub fn open(path: &Path, policy: &FilePolicy) -> Result<Option<PrivateFile>, Fil
         Err(error) => return Err(error),
     };
     let metadata = file.metadata()?;
-    policy.check(&metadata)?;
+    policy.for_opened(&file, &metadata).check(&metadata)?;
     Ok(Some(PrivateFile { file, metadata, max_bytes: policy.max_bytes() }))
 }
 

@@ -1,7 +1,7 @@
 //! The rules of one kind of private file, and the reasons why a file is not used: the rule that it breaks, and
 //! the repair.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ pub struct FilePolicy {
     new_mode: u32,
     /// True if the group may read a file of root's that is handed to this user.
     is_handed_over: bool,
+    /// True if all may read a file of root's on a read-only file system in memory.
+    is_mounted: bool,
     location: FileLocation,
 }
 
@@ -40,7 +42,14 @@ impl FilePolicy {
     /// but not write it.
     pub const fn trusted(max_bytes: u64) -> Self {
         let location = FileLocation::Home;
-        Self { max_bytes, refused_bits: WRITABLE, new_mode: 0o600, is_handed_over: false, location }
+        Self {
+            max_bytes,
+            refused_bits: WRITABLE,
+            new_mode: 0o600,
+            is_handed_over: false,
+            is_mounted: false,
+            location,
+        }
     }
 
     /// Returns the policy of a file of the home directory that other users may neither read nor write.
@@ -68,6 +77,22 @@ impl FilePolicy {
     /// may read it by an access list, which shows as the group's permission.
     pub const fn handed_over(self) -> Self {
         Self { is_handed_over: true, ..self }
+    }
+
+    /// Returns the same rules for a file that an orchestrator mounts into a container: it belongs to root, is on a
+    /// read-only file system in memory, and its mode says nothing, since Kubernetes and Docker make such files readable
+    /// for every user of the container by default.
+    pub const fn mounted(self) -> Self {
+        Self { is_mounted: true, ..self }
+    }
+
+    /// Returns the rules for the file that was opened: those of a mount if it is on one.
+    pub(super) fn for_opened(&self, file: &File, metadata: &Metadata) -> Self {
+        let refused_bits = match self.is_mounted && metadata.uid() == 0 && is_read_only_memory(file) {
+            true => self.refused_bits & WRITABLE,
+            false => self.refused_bits,
+        };
+        Self { refused_bits, ..*self }
     }
 
     pub(super) const fn max_bytes(&self) -> u64 {
@@ -116,6 +141,20 @@ impl FilePolicy {
         }
         Ok(())
     }
+}
+
+/// The types of the file systems that are only in memory.
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
+fn is_read_only_memory(file: &File) -> bool {
+    // The type's width differs between architectures.
+    #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "not on every architecture")]
+    let is_memory = rustix::fs::fstatfs(file)
+        .is_ok_and(|system| matches!(i64::from(system.f_type) & 0xffff_ffff, TMPFS | RAMFS));
+    let is_read_only = rustix::fs::fstatvfs(file)
+        .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    is_memory && is_read_only
 }
 
 /// Returns whether files of this user are trusted: this process's own user, or root, which can do anything anyway.

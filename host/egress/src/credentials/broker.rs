@@ -12,12 +12,14 @@ use cofferdam_core::secret::Scanner;
 use cofferdam_model::manifest::{CredentialGrant, Manifest};
 
 use super::attempt::AttemptCredentials;
-use super::oauth::TokenManager;
+use super::oauth::{SharedRenewals, TokenManager};
 use super::problem;
 use super::resolved_binding::IdentitySelection;
 use super::resolved_binding::{GrantedCredential, entry};
 use crate::egress::{Authorize, PrivateGrant, RequestTarget, Resolve, Tls};
-use crate::vault::{Binding, BindingName, Bindings, SecretMaterial, Vault, VaultError, scanner_for};
+use crate::vault::{
+    Binding, BindingName, Bindings, SecretMaterial, UnavailableBinding, Vault, VaultError, scanner_for,
+};
 
 /// The number of prepared combinations of connector and identities that are cached. A host has fewer.
 const MAX_PREPARED: usize = 256;
@@ -36,6 +38,8 @@ pub struct BrokerSettings {
     pub allow_private: Arc<[PrivateGrant]>,
     /// The directory of the lock files by which processes serialize the renewal of a token.
     pub locks: PathBuf,
+    /// The renewals that the hosts of a cluster share.
+    pub renewals: Option<SharedRenewals>,
 }
 
 /// Decides which bindings a call uses and prepares its credentials.
@@ -107,6 +111,7 @@ impl CredentialBroker {
             return Ok(None);
         }
         let bindings = self.bindings().await.map_err(CredentialError::Host)?;
+        check_available(manifest, &bindings, &choice).map_err(CredentialError::Host)?;
         let key = (Arc::clone(hash), choice);
         let kept = self.lock().get(&key).filter(|kept| Arc::ptr_eq(&kept.bindings, &bindings)).cloned();
         let prepared = match kept {
@@ -159,7 +164,11 @@ impl CredentialBroker {
             Ok(bindings) => bindings,
             Err(error) => return (format!("Whether it is bound was not looked up: {error}"), None),
         };
-        let problem = match entry(grant, &bindings, manifest.name(), &IdentitySelection::default()) {
+        let choice = IdentitySelection::default();
+        if let Some(unavailable) = unavailable(grant, &bindings, &choice) {
+            return (unavailable.message.clone(), None);
+        }
+        let problem = match entry(grant, &bindings, manifest.name(), &choice) {
             Ok(GrantedCredential { bound: Some(bound), .. }) => {
                 let closed =
                     target.filter(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target)));
@@ -185,6 +194,9 @@ impl CredentialBroker {
     /// The issuer rejects the request or cannot be reached, or the vault cannot be used.
     pub async fn check(&self, name: &BindingName) -> Result<(), CredentialError> {
         let bindings = self.bindings().await.map_err(CredentialError::Host)?;
+        if let Some(unavailable) = bindings.unavailable(name) {
+            return Err(CredentialError::Host(unavailable.error().into()));
+        }
         match bindings.get(name).map(|binding| &binding.material) {
             None => Err(CredentialError::Binding(super::problem::unbound(name, &[]))),
             Some(SecretMaterial::Oauth2 { .. }) => match self.token_manager.token(name).await {
@@ -211,6 +223,32 @@ impl CredentialBroker {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PreparedKey, Arc<PreparedCredentials>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Checks that no secret that the call may need is missing at the operator's store. An optional credential that was
+/// configured counts, too: leaving it out would change what the call does.
+fn check_available(
+    manifest: &Manifest,
+    bindings: &Bindings,
+    choice: &IdentitySelection,
+) -> Result<(), HostError> {
+    if bindings.iter_unavailable().next().is_none() {
+        return Ok(());
+    }
+    match manifest.credentials().iter().find_map(|grant| unavailable(grant, bindings, choice)) {
+        Some(unavailable) => Err(unavailable.error().into()),
+        None => Ok(()),
+    }
+}
+
+/// Returns the binding for `grant` if its secret cannot be had.
+fn unavailable<'b>(
+    grant: &CredentialGrant,
+    bindings: &'b Bindings,
+    choice: &IdentitySelection,
+) -> Option<&'b UnavailableBinding> {
+    let identity = choice.identity(grant.service()).identity;
+    bindings.unavailable(&BindingName::new(grant.kind(), grant.service(), identity).ok()?)
 }
 
 fn prepare(

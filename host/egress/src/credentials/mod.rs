@@ -12,5 +12,6 @@ mod problem;
 mod resolved_binding;
 
 pub use broker::{BrokerSettings, CallCredentials, CredentialBroker, CredentialError};
+pub use oauth::{RenewalError, RenewalFuture, RenewalRight, RenewalStore, SharedRenewals, StoredRenewal};
 pub use problem::allow_command;
 pub use resolved_binding::IdentitySelection;

@@ -131,6 +131,13 @@ impl Tls {
         Ok(ConnectorTls { config: Arc::new(config), bare: trust.bare })
     }
 
+    /// Returns the settings for a client of the host itself, without ALPN. None if no authority is trusted. The first call
+    /// loads the authorities.
+    pub async fn client_config(&self) -> Option<ClientConfig> {
+        let trust = self.trust.get_or_try_init(|| self.read()).await.ok()?;
+        Some(trust.builder.clone().with_no_client_auth())
+    }
+
     /// Creates the settings of a machine without authorities.
     #[cfg(test)]
     pub(super) fn without_platform_roots(

@@ -20,15 +20,17 @@ mod settings_tests;
 
 pub use breaker::{
     BreakerAdmission, BreakerGuard, BreakerPolicy, BreakerScope, CauseView, Circuit, CircuitChange,
-    CircuitObservation, CircuitState, CircuitStore, CircuitTrip, CircuitView, OpenView, PermanentTrip,
-    PermanentTripView, ResetView, TripCause,
+    CircuitObservation, CircuitReplica, CircuitState, CircuitStore, CircuitTrip, CircuitUpdate, CircuitView,
+    OpenView, PermanentTrip, PermanentTripView, ResetView, SharedCircuit, SharedCircuitChange, TripCause,
 };
 pub use cofferdam_core::document::DocumentError;
 pub use decide::{
     Backoff, Jitter, MAX_ATTEMPTS, MAX_WAIT, RetryContext, RetryDecision, RetrySchedule, decide,
 };
 pub use profile::{PROFILES, ProfileError, RetryProfile};
-pub use rate_limit::{RateError, RateLimit, RateLimits, RateRefused};
+pub use rate_limit::{
+    RateError, RateLimit, RateLimits, RateRefused, RateReservation, SharedRateLimits, SharedStateAway,
+};
 pub use settings::{ResilienceSettings, RetryPlan};
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -95,6 +97,14 @@ impl RateLimit {
         self.per
     }
 
+    /// Returns the time between two requests in the long run. Rounded up: rounded down, one more request would fit into
+    /// a period.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        let every = self.per.as_nanos().div_ceil(u128::from(self.requests.max(1)));
+        Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX))
+    }
+
     /// Returns the number of requests that may be sent at once.
     #[must_use]
     pub fn burst(&self) -> u32 {
@@ -143,9 +153,34 @@ fn refused(error: RateError, fix: &str) -> InvalidValue {
 /// manifests of installed connectors name.
 const MAX_METERS: usize = 1_024;
 
-/// The reserved send times of all connectors. They are in memory: another process has its own.
+/// The state that the hosts of a cluster share cannot be reached in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the shared state cannot be reached")]
+pub struct SharedStateAway;
+
+/// The answer to a request for a send time: the wait until it, or the reason why there is none.
+pub type RateReservation<'a> =
+    Pin<Box<dyn Future<Output = Result<Result<Option<Duration>, RateRefused>, SharedStateAway>> + Send + 'a>>;
+
+/// The reserved send times of all hosts of a cluster.
+pub trait SharedRateLimits: fmt::Debug + Send + Sync {
+    /// Reserves the time at which a request of `connector` to `host` may be sent, within `patience` from now.
+    fn reserve<'a>(
+        &'a self,
+        connector: &'a str,
+        host: &'a str,
+        limit: RateLimit,
+        patience: Duration,
+    ) -> RateReservation<'a>;
+}
+
+/// The reserved send times of all connectors. They are in memory, where another process has its own, unless the hosts
+/// of a cluster share them.
 #[derive(Debug, Default)]
-pub struct RateLimits(Mutex<RateLimiterState>);
+pub struct RateLimits {
+    own: Mutex<RateLimiterState>,
+    shared: Option<Arc<dyn SharedRateLimits>>,
+}
 
 #[derive(Debug, Default)]
 struct RateLimiterState {
@@ -164,6 +199,27 @@ pub struct RateRefused {
 }
 
 impl RateLimits {
+    /// Creates the limits that the hosts of a cluster share. While they cannot be reached, this host keeps its own.
+    #[must_use]
+    pub fn shared(shared: Arc<dyn SharedRateLimits>) -> Self {
+        Self { own: Mutex::default(), shared: Some(shared) }
+    }
+
+    /// Reserves the send time with the other hosts of a cluster; `None` if this host keeps its own limits, or the
+    /// others cannot be reached.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub async fn reserve_shared(
+        &self,
+        connector: &Arc<str>,
+        host: &str,
+        limit: RateLimit,
+        patience: Duration,
+    ) -> Option<Result<Option<Duration>, RateRefused>> {
+        self.shared.as_ref()?.reserve(connector, host, limit, patience).await.ok()
+    }
+
     /// Reserves the time at which a request of `connector` to `host` may be sent: at once, or after a wait.
     /// The reservation is kept even if the request does not use it.
     ///
@@ -178,7 +234,7 @@ impl RateLimits {
         deadline: Instant,
     ) -> Result<Option<Duration>, RateRefused> {
         // The state is consistent after every statement, so a panic elsewhere leaves nothing half-done.
-        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let origin = *given.origin.get_or_insert(now);
         let now = nanos(now.saturating_duration_since(origin));
         let deadline = nanos(deadline.saturating_duration_since(origin));
@@ -217,11 +273,9 @@ struct RateMeter {
 
 impl RateMeter {
     fn new(limit: RateLimit) -> Self {
-        // The ranges of a limit exclude a zero period and a zero amount. Rounded up: rounded down, one more
-        // request would fit into a period.
+        // The ranges of a limit exclude a zero period and a zero amount.
         let requests = limit.requests().max(1);
-        let every = limit.per().as_nanos().div_ceil(u128::from(requests));
-        let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
+        let every = limit.interval();
         let at_once = NonZeroU32::new(limit.burst()).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN));
         let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), SteppedClock::default());
@@ -364,7 +418,7 @@ mod tests {
                 start + LONG * 24,
             )
         };
-        let kept = || limits.0.lock().unwrap().meters.len();
+        let kept = || limits.own.lock().unwrap().meters.len();
         for host in 0..=MAX_METERS {
             assert_eq!(turn(host, Duration::ZERO), Ok(None));
         }

@@ -182,6 +182,20 @@ impl SecretMaterial {
         }
     }
 
+    /// Returns its secrets without the access token: those that the operator's store has.
+    pub(super) fn secrets_at_rest(&self) -> Vec<&Arc<Secret>> {
+        match self {
+            Self::Oauth2 { client_secret, grant, .. } => {
+                let refresh = match grant {
+                    OauthGrant::RefreshToken(token) => Some(token),
+                    OauthGrant::ClientCredentials => None,
+                };
+                client_secret.iter().chain(refresh).collect()
+            }
+            other => other.secrets(),
+        }
+    }
+
     /// Returns every secret in it, for the scanner.
     pub(crate) fn secrets(&self) -> Vec<&Arc<Secret>> {
         match self {
@@ -222,13 +236,53 @@ fn refused(message: &str, hint: &str) -> VaultError {
     VaultError::Refused { message: format!("{message}."), hint: hint.to_owned() }
 }
 
+/// A binding whose secret cannot be had at the moment. Calls that need it fail; others do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnavailableBinding {
+    /// Its name.
+    pub name: BindingName,
+    /// The hosts that it may be sent to.
+    pub hosts: Vec<HostGrant>,
+    /// The connectors that may use it.
+    pub connectors: Vec<ConnectorName>,
+    /// The problem in one sentence, which names the file, the variable or the command, and nothing of the secret.
+    pub message: String,
+    /// The suggested fix.
+    pub hint: String,
+}
+
+impl UnavailableBinding {
+    /// Returns the problem as an error.
+    #[must_use]
+    pub fn error(&self) -> VaultError {
+        VaultError::Unusable { message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
 /// All bindings at one moment.
 #[derive(Clone, Default)]
 pub struct Bindings {
     by_name: BTreeMap<BindingName, Binding>,
+    unavailable: BTreeMap<BindingName, UnavailableBinding>,
 }
 
 impl Bindings {
+    /// Adds a binding whose secret cannot be had.
+    pub fn insert_unavailable(&mut self, binding: UnavailableBinding) {
+        self.unavailable.insert(binding.name.clone(), binding);
+    }
+
+    /// Returns the binding of this name if its secret cannot be had.
+    #[must_use]
+    pub fn unavailable(&self, name: &BindingName) -> Option<&UnavailableBinding> {
+        self.unavailable.get(name)
+    }
+
+    /// Returns every binding whose secret cannot be had, in the order of the names.
+    pub fn iter_unavailable(&self) -> impl Iterator<Item = &UnavailableBinding> {
+        self.unavailable.values()
+    }
+
     /// Returns the binding of this name.
     #[must_use]
     pub fn get(&self, name: &BindingName) -> Option<&Binding> {
@@ -253,5 +307,12 @@ impl Bindings {
     /// Returns every binding in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = &Binding> {
         self.by_name.values()
+    }
+}
+
+impl FromIterator<Binding> for Bindings {
+    fn from_iter<I: IntoIterator<Item = Binding>>(bindings: I) -> Self {
+        let by_name = bindings.into_iter().map(|binding| (binding.name.clone(), binding)).collect();
+        Self { by_name, unavailable: BTreeMap::new() }
     }
 }

@@ -141,6 +141,14 @@ pub(super) fn write(bindings: &Bindings) -> Result<Zeroizing<Vec<u8>>, serde_jso
     Ok(bytes)
 }
 
+/// Returns whether both would be serialized to the same bytes.
+pub(super) fn is_same(one: &Bindings, other: &Bindings) -> bool {
+    match (write(one), write(other)) {
+        (Ok(one), Ok(other)) => *one == *other,
+        _ => false,
+    }
+}
+
 /// Parses the unsealed bindings.
 pub(super) fn read(bytes: &[u8]) -> Result<Bindings, serde_json::Error> {
     let contents: VaultContents = serde_json::from_slice(bytes)?;

@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::binding::Bindings;
 use super::error::VaultError;
+use super::name::BindingName;
 use super::seal::{HeaderProblem, KeyDerivation, VaultHeader};
 use super::seal::{KEY_BYTES, VaultKey};
 use super::unlock::{KeySources, PassphraseSource, SuppliedPassphrase};
@@ -341,14 +342,6 @@ fn no_state(error: StateError) -> VaultError {
     VaultError::Io { message: format!("The vault is neither used nor changed: {source}."), source }
 }
 
-/// Returns whether both would be serialized to the same bytes.
-fn alike(one: &Bindings, other: &Bindings) -> bool {
-    match (contents::write(one), contents::write(other)) {
-        (Ok(one), Ok(other)) => *one == *other,
-        _ => false,
-    }
-}
-
 impl KeyDerivation {
     fn lock(self) -> LockKind {
         match self {
@@ -379,7 +372,7 @@ impl Vault for VaultFile {
         seen.as_ref().filter(|seen| seen.stamp == stamp).map(|seen| Arc::clone(&seen.bindings))
     }
 
-    fn check_writable(&self) -> Result<(), VaultError> {
+    fn check_writable(&self, _: &BindingName) -> Result<(), VaultError> {
         let lock = VaultLock::acquire(&self.path, self.lock_timeout)?;
         check_writable(&self.path, &lock)
     }
@@ -395,7 +388,7 @@ impl Vault for VaultFile {
         let (stamp, bindings) = self.read(&mut opened, true)?;
         let mut next = (*bindings).clone();
         change(&mut next)?;
-        if alike(&bindings, &next) {
+        if contents::is_same(&bindings, &next) {
             self.remember(stamp, bindings);
             return Ok(());
         }

@@ -43,7 +43,7 @@ pub use imports::{
 pub use outline::{ParseReply, parse_component, parse_package, unreadable as unreadable_reply};
 pub use prescan::MAX_BYTES;
 pub use prescan::check_kind;
-pub use sections::{DOCS_SECTION, MANIFEST_SECTION, PackageSections, embed, extract, strip};
+pub use sections::{DOCS_SECTION, MANIFEST_SECTION, PackageSections, embed, extract, strip, strip_names};
 pub use shape::{OperationSignature, ShapeCase, ShapeField, ShapeKey, ValueShape, WitName};
 pub use wit_outline::WitOutline;
 

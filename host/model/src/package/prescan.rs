@@ -38,7 +38,7 @@ const MAX_CONSTANT_BYTES: u64 = 64;
 /// Types, imports, exports, globals, tables, memories and segments of all core modules.
 const MAX_CORE_ITEMS: u64 = 500_000;
 
-/// A custom section of the package's own, where it was found.
+/// A custom section of the package's own, or that of names, where it was found.
 #[derive(Debug)]
 pub(super) struct FoundSection<'a> {
     pub(super) name: &'a str,
@@ -95,7 +95,7 @@ struct ItemTotals {
     exports: u64,
 }
 
-/// Checks `bytes` against every cap and returns the package's own custom sections, in order.
+/// Checks `bytes` against every cap and returns the package's own custom sections and those of names, in order.
 pub(super) fn scan(bytes: &[u8]) -> Result<Vec<FoundSection<'_>>, PackageError> {
     scan_counting(bytes).map(|(found, _)| found)
 }
@@ -137,7 +137,7 @@ pub(super) fn scan_counting(bytes: &[u8]) -> Result<(Vec<FoundSection<'_>>, u64)
                     parent.components.push(ended.weight);
                 }
             }
-            Payload::CustomSection(section) if section.name().starts_with("cofferdam:") => {
+            Payload::CustomSection(section) if sections::is_noted(section.name()) => {
                 found.push(FoundSection {
                     name: section.name(),
                     data: section.data(),

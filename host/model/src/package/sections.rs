@@ -4,7 +4,7 @@
 //! refused rather than ignored: tools that merge components would otherwise decide which one counts.
 
 use wasm_encoder::{ComponentSection, CustomSection};
-use wasmparser::{ConstExpr, DataKind, ElementKind, Payload, Result, TableInit};
+use wasmparser::{ConstExpr, DataKind, ElementKind, Payload, TableInit};
 
 use super::docs::ConnectorDocs;
 use super::error::PackageError;
@@ -14,6 +14,9 @@ use super::prescan::{FoundSection, scan};
 pub const MANIFEST_SECTION: &str = "cofferdam:manifest";
 /// The section with the operations' documentation, as JSON.
 pub const DOCS_SECTION: &str = "cofferdam:docs";
+
+/// The section with the names of a component's parts, by the component model.
+const NAMES_SECTION: &str = "component-name";
 
 /// The larger of them may have this many bytes.
 const MAX_SECTION_BYTES: usize = 1024 * 1024;
@@ -59,18 +62,34 @@ pub fn embed(component: &[u8], manifest_text: &str, docs: &ConnectorDocs) -> Res
 /// The bytes are not a component, are too costly, or have one of the sections in a nested module or
 /// component.
 pub fn strip(package: &[u8]) -> Result<Vec<u8>, PackageError> {
-    let mut component = Vec::with_capacity(package.len());
+    without(package, |found| match known(found.name) {
+        Some(section) if found.nested => Err(PackageError::SectionNested { section }),
+        section => Ok(section.is_some()),
+    })
+}
+
+/// Returns the component without the names of its parts, which only tools read that show its structure.
+///
+/// # Errors
+/// The bytes are not a component, or are too costly.
+pub fn strip_names(component: &[u8]) -> Result<Vec<u8>, PackageError> {
+    without(component, |found| Ok(found.name == NAMES_SECTION && !found.nested))
+}
+
+fn without(
+    component: &[u8],
+    is_removed: impl Fn(&FoundSection<'_>) -> Result<bool, PackageError>,
+) -> Result<Vec<u8>, PackageError> {
+    let mut rest = Vec::with_capacity(component.len());
     let mut kept = 0;
-    for found in scan(package)? {
-        let Some(section) = known(found.name) else { continue };
-        if found.nested {
-            return Err(PackageError::SectionNested { section });
+    for found in scan(component)? {
+        if is_removed(&found)? {
+            rest.extend_from_slice(component.get(kept..found.whole.start).unwrap_or_default());
+            kept = found.whole.end;
         }
-        component.extend_from_slice(package.get(kept..found.whole.start).unwrap_or_default());
-        kept = found.whole.end;
     }
-    component.extend_from_slice(package.get(kept..).unwrap_or_default());
-    Ok(component)
+    rest.extend_from_slice(component.get(kept..).unwrap_or_default());
+    Ok(rest)
 }
 
 /// Returns the package's sections about itself.
@@ -117,6 +136,11 @@ fn the_one<'f, 'a>(
     }
 }
 
+/// True for the sections that a scan returns.
+pub(super) fn is_noted(name: &str) -> bool {
+    name.starts_with("cofferdam:") || name == NAMES_SECTION
+}
+
 fn known(name: &str) -> Option<&'static str> {
     [MANIFEST_SECTION, DOCS_SECTION].into_iter().find(|section| *section == name)
 }
@@ -132,7 +156,7 @@ fn fits(section: &'static str, data: &[u8]) -> Result<(), PackageError> {
 /// Bytes of the longest constant expression in the section, 0 where it has none.
 ///
 /// The items of element segments are not checked: each is one instruction, by its type.
-pub(super) fn longest(payload: &Payload<'_>) -> Result<u64> {
+pub(super) fn longest(payload: &Payload<'_>) -> wasmparser::Result<u64> {
     let mut longest = 0;
     let mut note = |expression: &ConstExpr<'_>| {
         longest = longest.max(expression.get_binary_reader().bytes_remaining() as u64);

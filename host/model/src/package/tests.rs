@@ -211,6 +211,20 @@ fn sections_must_be_single_and_at_the_top() {
 }
 
 #[test]
+fn names_are_stripped_and_nothing_else() {
+    use wasm_encoder::ComponentSection as _;
+    let bare = connector("go: func() -> result<_, failure>;");
+    let packed = embed(&bare, &manifest(NAME, "1.2.3"), &ConnectorDocs::default()).unwrap();
+    let mut named = packed.clone();
+    let names = wasm_encoder::CustomSection { name: "component-name".into(), data: b"\x00\x02\x01a".into() };
+    names.append_to_component(&mut named);
+    let stripped = strip_names(&named).unwrap();
+    assert!(stripped == strip_names(&packed).unwrap());
+    assert!(!stripped.windows(14).any(|window| window == b"component-name"));
+    assert_eq!(Package::open(stripped).unwrap().manifest().version().to_string(), "1.2.3");
+}
+
+#[test]
 fn packing_and_stripping_round_trip() {
     let bare = connector("go: func() -> result<_, failure>;");
     let mut docs = ConnectorDocs::default();

@@ -65,6 +65,12 @@ impl Acceptance {
         self.signers.iter().any(|signer| signers.contains(signer))
     }
 
+    /// The ids of the keys that signed it when it was accepted; for a successor, that of the first key.
+    #[must_use]
+    pub fn signers(&self) -> &[String] {
+        &self.signers
+    }
+
     /// The reason for it.
     #[must_use]
     pub fn basis(&self) -> &AcceptanceBasis {

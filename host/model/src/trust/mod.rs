@@ -16,6 +16,7 @@ mod provenance;
 mod scope;
 mod succession;
 mod threshold;
+mod trust_bundle;
 mod verify;
 
 pub use cofferdam_core::document::{DocumentError, InvalidValue};
@@ -33,6 +34,7 @@ pub use provenance::{
 pub use scope::SigningScope;
 pub use succession::{KeyEnd, KeySuccession};
 pub use threshold::SignatureThreshold;
+pub use trust_bundle::{TRUST_BUNDLE_BYTES, TrustBundle};
 pub use verify::{TrustError, Verified, verify};
 pub use verify::{allow_unsigned, check_unsigned, verify_bytes};
 

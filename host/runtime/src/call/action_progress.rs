@@ -8,16 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallOutcome, CallTarget, KeyClaim, KeyDisposition, KeyScope, OpenOutcome};
+use cofferdam_audit::approvals::{Approval, ApprovalBinding, ApprovalVerdict};
+use cofferdam_audit::{CallOutcome, CallTarget, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenOutcome};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::event::recorded::{Admitted, RecordedEvent, RecordedLimits};
 use cofferdam_core::event::{ACTION_SCHEME, EventKind};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
+use cofferdam_model::manifest::OperationEffect;
 use serde_json::{Map, Value};
 use tracing::Span;
 
+use super::approval;
 use super::idempotency::{self, KeyDecision, PollBackoff};
 use super::pipeline::CallPipeline;
 use super::recorder::{CallEnd, CallRecorder, outcome_of, unavailable};
@@ -26,6 +29,7 @@ use super::report::Report;
 use super::request::{OnKeyConflict, actor_name, idempotency_key};
 use super::sealed_payload::{self, RecordedOutcome};
 use super::spans;
+use crate::approvals::{denied, required};
 
 /// The operation in an action's row.
 const RUN: &str = "run";
@@ -79,6 +83,20 @@ pub(crate) struct ActionStart {
     pub(crate) allowed: Duration,
     /// The time at which it has to end.
     pub(crate) deadline: Instant,
+    /// The approval that it needs, if it needs one.
+    pub(crate) approval: Option<ActionApproval>,
+}
+
+/// The facts about an action that a person has to approve.
+pub(crate) struct ActionApproval {
+    /// The operations that ask, each as `name@version operation`.
+    pub(crate) operations: Vec<String>,
+    /// The SHA-256 of the package of each step and fallback, in order.
+    pub(crate) packages: Vec<String>,
+    /// The effect of the whole action.
+    pub(crate) effect: Option<OperationEffect>,
+    /// True if the caller is an agent.
+    pub(crate) is_by_agent: bool,
 }
 
 /// A step that begins.
@@ -164,13 +182,13 @@ impl ActionProgress {
         };
         // With a key, each step has a key of its own. So the whole action may be requested again.
         self.recorder.idempotent = self.key.is_some();
+        let fingerprint = || {
+            let (file, actor) = ((&*self.name, &self.file), &self.recorder.actor);
+            idempotency::action_fingerprint(file, &start.args, &start.identities, actor)
+        };
+        let mut approval = start.approval.map(|approval| (approval, fingerprint()));
         if let Some(key) = &self.key {
-            let fingerprint = idempotency::action_fingerprint(
-                (&self.name, &self.file),
-                &start.args,
-                &start.identities,
-                &self.recorder.actor,
-            );
+            let fingerprint = fingerprint();
             let at = self.recorder.now();
             let steps = start.step_keys.iter().map(|key| Arc::from(key.as_str())).collect();
             let of = KeyScope::Action { action: Arc::clone(&self.name), steps };
@@ -190,12 +208,62 @@ impl ActionProgress {
                 }
                 KeyDecision::PollAgain => {}
                 KeyDecision::Own => {
+                    if let Some((needed, fingerprint)) = &approval {
+                        if !self.approved(pipeline, needed, fingerprint).await? {
+                            continue;
+                        }
+                        approval = None;
+                    }
                     if self.admitted(start.allowed).await? {
                         return Ok(None);
                     }
                 }
             }
         }
+    }
+
+    /// Uses the approval of a person for the action. Returns false if another action has taken its key meanwhile.
+    async fn approved(
+        &mut self,
+        pipeline: &CallPipeline,
+        needed: &ActionApproval,
+        fingerprint: &[u8; 32],
+    ) -> Result<bool, HostError> {
+        let packages: Vec<&str> = needed.packages.iter().map(String::as_str).collect();
+        let binding = ApprovalBinding::new(fingerprint, &packages, 0, self.key.as_deref());
+        let recorder = &mut self.recorder;
+        let arguments = serde_json::to_vec(&self.args).unwrap_or_default();
+        let connector = format!("{ACTION_SCHEME}{}", self.name);
+        let approval = Approval {
+            agent: needed.is_by_agent,
+            operations: needed.operations.clone(),
+            effect: needed.effect.map(|effect| effect.name().to_owned()),
+            hash: format!("sha256:{}", self.file),
+            idempotency_key: self.key.as_ref().map(|key| recorder.redactor.text(key)),
+            arguments: approval::shown(recorder.redactor.recorded(&arguments)),
+            ..Approval::new(&connector, RUN, &recorder.actor, &recorder.audit_id)
+        };
+        let facts = approval.clone();
+        match pipeline.approvals.request(approval, binding, &recorder.audit_id).await? {
+            verdict @ ApprovalVerdict::Approved { .. } => {
+                recorder.approval_used(verdict, 0);
+                Ok(true)
+            }
+            ApprovalVerdict::Waiting(waiting) => {
+                if !matches!(recorder.key_state().await?, KeyState::Free) {
+                    return Ok(false);
+                }
+                recorder.approval_requested(&waiting, 0);
+                Err(required(&waiting, self.key.is_some()))
+            }
+            ApprovalVerdict::Denied(id) => Err(denied(&facts, &id)),
+            ApprovalVerdict::Full => Err(super::admit::busy()),
+        }
+    }
+
+    /// Returns the actor.
+    pub(crate) fn actor(&self) -> &str {
+        &self.recorder.actor
     }
 
     /// Records that the action runs. Returns false if another action has taken its key meanwhile.

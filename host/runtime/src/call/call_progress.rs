@@ -89,6 +89,16 @@ impl CallProgress {
         self.key_in_use.take()
     }
 
+    /// Returns true if another call has the key of this one, which has not begun. Then the key is looked at again.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: the state of the key cannot be read.
+    pub(super) async fn has_lost_key(&mut self) -> Result<bool, HostError> {
+        let state = self.recorder.key_state().await?;
+        self.key_in_use = Some(state).filter(|state| !matches!(state, KeyState::Free));
+        Ok(self.key_in_use.is_some())
+    }
+
     /// Sets the recorded outcome of the call `of` as this call's outcome.
     pub(super) fn replay(&mut self, of: AuditId, idempotent: bool, partial: Option<u64>) {
         self.recorder.idempotent = idempotent;

@@ -2,6 +2,7 @@
 
 mod action_progress;
 mod admit;
+mod approval;
 mod audit_context;
 mod call_progress;
 mod dry_run;
@@ -18,7 +19,7 @@ mod sealed_payload;
 mod spans;
 mod verify;
 
-pub(crate) use action_progress::{ActionIdentity, ActionProgress, ActionStart, StepStart};
+pub(crate) use action_progress::{ActionApproval, ActionIdentity, ActionProgress, ActionStart, StepStart};
 pub(crate) use audit_context::{AuditContext, AuditSettings};
 pub(crate) use dry_run::CallPreview;
 pub use fallback::Fallback;

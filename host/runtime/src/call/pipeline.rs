@@ -31,6 +31,7 @@ use super::recorder::unavailable;
 use super::report::CallResult;
 use super::request::{ActionContext, Call, CallTime, Cancellation, cancelled, idempotency_key};
 use super::spans;
+use crate::approvals::ApprovalGate;
 
 /// Runs calls, as many at once as there are permits.
 pub(crate) struct CallPipeline {
@@ -43,6 +44,7 @@ pub(crate) struct CallPipeline {
     rng: Arc<dyn RandomSource>,
     pub(super) listener: Option<Arc<dyn Listener>>,
     pub(crate) audit: Arc<AuditContext>,
+    pub(crate) approvals: ApprovalGate,
     queue: Semaphore,
     pub(super) backoff_slots: Semaphore,
 }
@@ -53,9 +55,11 @@ pub(crate) struct PipelineParts {
     pub(crate) broker: Arc<CredentialBroker>,
     pub(crate) settings: ResilienceSettings,
     pub(crate) circuits: Arc<CircuitStore>,
+    pub(crate) rates: RateLimits,
     pub(crate) rng: Arc<dyn RandomSource>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) audit: AuditContext,
+    pub(crate) approvals: ApprovalGate,
     pub(crate) concurrency: u32,
 }
 
@@ -115,10 +119,11 @@ impl CallPipeline {
             settings: parts.settings,
             circuits: parts.circuits,
             permits: Semaphore::new(permits),
-            rates: Arc::default(),
+            rates: Arc::new(parts.rates),
             rng: parts.rng,
             listener: parts.listener,
             audit: Arc::new(parts.audit),
+            approvals: parts.approvals,
             queue: Semaphore::new(waiting_calls(parts.concurrency)),
             backoff_slots: Semaphore::new(permits.saturating_mul(BACKOFFS_PER_PERMIT)),
         }
@@ -294,6 +299,11 @@ impl CallPipeline {
                 Ok(admitted) => {
                     if attempts == 0 {
                         progress.admitted(call, candidate, &plan, &admitted, state)?;
+                        let manifest = admitted.loaded.checked.package.manifest();
+                        if self.needs_approval(call, candidate, manifest, &progress.recorder.actor) {
+                            // Few calls wait for a person: the others do not carry the room for it.
+                            Box::pin(self.require_approval(call, candidate, &admitted, progress)).await?;
+                        }
                     }
                     idempotent = admitted.context.idempotent();
                     attempts = attempts.saturating_add(1);
@@ -330,7 +340,11 @@ impl CallPipeline {
             let context =
                 RetryContext::from_failure(&failure, idempotent, attempts, candidate.index, now, deadline);
             let retried = attempts.saturating_sub(1);
-            let next = match decide(&plan.profile, &context, &*self.rng) {
+            let decision = match call.single_attempt {
+                true => RetryDecision::Stop { stopped: None, retry_after: None },
+                false => decide(&plan.profile, &context, &*self.rng),
+            };
+            let next = match decision {
                 // The circuit's probe time is not the retry time of the policy. So the call stops, and the next
                 // call gets the retry advice.
                 RetryDecision::Retry { .. } if forbids_retry(breaker, clock) => {

@@ -193,6 +193,11 @@ impl CallRecorder {
         Ok(())
     }
 
+    /// Does not keep the request, since another call has the same or nothing comes of it.
+    pub(super) fn forget_request(&mut self) {
+        self.request = None;
+    }
+
     /// Adds one event, which is written with the next commit.
     pub(super) fn write(&mut self, event: RecordedEvent<'_>) {
         self.seq = self.seq.saturating_add(1);
@@ -544,7 +549,9 @@ pub(super) fn outcome_of(error: Option<&Error>) -> CallOutcome {
 /// Returns the error of a call that was not run.
 pub(super) fn unavailable(error: AuditError) -> HostError {
     let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message).with_hint(error.kind().fix()).with_source(error)
+    HostError::new(HostErrorKind::AuditUnavailable, message)
+        .with_hint(error.fix().to_owned())
+        .with_source(error)
 }
 
 fn unknown(error: AuditError) -> HostError {

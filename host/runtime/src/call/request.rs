@@ -127,11 +127,17 @@ pub struct Call {
     pub(super) non_idempotent: bool,
     pub(super) retry: Option<Arc<RetryProfile>>,
     pub(super) attempt_timeout: Option<Duration>,
+    /// True if a failed attempt is not followed by another one of the same candidate.
+    pub(super) single_attempt: bool,
     pub(super) fallbacks: Vec<Fallback>,
     pub(super) rotate_on_permanent: bool,
     pub(super) cancellation: Option<Cancellation>,
     pub(super) if_running: OnKeyConflict,
     pub(super) actor: Option<Arc<str>>,
+    /// True if an agent makes the call.
+    pub(super) is_by_agent: bool,
+    /// True if a person approved the action that it is a step of.
+    pub(super) is_approved: bool,
     /// The action that it is a part of, and its step.
     pub(super) step: Option<(Arc<str>, Option<Arc<str>>)>,
     /// The key that its attempts carry if the caller gave none: the key of the call that it resumes.
@@ -184,11 +190,14 @@ impl Call {
             non_idempotent: false,
             retry: None,
             attempt_timeout: None,
+            single_attempt: false,
             fallbacks: Vec::new(),
             rotate_on_permanent: false,
             cancellation: None,
             if_running: OnKeyConflict::Wait,
             actor: None,
+            is_by_agent: false,
+            is_approved: false,
             step: None,
             attempt_key: None,
             resumes: None,
@@ -291,6 +300,19 @@ impl Call {
         self
     }
 
+    /// Marks the call as one that an agent makes: by default, a person has to approve its destructive operations.
+    #[must_use]
+    pub fn by_agent(mut self) -> Self {
+        self.is_by_agent = true;
+        self
+    }
+
+    /// Marks the call as one whose action a person approved, or that asks as its action's caller would.
+    pub(crate) fn in_action_of(mut self, is_by_agent: bool, is_approved: bool) -> Self {
+        (self.is_by_agent, self.is_approved) = (is_by_agent, is_approved);
+        self
+    }
+
     /// Records the call as this step of this action (`name` or `name@version`). The default is the action of its
     /// scope, if it has one.
     #[must_use]
@@ -320,6 +342,14 @@ impl Call {
     #[must_use]
     pub fn attempt_timeout(mut self, longest: Duration) -> Self {
         self.attempt_timeout = Some(longest);
+        self
+    }
+
+    /// Makes one attempt with each candidate, whatever the retry profile says. For callers that make the call again
+    /// later under the same idempotency key, like a queue.
+    #[must_use]
+    pub fn single_attempt(mut self) -> Self {
+        self.single_attempt = true;
         self
     }
 
@@ -494,7 +524,7 @@ impl ActionContext {
 impl Call {
     /// Records the call under this id, which no other call has. Its caller knows the id before the call begins.
     #[must_use]
-    pub(crate) fn with_audit_id(mut self, audit_id: AuditId) -> Self {
+    pub fn with_audit_id(mut self, audit_id: AuditId) -> Self {
         self.audit_id = Some(audit_id);
         self
     }

@@ -64,6 +64,8 @@ struct RequestHead {
     /// The key that its attempts carry.
     carries: String,
     actor: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    agent: bool,
     action: Option<String>,
     step: Option<String>,
     limits: SealedLimits,
@@ -166,6 +168,7 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> UnsealedPayloa
         key: call.idempotency_key.clone(),
         carries: carries.to_owned(),
         actor: actor.to_owned(),
+        agent: call.is_by_agent,
         action: action.map(str::to_owned),
         step: step.map(str::to_owned),
         limits: SealedLimits::of(&call.limits),
@@ -194,6 +197,7 @@ pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProf
     call.attempt_key = Some(head.carries.into());
     call.idempotency_key = head.key;
     call.actor = Some(head.actor.into());
+    call.is_by_agent = head.agent;
     call.step = head.action.map(|action| (action.into(), head.step.map(Into::into)));
     call.identities = head.identities;
     call.scope = match head.scope {
@@ -316,6 +320,7 @@ mod tests {
         let call = Call::from_text(of("github://acme/slack@1.2.0").pinned(pin), "post", args)
             .limits(limits)
             .idempotency_key("order-17")
+            .by_agent()
             .identity("slack", "home")
             .within(Arc::clone(&scope))
             .step_of("notify", "two")
@@ -334,6 +339,7 @@ mod tests {
         let back = super::call(&whole.text, RetryProfile::named).unwrap();
         assert_eq!(format!("{:?}", request(&back, "cli:ada", "order-17").text), format!("{:?}", whole.text));
         assert_eq!((back.attempt_key.as_deref(), back.actor.as_deref()), (Some("order-17"), Some("cli:ada")));
+        assert!(back.is_by_agent && !back.is_approved);
         assert_eq!((back.limits, back.args, back.scope), (call.limits, call.args, call.scope));
         assert_eq!(back.connector.hash(), Some(&pin));
         let value = Call::new(of("github://acme/slack@1.2.0"), "post", json!({"n": 1.1e300, "a": "ü"}));

@@ -370,7 +370,7 @@ pub(crate) async fn skip(
         Err(error) => {
             let message = format!("It could not be recorded: {}.", error.says());
             Err(HostError::new(HostErrorKind::AuditUnavailable, message)
-                .with_hint(error.kind().fix())
+                .with_hint(error.fix().to_owned())
                 .with_source(error))
         }
     }

@@ -12,7 +12,9 @@ use cofferdam_core::event::operator::OperatorAction;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::suggest::nearest;
 use cofferdam_egress::credentials::allow_command;
-use cofferdam_egress::vault::{Binding, BindingName, Bindings, OauthGrant, SecretMaterial, VaultError};
+use cofferdam_egress::vault::{
+    Binding, BindingName, Bindings, OauthGrant, SecretMaterial, UnavailableBinding, VaultError,
+};
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use cofferdam_model::package::Package;
 use cofferdam_model::registry::{RegistryEntry, StoredPackage};
@@ -73,7 +75,9 @@ impl Host {
     /// ```
     pub fn bindings(&self) -> Result<Vec<BindingView>, HostError> {
         let now = self.pipeline.loader.clock.timestamp();
-        let mut views: Vec<_> = self.vault.bindings()?.iter().map(|binding| view(binding, now)).collect();
+        let bindings = self.vault.bindings()?;
+        let mut views: Vec<_> = bindings.iter().map(|binding| view(binding, now)).collect();
+        views.extend(bindings.iter_unavailable().map(|binding| unavailable_view(binding, now)));
         views.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(views)
     }
@@ -86,6 +90,14 @@ impl Host {
         let bindings = self.vault.bindings()?;
         let binding = bindings.get(name).ok_or_else(|| not_bound(name, &bindings))?;
         Ok(view(binding, self.pipeline.loader.clock.timestamp()))
+    }
+
+    /// Checks that bindings can be changed through the vault, before anything is asked for a change.
+    ///
+    /// # Errors
+    /// `validation` if they are kept where others change them; the hint says where.
+    pub fn check_bindings_editable(&self) -> Result<(), HostError> {
+        Ok(self.vault.check_editable()?)
     }
 
     /// Returns the material of a binding, including its parts that are not secret: for a change that keeps them.
@@ -243,6 +255,29 @@ impl Host {
         Ok(asking)
     }
 
+    /// Returns, for each credential that `package` requests, the names of the bindings that its requests would carry to every
+    /// requested host, in the order of the manifest. Empty where it would get none, or not for every host.
+    ///
+    /// # Errors
+    /// The vault cannot be opened or read.
+    pub fn bound_credentials(&self, package: &Package) -> Result<Vec<Vec<String>>, HostError> {
+        let bindings = self.vault.bindings()?;
+        let manifest = package.manifest();
+        let bound = manifest.credentials().iter().map(|grant| {
+            let consumer = CredentialConsumer {
+                connector: manifest.name().clone(),
+                version: manifest.version().clone(),
+                hosts: grant.hosts().to_vec(),
+            };
+            let fits = |binding: &&Binding| {
+                (binding.name.kind(), binding.name.service()) == (grant.kind(), grant.service())
+                    && verdict(binding, &consumer).missing.is_none()
+            };
+            bindings.iter().filter(fits).map(|binding| binding.name.to_string()).collect()
+        });
+        Ok(bound.collect())
+    }
+
     /// Returns a binding with the results for the installed connectors that request it.
     ///
     /// # Errors
@@ -277,6 +312,7 @@ impl Host {
             OperatorAction::Allow => "allowed",
             _ => "disallowed",
         };
+        self.vault.check_editable()?;
         let id = AuditId::mint();
         let now = self.pipeline.loader.clock.timestamp();
         let mut recorder = ChangeRecorder::new(&self.audit);
@@ -356,6 +392,9 @@ fn found<'b>(name: &BindingName, bindings: &'b mut Bindings) -> Result<&'b mut B
 }
 
 fn not_bound(name: &BindingName, bindings: &Bindings) -> HostError {
+    if let Some(unavailable) = bindings.unavailable(name) {
+        return unavailable.error().into();
+    }
     let names: Vec<_> = bindings.iter().map(|binding| binding.name.to_string()).collect();
     let hint = match nearest(&name.to_string(), names.iter().map(String::as_str)) {
         Some(near) => format!("Did you mean {near}?"),
@@ -402,9 +441,10 @@ pub const STALE_AFTER_DAYS: i64 = 47;
 pub struct BindingView {
     /// `<kind>/<service>/<identity>`.
     pub name: String,
-    /// `active`, or `refused` if its issuer no longer accepts it.
+    /// `active`; `refused` if its issuer no longer accepts it; `unavailable` if its secret cannot be had from where the
+    /// operator keeps it.
     pub status: &'static str,
-    /// The reason for the refusal, as far as it is known.
+    /// The reason for the refusal, or for which the secret cannot be had, as far as it is known.
     pub refused: Option<String>,
     /// True if it has not changed for [`STALE_AFTER_DAYS`].
     pub stale: bool,
@@ -503,6 +543,21 @@ pub(super) fn view(binding: &Binding, now: Timestamp) -> BindingView {
         created: seconds(binding.created),
         changed: seconds(binding.changed),
         details,
+    }
+}
+
+/// Returns the public view of a binding whose secret cannot be had.
+fn unavailable_view(binding: &UnavailableBinding, now: Timestamp) -> BindingView {
+    BindingView {
+        name: binding.name.to_string(),
+        status: "unavailable",
+        refused: Some(format!("{} {}", binding.message, binding.hint)),
+        stale: false,
+        hosts: binding.hosts.iter().map(ToString::to_string).collect(),
+        connectors: binding.connectors.iter().map(ToString::to_string).collect(),
+        created: seconds(now),
+        changed: seconds(now),
+        details: BTreeMap::new(),
     }
 }
 

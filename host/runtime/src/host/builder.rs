@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_audit::approvals::{ApprovalFile, ApprovalStore};
 use cofferdam_audit::{AuditLog, Durability, JournalLog, LogSettings, SealedQuota};
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -12,17 +13,20 @@ use cofferdam_core::event::{Listener, fanout};
 use cofferdam_core::limits::{LimitCeilings, LimitRequest};
 use cofferdam_core::rng::{RandomSource, SystemRng};
 use cofferdam_core::secret::Secret;
-use cofferdam_egress::credentials::{BrokerSettings, CredentialBroker};
+use cofferdam_egress::credentials::{BrokerSettings, CredentialBroker, SharedRenewals};
 use cofferdam_egress::egress::{
     HostRequestClient, PrivateGrant, Resolve, RootCertificates, SystemResolver, Tls, roots_from_pem,
 };
-use cofferdam_egress::resilience::{CircuitStore, ResilienceSettings};
+use cofferdam_egress::resilience::{
+    CircuitReplica, CircuitStore, RateLimits, ResilienceSettings, SharedRateLimits,
+};
 use cofferdam_egress::vault::{Vault, VaultFile};
 use cofferdam_model::registry::Registry;
 use cofferdam_model::trust::KeyringFile;
 use cofferdam_sandbox::{CodeStore, CompileLimits, Compiler, EgressSettings, Sandbox};
 
 use super::{Audit, Host};
+use crate::approvals::{ApprovalGate, ApprovalPolicy};
 use crate::call::{AuditContext, AuditSettings, CallPipeline, PackageLoader, PipelineParts, actor_name};
 use crate::flow::actions::ActionStore;
 
@@ -63,6 +67,20 @@ pub struct HostBuilder {
     vault: Option<Arc<dyn Vault>>,
     vault_key_file: Option<PathBuf>,
     vault_passphrase: Option<Secret>,
+    shared: Option<SharedState>,
+    policy: ApprovalPolicy,
+    approvals: Option<Arc<dyn ApprovalStore>>,
+}
+
+/// The state that a host shares with the other hosts of a cluster. Without it, a host has its own.
+#[derive(Debug, Clone)]
+pub struct SharedState {
+    /// The copy of the circuits.
+    pub circuits: Arc<CircuitReplica>,
+    /// The rate limits.
+    pub rates: Arc<dyn SharedRateLimits>,
+    /// The renewals of tokens.
+    pub renewals: SharedRenewals,
 }
 
 impl Default for HostBuilder {
@@ -92,6 +110,9 @@ impl Default for HostBuilder {
             vault: None,
             vault_key_file: None,
             vault_passphrase: None,
+            shared: None,
+            policy: ApprovalPolicy::default(),
+            approvals: None,
         }
     }
 }
@@ -303,6 +324,28 @@ impl HostBuilder {
         self
     }
 
+    /// Shares circuits, rate limits and the renewal of tokens with the other hosts of a cluster.
+    #[must_use]
+    pub fn shared_state(mut self, shared: SharedState) -> Self {
+        self.shared = Some(shared);
+        self
+    }
+
+    /// Sets which calls wait for the approval of a person. Default: an agent's calls of operations that are declared
+    /// destructive.
+    #[must_use]
+    pub fn approval_policy(mut self, policy: ApprovalPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Keeps approvals in `store` instead of in the directory `audit` of the home directory.
+    #[must_use]
+    pub fn approval_store(mut self, store: Arc<dyn ApprovalStore>) -> Self {
+        self.approvals = Some(store);
+        self
+    }
+
     /// Builds the host.
     ///
     /// # Errors
@@ -380,6 +423,7 @@ impl HostBuilder {
             resolver: Arc::clone(&self.resolver),
             allow_private: Arc::clone(&allow_private),
             locks: home.join("locks"),
+            renewals: self.shared.as_ref().map(|shared| shared.renewals.clone()),
         });
         let requests = HostRequestClient::new(
             Arc::clone(&self.clock),
@@ -399,17 +443,28 @@ impl HostBuilder {
         let keyring = KeyringFile::new(home.join("keyring.toml"));
         // As many as may wait for a permit to run.
         let queue = crate::call::waiting_calls(self.concurrency);
+        let store = self.approvals.unwrap_or_else(|| Arc::new(ApprovalFile::new(&home)));
+        let approvals = ApprovalGate { policy: self.policy, store, log: Arc::clone(&log) };
         let audit = Audit::new(log, home.clone(), user, Arc::clone(&self.clock));
         let loader = PackageLoader::new(registry, keyring, sandbox, ceilings, self.clock, queue);
         let action_store = ActionStore::new(home.join("actions"));
+        let circuits = home.join("circuits");
+        let (circuits, rates) = match self.shared {
+            None => (CircuitStore::new(circuits), RateLimits::default()),
+            Some(shared) => {
+                (CircuitStore::shared(circuits, shared.circuits), RateLimits::shared(shared.rates))
+            }
+        };
         let pipeline = CallPipeline::new(PipelineParts {
             loader,
             broker,
             settings: self.resilience,
-            circuits: CircuitStore::new(home.join("circuits")),
+            circuits,
+            rates,
             rng: self.rng,
             listener: fanout(self.listeners),
             audit: context,
+            approvals,
             concurrency: self.concurrency,
         });
         Ok(Host { pipeline: Arc::new(pipeline), vault, audit, action_store, requests })

@@ -139,11 +139,18 @@ impl Host {
         })
     }
 
+    /// Returns the acceptance beside the installed package `hash`; none if there is none that can be read. It reads one
+    /// small file and not the package, so it does not show whether it covers the package.
+    #[must_use]
+    pub fn recorded_acceptance(&self, hash: &Digest) -> Option<Acceptance> {
+        self.pipeline.loader.registry.acceptance(hash).ok().flatten()
+    }
+
     /// Returns true if the installed package `hash` was accepted with exactly these grants, and signed by one of these keys.
     /// It reads one small file, and not the package.
     pub fn is_accepted_as(&self, hash: &Digest, signers: &[String], grants: &[String]) -> bool {
-        let acceptance = self.pipeline.loader.registry.acceptance(hash).ok().flatten();
-        acceptance.is_some_and(|it| it.is_of(hash, signers, &PackageGrants::digest_of(grants)))
+        self.recorded_acceptance(hash)
+            .is_some_and(|it| it.is_of(hash, signers, &PackageGrants::digest_of(grants)))
     }
 
     /// Returns the acceptance of a package that is about to be installed, with the change to record. None if it was

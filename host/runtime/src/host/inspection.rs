@@ -10,7 +10,7 @@ use cofferdam_core::file_fingerprint::FileFingerprint;
 use cofferdam_core::limits::{LimitRequest, Limits};
 use cofferdam_model::manifest::{CredentialGrant, CredentialPlacement, DeclaredIdempotency, OperationEffect};
 use cofferdam_model::package::{OperationSignature, Package};
-use cofferdam_model::registry::StoredPackage;
+use cofferdam_model::registry::{Acceptance, StoredPackage};
 use cofferdam_model::trust::{Envelope, KeyId, Keyring, KeyringFingerprint, Provenance, Verified};
 use serde::Serialize;
 
@@ -113,6 +113,8 @@ pub struct LimitView {
     pub effective: u64,
     /// The limit in the manifest.
     pub manifest: Option<u64>,
+    /// The limit of a connector whose manifest asks for none.
+    pub default: u64,
     /// The most that any call gets here.
     pub ceiling: u64,
     /// The unit.
@@ -145,6 +147,17 @@ pub struct OperationView {
     pub partial: bool,
 }
 
+/// An installed package, with its types and its acceptance.
+#[derive(Debug)]
+pub struct InstalledPackage {
+    /// Its contents and its signers.
+    pub inspection: PackageInspection,
+    /// The package as it is on disk, without its bytes. The verdict about its signature is in `inspection`.
+    pub package: Package,
+    /// The acceptance of its grants; none if it was not accepted as it is.
+    pub acceptance: Option<Acceptance>,
+}
+
 impl OperationView {
     /// Returns true if it is declared to change nothing, which the host enforces.
     #[must_use]
@@ -171,19 +184,41 @@ impl Host {
         self.inspect_installed(connector, false)
     }
 
+    /// Inspects an installed connector as [`inspect`](Self::inspect) does, and returns its types and its acceptance with it.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn installed_package(&self, connector: &ConnectorRef) -> Result<InstalledPackage, Error> {
+        self.read_installed(connector, true)
+    }
+
     fn inspect_installed(
         &self,
         connector: &ConnectorRef,
         accepts_changed: bool,
     ) -> Result<PackageInspection, Error> {
+        Ok(self.read_installed(connector, accepts_changed)?.inspection)
+    }
+
+    fn read_installed(
+        &self,
+        connector: &ConnectorRef,
+        accepts_changed: bool,
+    ) -> Result<InstalledPackage, Error> {
         let digest = self.pipeline.loader.find(connector)?;
-        let StoredPackage { bytes, signature, .. } = self.stored_package(connector)?;
+        let StoredPackage { bytes, signature, acceptance, .. } = self.stored_package(connector)?;
         let got = Digest::sha256(&bytes);
         let matches = got == digest;
-        match self.inspect_package(bytes, signature.as_deref()) {
-            Ok(inspection) if matches || accepts_changed => {
-                Ok(PackageInspection { hash_matches: Some(matches), ..inspection })
-            }
+        let opened = self.pipeline.loader.sandbox.open_blocking(bytes).and_then(|package| {
+            let inspection = self.inspect_parsed(&package, signature.as_deref())?;
+            Ok((package, inspection))
+        });
+        match opened {
+            Ok((package, inspection)) if matches || accepts_changed => Ok(InstalledPackage {
+                inspection: PackageInspection { hash_matches: Some(matches), ..inspection },
+                acceptance: acceptance.filter(|acceptance| acceptance.covers(&package)),
+                package: package.without_bytes(),
+            }),
             Err(error) if matches => Err(error.into()),
             _ => {
                 let key = connector.to_string();
@@ -316,13 +351,11 @@ impl Host {
 
     fn limit_views(&self, manifest: &LimitRequest) -> Result<BTreeMap<&'static str, LimitView>, HostError> {
         let ceilings = &self.pipeline.loader.ceilings;
-        let limits: Limits = check_limits(
-            ceilings,
-            manifest,
-            &LimitRequest::default(),
-            &LimitRequest::default(),
-            &Default::default(),
-        )?;
+        let none = LimitRequest::default();
+        let resolve = |manifest: &LimitRequest| -> Result<Limits, HostError> {
+            check_limits(ceilings, manifest, &none, &none, &Default::default())
+        };
+        let (limits, defaults) = (resolve(manifest)?, resolve(&none)?);
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(BTreeMap::from([
             (
@@ -330,6 +363,7 @@ impl Host {
                 LimitView {
                     effective: limits.fuel(),
                     manifest: manifest.fuel(),
+                    default: defaults.fuel(),
                     ceiling: ceilings.fuel(),
                     unit: "fuel",
                 },
@@ -339,6 +373,7 @@ impl Host {
                 LimitView {
                     effective: ms(limits.wall_time()),
                     manifest: manifest.wall_time().map(ms),
+                    default: ms(defaults.wall_time()),
                     ceiling: ms(ceilings.wall_time()),
                     unit: "ms",
                 },
@@ -348,6 +383,7 @@ impl Host {
                 LimitView {
                     effective: limits.memory(),
                     manifest: manifest.memory(),
+                    default: defaults.memory(),
                     ceiling: ceilings.memory(),
                     unit: "bytes",
                 },

@@ -3,6 +3,7 @@
 mod access_query;
 mod actions;
 mod active;
+mod approvals;
 mod audit;
 mod binding_test;
 mod bindings;
@@ -13,10 +14,12 @@ mod export;
 mod inspection;
 mod install;
 mod operator;
+mod readiness;
 mod recovery;
 mod trust;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
@@ -36,19 +39,20 @@ use serde_json::Value;
 pub use crate::log_errors::unreadable;
 pub use access_query::{AccessDecision, AccessQuery};
 pub use active::Activated;
+pub use approvals::{ApprovalAnswer, ApprovalDecision};
 pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{
     BindingInspection, BindingVerdict, BindingView, CredentialConsumer, NewBinding, STALE_AFTER_DAYS,
 };
 pub use builder::CODE_CACHE_BYTES;
-pub use builder::HostBuilder;
+pub use builder::{HostBuilder, SharedState};
 pub use consent::{Consent, PackageReview};
 pub use difference::{ChangeSeverity, ComparedPackage, PackageChange, PackageDifference};
 pub use export::{ExportSummary, verify_export};
 pub use inspection::{
-    CredentialView, ImportView, InstalledRevision, LimitView, OperationView, PackageInspection,
-    RevisionGround, SignatureView,
+    CredentialView, ImportView, InstalledPackage, InstalledRevision, LimitView, OperationView,
+    PackageInspection, RevisionGround, SignatureView,
 };
 pub use install::{InstallOptions, Installed};
 pub use operator::{OperatorChange, keyring_changes};
@@ -117,6 +121,32 @@ impl Host {
             let message = format!("There is no retry profile `{}`.", sanitize_line(name, 100));
             HostError::new(HostErrorKind::Validation, message).with_hint(hint)
         })
+    }
+
+    /// Returns the retry profile of the calls of `connector` that name none.
+    #[must_use]
+    pub fn profile_for(&self, connector: &ConnectorName) -> Arc<RetryProfile> {
+        self.pipeline.settings.plan(connector, None).profile
+    }
+
+    /// Returns the actor of the calls that name none.
+    #[must_use]
+    pub fn actor(&self) -> &str {
+        &self.pipeline.audit.settings().actor
+    }
+
+    /// Returns the time for which an outcome stands under an idempotency key.
+    #[must_use]
+    pub fn key_ttl(&self) -> Duration {
+        self.pipeline.audit.settings().key_ttl
+    }
+
+    /// Checks whether a caller may give this idempotency key.
+    ///
+    /// # Errors
+    /// `validation`, with the rules for keys.
+    pub fn check_key(key: &str) -> Result<(), HostError> {
+        crate::call::check_key(key)
     }
 
     /// Returns the names of all retry profiles: built-in ones, and the operator's own.

@@ -1,6 +1,7 @@
 //! Records the changes that operators make, before they take effect.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use cofferdam_audit::wait;
 use cofferdam_core::digest::Digest;
@@ -49,8 +50,17 @@ impl ChangeRecorder {
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be written, so the change must not be made.
     pub(super) fn intend(&mut self, change: OperatorChange) -> Result<(), HostError> {
+        let user = Arc::clone(&self.audit.user);
+        self.intend_by(&user, change)
+    }
+
+    /// Records a change that this user is about to make. It blocks.
+    ///
+    /// # Errors
+    /// As [`intend`](Self::intend).
+    pub(super) fn intend_by(&mut self, user: &str, change: OperatorChange) -> Result<(), HostError> {
         let OperatorChange { action, subject, before, after, is_restriction } = change;
-        let user = Cow::Owned(self.audit.user.to_string());
+        let user = Cow::Owned(user.to_owned());
         let event =
             OperatorEvent { action, after, before, failed: false, subject: subject.into(), user }.bounded();
         match self.write(event.clone()) {

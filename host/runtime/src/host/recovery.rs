@@ -82,6 +82,13 @@ impl Host {
         self.pipeline.circuits.views(now).map_err(|error| unavailable("read", error))
     }
 
+    /// Returns the reason why this host does not share circuits, rate limits and renewals with the other hosts of its
+    /// cluster at the moment; none if it does, or belongs to none. Calls go on with this host's own state.
+    #[must_use]
+    pub fn shared_state_problem(&self) -> Option<String> {
+        self.pipeline.circuits.away()
+    }
+
     /// Closes the circuits of `connector`, in all versions, at `host`. Without a connector, it closes those of all
     /// connectors, and without a host, those at all hosts. It also removes those that are damaged.
     ///

@@ -101,8 +101,10 @@ impl AttemptGuards {
     /// Waits for the request's turn under the rate limit.
     pub(super) async fn turn(&self, host: &str) -> Result<(), LimitHit> {
         let Some(RateGuard { limits, limit, delays }) = &self.rate else { return Ok(()) };
+        let patience = self.deadline.saturating_duration_since(self.clock.now());
+        let shared = limits.reserve_shared(&self.connector, host, *limit, patience).await;
         let now = self.clock.now();
-        match limits.reserve(&self.connector, host, *limit, now, self.deadline) {
+        match shared.unwrap_or_else(|| limits.reserve(&self.connector, host, *limit, now, self.deadline)) {
             Ok(None) => Ok(()),
             Ok(Some(delay)) => {
                 // The receiver is gone once the attempt is over, and this future is dropped with it.

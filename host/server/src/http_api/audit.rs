@@ -1,21 +1,24 @@
-//! `GET /v1/audit/{id}`: the part of a call's audit entry that programs may see.
+//! `GET /v1/audit` and `GET /v1/audit/{id}`: the part of the audit entries of calls that programs may see, and `GET
+//! /v1/stats`: their number and what they used.
 //!
 //! The caller of the API may be neither the operator nor the caller of the requested call. So there are no
-//! arguments and no results here, no causes and no text of a connector: `cofferdam audit show` has those.
+//! arguments and no results here, no causes, no paths of requests and no log of a connector: `cofferdam audit show` has
+//! those.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{AuditError, CallRow, LoggedEvent};
+use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent};
+use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_runtime::host::{Host, unreadable};
-use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::calls::read_queued;
+use super::query::{self, QueryParameters};
 use super::{HttpApi, response};
 
 /// The fields of an event that are returned: no texts of callers, connectors or services.
@@ -26,78 +29,269 @@ const FACTS: [&str; 11] =
 /// or a connector.
 const OF_FAILURES: [&str; 5] = ["class", "code", "boundary", "retriable", "retried"];
 
-/// A call in the audit log.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename = "CallOnRecord")]
-pub(super) struct LoggedCallView {
+/// A call in the audit log, in one row.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename = "CallRow")]
+pub struct CallRowView {
     /// The call's id.
-    audit_id: String,
+    pub audit_id: String,
     /// The time at which it was received, as RFC 3339.
-    at: String,
+    pub at: String,
     /// The connector, as `name@version`.
-    connector: String,
+    pub connector: String,
     /// The operation.
-    op: String,
+    pub op: String,
     /// The action that it was a step of.
     #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<String>,
+    pub action: Option<String>,
     /// The step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<String>,
+    pub step: Option<String>,
     /// The caller's name.
-    actor: String,
+    pub actor: String,
     /// True if it may be repeated.
-    idempotent: bool,
+    pub idempotent: bool,
     /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: started
     /// by a process that is gone.
-    status: String,
+    pub status: String,
     /// The failure's class.
-    class: Option<String>,
+    pub class: Option<String>,
     /// The failure's or the error's code.
-    code: Option<String>,
+    pub code: Option<String>,
     /// The duration in microseconds; none while it is running.
-    duration_us: Option<u64>,
+    pub duration_us: Option<u64>,
     /// The number of attempts; none while it is running.
-    attempts: Option<u32>,
+    pub attempts: Option<u32>,
+}
+
+/// A page of calls, the newest first.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct CallPage {
+    /// The calls.
+    pub calls: Vec<CallRowView>,
+    /// The value of `before` for the next page; none if this is the last one.
+    pub next: Option<String>,
+}
+
+/// A call in the audit log.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename = "CallOnRecord")]
+pub struct LoggedCallView {
+    /// The call in one row.
+    #[serde(flatten)]
+    pub call: CallRowView,
+    /// The hash of the package that it ran, `sha256:` and 64 digits; none if none was admitted.
+    pub hash: Option<String>,
+    /// The id of the key that signed the package.
+    pub signer: Option<String>,
+    /// The name of its retry profile.
+    pub profile: Option<String>,
+    /// `given` if its caller gave an idempotency key, `minted` if the host made one.
+    pub key: Option<String>,
     /// The failure as its caller received it, without its message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Map<String, Value>>,
+    pub error: Option<Map<String, Value>>,
+    /// The attempts that ended, in order.
+    pub ended_attempts: Vec<AttemptReport>,
     /// The events, in order.
-    events: Vec<LoggedEventView>,
+    pub events: Vec<LoggedEventView>,
+}
+
+/// An attempt that ended.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename = "Attempt")]
+pub struct AttemptReport {
+    /// The number of the attempt within the call, from 1.
+    pub attempt: u32,
+    /// The connector, as `name@version`: a fallback may be another one.
+    pub connector: String,
+    /// The time at which it ended, as RFC 3339.
+    pub ended: String,
+    /// `value`, `failure` or `refused`.
+    pub status: String,
+    /// The failure's class.
+    pub class: Option<String>,
+    /// The failure's or the error's code.
+    pub code: Option<String>,
+    /// The durations of its parts.
+    pub phases: AttemptPhases,
+    /// The resources that it used.
+    pub usage: AttemptUsage,
+    /// Its requests, without their paths, in the order in which the connector sent them.
+    pub requests: Vec<RequestReport>,
+}
+
+/// The durations of an attempt's parts in microseconds.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct AttemptPhases {
+    /// Queueing, loading and checks before it.
+    pub admit_us: u64,
+    /// Writing its beginning to the audit log.
+    pub record_us: u64,
+    /// The creation of the sandbox.
+    pub instantiate_us: u64,
+    /// The connector, its requests included.
+    pub guest_us: u64,
+}
+
+/// The resources that an attempt used, and their limits.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct AttemptUsage {
+    /// Burnt fuel.
+    pub fuel: u64,
+    /// The limit on fuel.
+    pub fuel_limit: u64,
+    /// The most bytes of memory in use at once.
+    pub memory_bytes: u64,
+    /// The limit on memory.
+    pub memory_limit_bytes: u64,
+    /// The wall time in microseconds.
+    pub wall_us: u64,
+    /// The limit on the wall time in milliseconds.
+    pub wall_limit_ms: u64,
+    /// The number of requests, with refused ones.
+    pub requests: u64,
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+    /// Bytes of the requests' first lines and bodies.
+    pub bytes_out: u64,
+}
+
+/// A request of an attempt, as the host observed it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename = "Request")]
+pub struct RequestReport {
+    /// The time at which the connector sent it, as RFC 3339.
+    pub at: String,
+    /// The method.
+    pub method: String,
+    /// The host and port; empty if the URL had a secret in it.
+    pub host: String,
+    /// The status of its response.
+    pub status: Option<u16>,
+    /// The code of its failure or of its refusal.
+    pub code: Option<String>,
+    /// The phase in which it failed.
+    pub phase: Option<String>,
+    /// The time until its end in milliseconds.
+    pub ms: u64,
+    /// Bytes that may have left.
+    pub bytes_sent: u64,
+    /// Bytes of the response's body.
+    pub bytes_received: u64,
+    /// True if it carried the call's idempotency key.
+    pub keyed: bool,
+    /// True if it had neither a response nor an error when the attempt ended.
+    pub aborted: bool,
+    /// The names of the bindings whose credentials it carried.
+    pub bindings: Vec<String>,
 }
 
 /// One event of a call.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename = "Event")]
-pub(super) struct LoggedEventView {
+pub struct LoggedEventView {
     /// From 1, without gaps.
-    seq: u32,
+    pub seq: u32,
     /// The time, as RFC 3339.
-    at: String,
+    pub at: String,
     /// The event's name.
     #[serde(rename = "type")]
-    name: String,
+    pub name: String,
     /// The fields of the event that may be returned.
-    facts: Map<String, Value>,
+    pub facts: Map<String, Value>,
+}
+
+impl HttpApi {
+    /// Returns a page of the calls that the parameters of `GET /v1/audit` select, the newest first.
+    ///
+    /// # Errors
+    /// `validation`: a parameter is not acceptable. `audit_unavailable`: the audit log cannot be read.
+    pub async fn calls(&self, parameters: Vec<(String, String)>) -> Result<CallPage, HostError> {
+        let mut filter = query::page(QueryParameters::new(parameters)?)?;
+        let limit = filter.limit;
+        // One more shows whether there is another page.
+        filter.limit = limit.saturating_add(1);
+        let host = self.host.clone();
+        read_queued(self, move || {
+            let Some(mut reader) = host.audit().existing()? else {
+                return Ok(CallPage { calls: Vec::new(), next: None });
+            };
+            let mut rows = reader.list(&filter).map_err(unreadable)?;
+            let has_more = rows.len() > limit;
+            rows.truncate(limit);
+            let next = rows.last().filter(|_| has_more).map(|row| row.audit_id.to_string());
+            Ok(CallPage { calls: rows.into_iter().map(CallRowView::from).collect(), next })
+        })
+        .await
+    }
+
+    /// Returns one call.
+    ///
+    /// # Errors
+    /// `audit_not_found`; the audit log cannot be read.
+    pub async fn logged_call(&self, id: &str) -> Result<LoggedCallView, HostError> {
+        let Some(id) = AuditId::parse(id) else {
+            let message = format!("`{}` is not the id of a call.", sanitize_line(id, 100));
+            let hint = "It is written like audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70.";
+            return Err(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint));
+        };
+        let host = self.host.clone();
+        read_queued(self, move || read_call(&host, &id)).await
+    }
+
+    /// Returns the statistics of the calls that the parameters of `GET /v1/stats` select.
+    ///
+    /// # Errors
+    /// As [`calls`](Self::calls).
+    pub async fn stats(&self, parameters: Vec<(String, String)>) -> Result<StatsReport, HostError> {
+        let (filter, stats) = query::stats(QueryParameters::new(parameters)?)?;
+        let host = self.host.clone();
+        read_queued(self, move || {
+            let Some(mut reader) = host.audit().existing()? else {
+                return Ok(StatsReport::new(&Stats::default(), &Stats::default(), stats.by, Vec::new()));
+            };
+            let mut read = || -> Result<_, AuditError> {
+                let all = reader.stats(&filter, StatsQuery::default())?;
+                let grouped = reader.stats(&filter, stats)?;
+                Ok(StatsReport::new(&all, &grouped, stats.by, reader.sealed_usage()?))
+            };
+            read().map_err(unreadable)
+        })
+        .await
+    }
+}
+
+/// The parameters of a query, or the reason why they are none.
+type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, HostError> {
+    parameters.map(|Query(parameters)| parameters).map_err(unreadable_query)
+}
+
+/// Returns the error for a query that is not in the form of a query.
+pub(super) fn unreadable_query(error: QueryRejection) -> HostError {
+    HostError::new(HostErrorKind::Validation, "The query cannot be read.")
+        .with_hint("Write it like ?connector=github%3A%2F%2Facme%2Fslack&limit=10.")
+        .with_source(error)
+}
+
+/// Returns a page of calls.
+pub(super) async fn list(State(api): State<HttpApi>, query: Parameters) -> Response {
+    let page = async { api.calls(parameters(query)?).await };
+    page.await.map_or_else(response::host_error, |page| response::view(&page))
 }
 
 /// Returns the call's view.
 pub(super) async fn show(State(api): State<HttpApi>, id: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(id)) = id else { return response::no_such_path() };
-    let Some(id) = AuditId::parse(&id) else {
-        let message = format!("`{}` is not the id of a call.", sanitize_line(&id, 100));
-        let hint = "It is written like audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70.";
-        return response::host_error(HostError::new(HostErrorKind::AuditNotFound, message).with_hint(hint));
-    };
-    let host = api.host.clone();
-    let read = tokio::task::spawn_blocking(move || read_call(&host, &id)).await.unwrap_or_else(|error| {
-        Err(HostError::new(HostErrorKind::Internal, "The audit log could not be read.").with_source(error))
-    });
-    match read {
-        // Texts and numbers: the serialization cannot fail.
-        Ok(shown) => response::json(StatusCode::OK, serde_json::to_string(&shown).unwrap_or_default()),
-        Err(error) => response::host_error(error),
-    }
+    api.logged_call(&id).await.map_or_else(response::host_error, |call| response::view(&call))
+}
+
+/// Returns the statistics.
+pub(super) async fn stats(State(api): State<HttpApi>, query: Parameters) -> Response {
+    let stats = async { api.stats(parameters(query)?).await };
+    stats.await.map_or_else(response::host_error, |stats| response::view(&stats))
 }
 
 fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
@@ -126,21 +320,22 @@ fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
     let error = failure.map(|failure| facts(&failure, &OF_FAILURES));
-    let status = if row.incomplete { "incomplete" } else { row.status.name() };
+    let admitted = events.iter().rev().find_map(|event| match event.event() {
+        RecordedEvent::Admitted(admitted) => Some(admitted),
+        _ => None,
+    });
+    let admitted = admitted.unwrap_or_default();
+    let ended = events.iter().filter_map(|event| match event.event() {
+        RecordedEvent::AttemptEnded(ended) => Some(attempt_report(&event.at, ended)),
+        _ => None,
+    });
     LoggedCallView {
-        audit_id: row.audit_id.to_string(),
-        at: format!("{:.6}", row.at),
-        connector: row.connector,
-        op: row.op,
-        action: row.action,
-        step: row.step,
-        actor: row.actor,
-        idempotent: row.idempotent,
-        status: status.to_owned(),
-        class: row.class,
-        code: row.code,
-        duration_us: row.duration_us,
-        attempts: row.attempts,
+        hash: Some(admitted.hash.into_owned()).filter(|hash| !hash.is_empty()),
+        signer: admitted.signer.map(Into::into),
+        profile: admitted.profile.map(Into::into),
+        key: admitted.key.map(Into::into),
+        ended_attempts: ended.collect(),
+        call: row.into(),
         error,
         events: events
             .into_iter()
@@ -151,6 +346,70 @@ fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
                 name: event.name,
             })
             .collect(),
+    }
+}
+
+impl From<CallRow> for CallRowView {
+    fn from(row: CallRow) -> Self {
+        let status = row.state_name().to_owned();
+        Self {
+            audit_id: row.audit_id.to_string(),
+            at: format!("{:.6}", row.at),
+            connector: row.connector,
+            op: row.op,
+            action: row.action,
+            step: row.step,
+            actor: row.actor,
+            idempotent: row.idempotent,
+            status,
+            class: row.class,
+            code: row.code,
+            duration_us: row.duration_us,
+            attempts: row.attempts,
+        }
+    }
+}
+
+fn attempt_report(at: &str, ended: AttemptEnded<'_>) -> AttemptReport {
+    let RecordedPhases { admit_us, record_us, instantiate_us, guest_us } = ended.phases;
+    let used = ended.usage;
+    AttemptReport {
+        attempt: ended.attempt,
+        connector: ended.connector.into(),
+        ended: at.to_owned(),
+        status: ended.status.into(),
+        class: ended.class.map(Into::into),
+        code: ended.code.map(Into::into),
+        phases: AttemptPhases { admit_us, record_us, instantiate_us, guest_us },
+        usage: AttemptUsage {
+            fuel: used.fuel,
+            fuel_limit: used.fuel_limit,
+            memory_bytes: used.memory_bytes,
+            memory_limit_bytes: used.memory_limit_bytes,
+            wall_us: used.wall_us,
+            wall_limit_ms: used.wall_limit_ms,
+            requests: used.requests,
+            bytes_in: used.bytes_in,
+            bytes_out: used.bytes_out,
+        },
+        requests: ended.requests.into_iter().map(request_report).collect(),
+    }
+}
+
+fn request_report(request: RecordedRequest<'_>) -> RequestReport {
+    RequestReport {
+        at: request.at,
+        method: sanitize_line(&request.method, 64),
+        host: sanitize_line(&request.host, 300),
+        status: request.status,
+        code: request.code.map(Into::into),
+        phase: request.phase.map(Into::into),
+        ms: request.ms,
+        bytes_sent: request.bytes_sent,
+        bytes_received: request.bytes_received,
+        keyed: request.keyed,
+        aborted: request.aborted,
+        bindings: request.bindings.into_iter().map(Into::into).collect(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `POST /v1/calls`: runs one call and returns its outcome.
+//! `POST /v1/calls`, and the path of each operation: runs one call and returns its outcome.
 
 use std::sync::Arc;
 
@@ -14,18 +14,43 @@ use cofferdam_runtime::flow::ActionResult;
 use http::HeaderMap;
 
 use super::HttpApi;
-use super::request::{self, ActionRequest, CallRequest, idempotency_key, is_json};
+use super::connectors;
+use super::request::{self, ActionRequest, CallRequest, OperationRequest, idempotency_key, is_json};
 use super::response::{self, CallMetadata};
 use crate::server::BudgetCharge;
+
+/// Runs an operation that the path names. Its body is that of a call without the target.
+pub(super) async fn operation(
+    State(api): State<HttpApi>,
+    target: Result<Path<(String, String, String, String)>, PathRejection>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let target = target
+        .ok()
+        .and_then(|Path((scheme, owner, name, op))| Some((connectors::named(&scheme, &owner, &name)?, op)));
+    let Some((connector, op)) = target else { return response::no_such_path() };
+    run_call(&api, &headers, move || OperationRequest::read(&body).map(|request| request.of(connector, op)))
+        .await
+}
 
 /// Runs the call. If the client disconnects, this future is dropped, which cancels the call; the audit log
 /// says so.
 pub(super) async fn create(State(api): State<HttpApi>, headers: HeaderMap, body: Bytes) -> Response {
-    if !is_json(&headers) {
+    run_call(&api, &headers, move || CallRequest::read(&body)).await
+}
+
+/// Runs the call that `request` reads from a body.
+async fn run_call(
+    api: &HttpApi,
+    headers: &HeaderMap,
+    request: impl FnOnce() -> Result<CallRequest, HostError> + Send + 'static,
+) -> Response {
+    if !is_json(headers) {
         return response::not_json();
     }
-    let asked = match idempotency_key(&headers) {
-        Ok(key) => call(&api, key, body).await,
+    let asked = match idempotency_key(headers) {
+        Ok(key) => call(api, key, request).await,
         Err(error) => Err(error),
     };
     let call = match asked {
@@ -34,7 +59,7 @@ pub(super) async fn create(State(api): State<HttpApi>, headers: HeaderMap, body:
     };
     let cancellation = Cancellation::new();
     let running = api.host.run_text(call.cancelled_by(&cancellation));
-    let CallResult { outcome, report } = run_until_shutdown(&api, &cancellation, running).await;
+    let CallResult { outcome, report } = run_until_shutdown(api, &cancellation, running).await;
     match outcome {
         Ok(text) => response::value(&text, &CallMetadata::from_report(&report)),
         Err(error) => response::call_error(&error, &report),
@@ -60,10 +85,14 @@ pub(super) async fn run_until_shutdown<T>(
 }
 
 /// Reads the requested call.
-async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, HostError> {
+async fn call(
+    api: &HttpApi,
+    key: Option<String>,
+    request: impl FnOnce() -> Result<CallRequest, HostError> + Send + 'static,
+) -> Result<Call, HostError> {
     let (host, actor) = (api.host.clone(), api.actor.clone());
     let read = read_queued(api, move || {
-        let call = CallRequest::read(&body)?.call(&host)?.actor(&actor);
+        let call = request()?.call(&host)?.actor(&actor);
         Ok(match key {
             Some(key) => call.idempotency_key(key),
             None => call,
@@ -73,10 +102,10 @@ async fn call(api: &HttpApi, key: Option<String>, body: Bytes) -> Result<Call, H
 }
 
 /// Reads a body with `read`, off the executor's threads: it parses megabytes and reads files.
-pub(super) async fn read_queued<T: Send + 'static>(
+pub(super) async fn read_queued<T: Send + 'static, E: From<HostError> + Send + 'static>(
     api: &HttpApi,
-    read: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, HostError> {
+    read: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
     let failed = || HostError::new(HostErrorKind::Internal, "The request could not be read.");
     let turn = Arc::clone(&api.reading).acquire_owned().await;
     let turn = turn.map_err(|error| failed().with_source(error))?;
@@ -85,7 +114,7 @@ pub(super) async fn read_queued<T: Send + 'static>(
         let _turn = turn;
         read()
     });
-    read.await.unwrap_or_else(|error| Err(failed().with_source(error)))
+    read.await.unwrap_or_else(|error| Err(failed().with_source(error).into()))
 }
 
 /// Runs the action. If the client disconnects, this future is dropped, which cancels the action and its

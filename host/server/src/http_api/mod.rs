@@ -1,5 +1,5 @@
-//! The HTTP API for programs that are not agents: one call, one action, one audit entry, and the description
-//! of the API.
+//! The HTTP API for programs that are not agents: calls and actions, the connectors and their types, the audit log, and
+//! the description of the API.
 //!
 //! It is a router for the listener of [`server`](crate::server), which has authorized the request and read
 //! the body. An answer is a value, or one of two envelopes: one for failures, and one for all other errors. A
@@ -8,21 +8,42 @@
 
 mod audit;
 mod calls;
+mod connectors;
+mod job_request;
+mod jobs;
 mod openapi;
+mod query;
 mod request;
 mod response;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
+use cofferdam_core::error::Error;
 use cofferdam_runtime::host::Host;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
 use crate::server::Shutdown;
+
+pub use audit::{
+    AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEventView,
+    RequestReport,
+};
+pub use connectors::{
+    AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
+    CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
+};
+pub use response::{ErrorMessage, error_message};
+
+pub use job_request::{ActionWork, CallWork, JobRequest, JobTarget, JobWork};
+pub use jobs::{
+    JobFuture, JobService, JobState, JobView, NewJob, SubmittedJob, is_traceparent, job_not_found,
+};
 
 /// The path for calls.
 pub const CALLS: &str = "/v1/calls";
@@ -30,8 +51,23 @@ pub const CALLS: &str = "/v1/calls";
 /// The path prefix for actions; the name and `/run` follow.
 pub const ACTIONS: &str = "/v1/actions";
 
-/// The path prefix of the audit log; the call's id follows.
+/// The path of the installed connectors; the three parts of a name follow, and `/operations` with the name of one.
+pub const CONNECTORS: &str = "/v1/connectors";
+
+/// The path of the audit log; a call's id follows.
 pub const AUDIT: &str = "/v1/audit";
+
+/// The path of the statistics of calls.
+pub const STATS: &str = "/v1/stats";
+
+/// The path of jobs, if the server has a queue; a job's id follows.
+pub const JOBS: &str = "/v1/jobs";
+
+/// The path of the metrics, if the server has any.
+pub const METRICS: &str = "/metrics";
+
+/// The path of one connector.
+const CONNECTOR_PATH: &str = "/v1/connectors/{scheme}/{owner}/{repository}";
 
 /// The path of the API's description.
 pub const DESCRIPTION: &str = "/openapi.json";
@@ -48,7 +84,12 @@ pub struct HttpApi {
     has_token: bool,
     /// Limits the bodies that are read at once.
     reading: Arc<Semaphore>,
+    jobs: Option<Arc<dyn JobService>>,
+    metrics: Option<MetricsText>,
 }
+
+/// Returns the content type and the text of the metrics.
+pub type MetricsText = Arc<dyn Fn() -> (&'static str, String) + Send + Sync>;
 
 impl HttpApi {
     /// Creates the API of `host`; its calls end at the latest when `shutdown` requires it.
@@ -60,6 +101,8 @@ impl HttpApi {
             actor: Arc::from("http"),
             has_token: false,
             reading: Arc::new(Semaphore::new(READING)),
+            jobs: None,
+            metrics: None,
         }
     }
 
@@ -77,12 +120,41 @@ impl HttpApi {
         self
     }
 
+    /// Puts jobs on this queue. Without one, the API has no jobs.
+    #[must_use]
+    pub fn with_jobs(mut self, jobs: Arc<dyn JobService>) -> Self {
+        self.jobs = Some(jobs);
+        self
+    }
+
+    /// Serves these metrics.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: MetricsText) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     /// The router, for [`BoundServer::serve`](crate::server::BoundServer::serve).
     pub fn router(self) -> Router {
-        Router::new()
+        let mut router = Router::new();
+        if self.jobs.is_some() {
+            router = router
+                .route(JOBS, post(jobs::submit))
+                .route(&format!("{JOBS}/{{id}}"), get(jobs::show))
+                .route(&format!("{JOBS}/{{id}}/cancel"), post(jobs::cancel));
+        }
+        if let Some(metrics) = self.metrics.clone() {
+            router = router.route(METRICS, metrics_route(metrics));
+        }
+        router
             .route(CALLS, post(calls::create))
             .route(&format!("{ACTIONS}/{{name}}/run"), post(calls::run))
+            .route(CONNECTORS, get(connectors::list))
+            .route(CONNECTOR_PATH, get(connectors::show))
+            .route(&format!("{CONNECTOR_PATH}/operations/{{op}}"), post(calls::operation))
+            .route(AUDIT, get(audit::list))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
+            .route(STATS, get(audit::stats))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {
@@ -99,7 +171,47 @@ impl HttpApi {
     }
 }
 
-async fn openapi_document(State(api): State<HttpApi>) -> Response {
-    let profiles: Vec<_> = api.host.profile_names().collect();
-    response::json(StatusCode::OK, openapi::description(&profiles, api.has_token).to_string())
+/// Returns a router that serves metrics alone, for a process without an API.
+pub fn metrics_router(metrics: MetricsText) -> Router {
+    Router::new().route(METRICS, metrics_route(metrics)).fallback(async || response::no_such_path())
+}
+
+fn metrics_route<S: Clone + Send + Sync + 'static>(metrics: MetricsText) -> MethodRouter<S> {
+    get(move || async move {
+        let (content_type, text) = metrics();
+        let mut answer = response::json(StatusCode::OK, text);
+        answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+        answer
+    })
+}
+
+/// Describes the API, or with `connector` the operations of one.
+async fn openapi_document(
+    State(api): State<HttpApi>,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Response {
+    let connector = query.map_err(audit::unreadable_query).and_then(|Query(pairs)| {
+        let mut parameters = query::QueryParameters::new(pairs)?;
+        let connector = parameters.connector()?;
+        parameters.finish(&["connector"])?;
+        Ok(connector)
+    });
+    let connector = match connector {
+        Ok(connector) => connector,
+        Err(error) => return response::host_error(error),
+    };
+    let profiles: Vec<_> = api.host.profile_names().map(str::to_owned).collect();
+    let Some(connector) = connector else {
+        let description = openapi::description(&profiles, api.has_token, api.jobs.is_some());
+        return response::json(StatusCode::OK, description.to_string());
+    };
+    let (host, has_token) = (api.host.clone(), api.has_token);
+    let described = calls::read_queued(&api, move || -> Result<_, Error> {
+        let package = host.package(&host.resolve(&connector)?)?;
+        Ok(openapi::connector_description(&connector, &package, &profiles, has_token))
+    });
+    match described.await {
+        Ok(description) => response::json(StatusCode::OK, description.to_string()),
+        Err(error) => response::error(&error),
+    }
 }

@@ -1,17 +1,25 @@
 //! The description of the API in OpenAPI 3.1, generated from the types of requests and answers.
 
+use cofferdam_audit::StatsGrouping;
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
+use cofferdam_model::package::{Package, ValueShape};
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::audit::LoggedCallView;
-use super::request::{ActionRequest, CallRequest, KEY_PATTERN};
+use super::audit::{CallPage, LoggedCallView};
+use super::connectors::{ConnectorList, ConnectorView, operations_path};
+use super::job_request::JobRequest;
+use super::jobs::JobView;
+use super::query::{self, ID_PATTERN};
+use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
-use super::{ACTIONS, AUDIT, CALLS, DESCRIPTION, response};
-use crate::server::HEALTH;
+use super::{ACTIONS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, JOBS, STATS, response};
+use crate::author_text::{PARAMETER_BYTES, sanitize_text};
+use crate::json_schema;
+use crate::server::{HEALTH, READY};
 
 /// A failure of one of the nine classes: the outcome of a call that has no value.
 #[derive(Serialize, JsonSchema)]
@@ -68,29 +76,181 @@ const REFUSED: [(u16, &str); 5] = [
     (503, "The server is about to end, or the host's operator has to mend something; nothing was run."),
 ];
 
-/// Returns the description; `profiles` are the available retry profiles.
-pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
+/// The responses of calls, and the schemas that other responses share with them.
+struct CallResponses {
+    calls: Map<String, Value>,
+    error: Value,
+    either: Value,
+}
+
+impl CallResponses {
+    fn new(generator: &mut SchemaGenerator) -> Self {
+        let failure = reference::<FailureEnvelope>(generator);
+        let error = reference::<ErrorEnvelope>(generator);
+        let either = json!({"oneOf": [failure, error]});
+        let mut calls = Map::new();
+        calls.insert("200".into(), answer("The value.", reference::<CallValue>(generator)));
+        for class in FailureClass::ALL {
+            let status = response::for_class(*class).as_u16();
+            add_status(&mut calls, status, &format!("`{}`.", class.name()), &either);
+        }
+        for kind in HostErrorKind::ALL.iter().filter(|kind| applies_to_calls(**kind)) {
+            add_status(
+                &mut calls,
+                response::for_kind(*kind).as_u16(),
+                &format!("`{}`.", kind.code()),
+                &either,
+            );
+        }
+        add_status(&mut calls, 415, "The body is not said to be JSON.", &either);
+        Self { calls, error, either }
+    }
+}
+
+fn generator() -> SchemaGenerator {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());
-    let mut generator = settings.into_generator();
-    let failure = reference::<FailureEnvelope>(&mut generator);
-    let error = reference::<ErrorEnvelope>(&mut generator);
-    let either = json!({"oneOf": [failure, error]});
-    let mut calls = Map::new();
-    calls.insert("200".into(), answer("The value.", reference::<CallValue>(&mut generator)));
+    settings.into_generator()
+}
+
+/// Adds the header of replayed outcomes to the errors of a call.
+fn add_replayed_header(calls: &mut Map<String, Value>) {
+    for (status, response) in calls {
+        if status != "200"
+            && let Some(response) = response.as_object_mut()
+        {
+            let header = json!({"description": REPLAYED, "required": false, "schema": {"type": "string"}});
+            response.insert("headers".into(), json!({"Replayed": header}));
+        }
+    }
+}
+
+/// Adds the listener's own answers.
+fn add_refused(responses: &mut Map<String, Value>, schema: &Value) {
+    for (status, text) in REFUSED {
+        add_status(responses, status, text, schema);
+    }
+}
+
+/// Returns the schemas of all types that were referred to. The retry profiles are those of the host.
+fn definitions(generator: &mut SchemaGenerator, profiles: &[String]) -> Value {
+    let mut schemas = Value::Object(generator.take_definitions(true));
+    for request in ["/CallRequest/properties/retry", "/OperationRequest/properties/retry"] {
+        if let Some(retry) = schemas.pointer_mut(request).and_then(Value::as_object_mut) {
+            retry.remove("x-cofferdam");
+            let names = profiles.iter().map(|name| Value::from(name.as_str())).chain([Value::Null]);
+            retry.insert("enum".into(), names.collect());
+        }
+    }
+    schemas
+}
+
+/// Returns the parameter with the idempotency key.
+fn key_parameter() -> Value {
+    json!({
+        "name": "Idempotency-Key", "in": "header", "required": false,
+        "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered.",
+        "schema": {"type": "string", "pattern": KEY_PATTERN}
+    })
+}
+
+/// Requires the token of the server.
+fn require_token(description: &mut Value) {
+    let Some(all) = description.as_object_mut() else { return };
+    all.insert("security".into(), json!([{"token": []}]));
+    if let Some(components) = all.get_mut("components").and_then(Value::as_object_mut) {
+        components.insert("securitySchemes".into(), json!({"token": {"type": "http", "scheme": "bearer"}}));
+    }
+}
+
+/// Returns the description of the operations of one connector, a path for each with its own types. `connector` is its name
+/// as the paths have it: with the version, or without it for the active one.
+pub(super) fn connector_description(
+    connector: &str,
+    package: &Package,
+    profiles: &[String],
+    has_token: bool,
+) -> Value {
+    let mut generator = generator();
+    let CallResponses { mut calls, either, .. } = CallResponses::new(&mut generator);
+    add_refused(&mut calls, &either);
+    add_replayed_header(&mut calls);
+    generator.subschema_for::<OperationRequest>();
+    let mut schemas = definitions(&mut generator, profiles);
+    let mut take =
+        |name: &str| schemas.as_object_mut().and_then(|all| all.shift_remove(name)).unwrap_or_default();
+    let (mut request, value) = (take("OperationRequest"), take("CallValue"));
+    set_identities(&mut request, package);
+    let path = operations_path(connector, None);
+    let paths: Map<String, Value> = package
+        .operations()
+        .iter()
+        .map(|operation| {
+            let op = operation.name().json();
+            let docs = package.docs().operation(op);
+            let mut request = request.clone();
+            set(&mut request, "/properties", "args", json_schema::input(operation, docs).into());
+            if operation.params().iter().any(|param| !matches!(param.shape, ValueShape::Option(_))) {
+                set(&mut request, "", "required", json!(["args"]));
+            }
+            let mut value = value.clone();
+            set(&mut value, "/properties", "value", json_schema::result(operation).into());
+            let mut responses = calls.clone();
+            responses.insert("200".into(), answer("The value.", value));
+            let text = docs.map(|docs| sanitize_text(docs.text(), PARAMETER_BYTES)).unwrap_or_default();
+            let post = json!({
+                "operationId": op,
+                "summary": format!("Calls {op} of {connector}."),
+                "description": text,
+                "parameters": [key_parameter()],
+                "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
+                "responses": responses
+            });
+            (format!("{path}/{op}"), json!({"post": post}))
+        })
+        .collect();
+    let manifest = package.manifest();
+    let mut all = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": connector,
+            "version": manifest.version().to_string(),
+            "description": sanitize_text(manifest.description().unwrap_or_default(), PARAMETER_BYTES)
+        },
+        "paths": paths,
+        "components": {"schemas": schemas}
+    });
+    if has_token {
+        require_token(&mut all);
+    }
+    all
+}
+
+/// Names the services for which an identity can be chosen: those of the connector's credentials.
+fn set_identities(request: &mut Value, package: &Package) {
+    let services = package.manifest().credentials().iter().map(|grant| grant.service().to_owned());
+    let services: Map<String, Value> = services.map(|service| (service, json!({"type": "string"}))).collect();
+    let Some(Value::Object(properties)) = request.pointer_mut("/properties") else { return };
+    if services.is_empty() {
+        properties.shift_remove("identities");
+    } else if let Some(Value::Object(identities)) = properties.get_mut("identities") {
+        identities.insert("properties".into(), services.into());
+        identities.insert("additionalProperties".into(), false.into());
+    }
+}
+
+/// Sets a field of the object at this pointer.
+fn set(schema: &mut Value, pointer: &str, field: &str, value: Value) {
+    if let Some(object) = schema.pointer_mut(pointer).and_then(Value::as_object_mut) {
+        object.insert(field.to_owned(), value);
+    }
+}
+
+/// Returns the description; `profiles` are the available retry profiles, and `has_jobs` is true if there is a queue.
+pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) -> Value {
+    let mut generator = generator();
+    let CallResponses { mut calls, error, either } = CallResponses::new(&mut generator);
     link(&mut calls, "200", "$response.body#/audit_id");
-    for class in FailureClass::ALL {
-        add_status(
-            &mut calls,
-            response::for_class(*class).as_u16(),
-            &format!("`{}`.", class.name()),
-            &either,
-        );
-    }
-    for kind in HostErrorKind::ALL.iter().filter(|kind| applies_to_calls(**kind)) {
-        add_status(&mut calls, response::for_kind(*kind).as_u16(), &format!("`{}`.", kind.code()), &either);
-    }
-    add_status(&mut calls, 415, "The body is not said to be JSON.", &either);
     let mut actions = calls.clone();
     let value = answer("The values of its steps.", reference::<ActionAnswer>(&mut generator));
     actions.insert("200".into(), value);
@@ -108,44 +268,38 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         "Steps are done, or may be, and something else than a failure of 502 or 507 ended it.",
         &either,
     );
-    for (status, response) in &mut calls {
-        if status != "200"
-            && let Some(response) = response.as_object_mut()
-        {
-            let header = json!({"description": REPLAYED, "required": false, "schema": {"type": "string"}});
-            response.insert("headers".into(), json!({"Replayed": header}));
-        }
-    }
+    add_replayed_header(&mut calls);
     let mut shown = Map::new();
     shown.insert("200".into(), answer("The call.", reference::<LoggedCallView>(&mut generator)));
     add_status(&mut shown, 404, "`audit_not_found`.", &error);
     add_status(&mut shown, 500, "`internal`.", &error);
-    let mut described = Map::new();
-    described.insert("200".into(), answer("This description.", json!({"type": "object"})));
-    for responses in [&mut calls, &mut actions, &mut shown, &mut described] {
-        for (status, text) in REFUSED {
-            add_status(responses, status, text, &either);
-        }
+    let described = answer("This description, or that of the connector.", json!({"type": "object"}));
+    let mut described = read_responses(described, &either);
+    add_status(&mut described, 404, "`connector_not_found`.", &either);
+    add_status(&mut described, 422, "The package of the connector cannot be run.", &either);
+    for responses in [&mut calls, &mut actions, &mut shown] {
+        add_refused(responses, &either);
     }
+    let connectors = answer("The connectors.", reference::<ConnectorList>(&mut generator));
+    let connectors = read_responses(connectors, &either);
+    let connector = answer("The connector.", reference::<ConnectorView>(&mut generator));
+    let mut connector = read_responses(connector, &either);
+    add_status(&mut connector, 404, "`connector_not_found`.", &either);
+    add_status(&mut connector, 422, "The package cannot be read.", &either);
+    let page = read_responses(answer("The calls.", reference::<CallPage>(&mut generator)), &either);
+    let stats = read_responses(answer("The statistics.", stats_schema()), &either);
+    let operation = reference::<OperationRequest>(&mut generator);
     for (status, response) in &mut actions {
         add_action_headers(status, response);
     }
+    let jobs = has_jobs.then(|| job_operations(&mut generator, &either));
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
-    let mut schemas = Value::Object(generator.take_definitions(true));
-    if let Some(retry) = schemas.pointer_mut("/CallRequest/properties/retry").and_then(Value::as_object_mut) {
-        retry.remove("x-cofferdam");
-        let names = profiles.iter().copied().map(Value::from).chain([Value::Null]);
-        retry.insert("enum".into(), names.collect());
-    }
-    let key = json!({
-        "name": "Idempotency-Key", "in": "header", "required": false,
-        "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered.",
-        "schema": {"type": "string", "pattern": KEY_PATTERN}
-    });
+    let schemas = definitions(&mut generator, profiles);
+    let key = key_parameter();
     let id = json!({
         "name": "id", "in": "path", "required": true, "description": "The call's id.",
-        "schema": {"type": "string", "pattern": "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"}
+        "schema": {"type": "string", "pattern": ID_PATTERN}
     });
     let name = json!({
         "name": "name", "in": "path", "required": true, "description": "The action's name.",
@@ -153,6 +307,12 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
     });
     let healthy = json!({"description": "The process lives.", "content": {"text/plain": {"schema": {"type": "string"}}}});
     let wrong_host = answer("The request names a host that is not this server's.", error);
+    let ready = json!({
+        "type": "object", "required": ["ready", "missing"],
+        "properties": {
+            "ready": {"type": "boolean"}, "missing": {"type": "array", "items": {"type": "string"}}
+        }
+    });
     let mut all = json!({
         "openapi": "3.1.0",
         "info": {
@@ -162,12 +322,12 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
         },
         "paths": {
             CALLS: {"post": {
-                "operationId": "call", "summary": "Makes one call.", "parameters": [key],
+                "operationId": "call", "summary": "Makes one call.", "parameters": [key.clone()],
                 "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
                 "responses": calls
             }},
             (format!("{ACTIONS}/{{name}}/run")): {"post": {
-                "operationId": "action", "summary": "Runs one action.", "parameters": [name, key],
+                "operationId": "action", "summary": "Runs one action.", "parameters": [name, key.clone()],
                 "requestBody": {"required": true, "content": {"application/json": {"schema": run}}},
                 "responses": actions
             }},
@@ -175,24 +335,212 @@ pub(super) fn description(profiles: &[&str], has_token: bool) -> Value {
                 "operationId": "audit", "summary": "What is on record of a call.", "parameters": [id],
                 "responses": shown
             }},
+            CONNECTORS: {"get": {
+                "operationId": "connectors", "summary": "The installed connectors.", "responses": connectors
+            }},
+            CONNECTOR_PATH: {"get": {
+                "operationId": "connector", "summary": "What a connector may do, and the types of its operations.",
+                "parameters": name_parameters(), "responses": connector
+            }},
+            (format!("{CONNECTOR_PATH}/operations/{{op}}")): {"post": {
+                "operationId": "operation", "summary": "Calls one operation of a connector.",
+                "parameters": operation_parameters(&key),
+                "requestBody": {"required": true, "content": {"application/json": {"schema": operation}}},
+                "responses": calls
+            }},
+            AUDIT: {"get": {
+                "operationId": "audit_list", "summary": "The calls on record, the newest first.",
+                "parameters": query::page_parameters(), "responses": page
+            }},
+            STATS: {"get": {
+                "operationId": "stats", "summary": "The number of calls, and how long they took.",
+                "parameters": query::stats_parameters(), "responses": stats
+            }},
             DESCRIPTION: {"get": {
-                "operationId": "description", "summary": "This description.", "responses": described
+                "operationId": "description", "summary": "This description, or that of one connector's operations.",
+                "parameters": [query::parameter(
+                    "connector", "Describes the operations of this connector instead, each with its own types.",
+                    json!({"type": "string", "pattern": query::CONNECTOR_PATTERN})
+                )],
+                "responses": described
             }},
             HEALTH: {"get": {
                 "operationId": "health", "summary": "Whether the process lives.", "security": [],
                 "responses": {"200": healthy, "403": wrong_host}
+            }},
+            READY: {"get": {
+                "operationId": "readiness", "summary": "Whether calls can be run now, and what is missing.",
+                "security": [],
+                "responses": {
+                    "200": answer("Nothing is missing.", ready.clone()),
+                    "403": wrong_host,
+                    "503": answer("Something is missing: an audit log, a queue, a vault.", ready)
+                }
             }}
         },
         "components": {"schemas": schemas}
     });
-    if has_token && let Some(all) = all.as_object_mut() {
-        all.insert("security".into(), json!([{"token": []}]));
-        if let Some(components) = all.get_mut("components").and_then(Value::as_object_mut) {
-            components
-                .insert("securitySchemes".into(), json!({"token": {"type": "http", "scheme": "bearer"}}));
+    if let Some(jobs) = jobs
+        && let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut)
+    {
+        let mut submit = jobs.get("submit").cloned().unwrap_or_default();
+        if let Some(submit) = submit.as_object_mut() {
+            submit.insert("parameters".into(), json!([key]));
         }
+        paths.insert(JOBS.into(), json!({"post": submit}));
+        paths.insert(format!("{JOBS}/{{id}}"), json!({"get": jobs.get("show")}));
+        paths.insert(format!("{JOBS}/{{id}}/cancel"), json!({"post": jobs.get("cancel")}));
+    }
+    if has_token {
+        require_token(&mut all);
     }
     all
+}
+
+/// Returns the responses of a request that reads something.
+fn read_responses(found: Value, error: &Value) -> Map<String, Value> {
+    let mut responses = Map::from_iter([("200".to_owned(), found)]);
+    add_status(&mut responses, 400, "`validation`.", error);
+    add_status(&mut responses, 500, "`internal`, `configuration`.", error);
+    add_refused(&mut responses, error);
+    responses
+}
+
+/// Returns the parameters that name a connector in a path.
+fn name_parameters() -> Vec<Value> {
+    let part = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema});
+    let word = json!({"type": "string", "pattern": "^[a-z0-9]{1,20}$"});
+    let versioned = r"^[a-z0-9]{1,20}(@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4}))?$";
+    vec![
+        part(
+            "scheme",
+            "The first part of the connector's name.",
+            json!({"type": "string", "enum": ["github", "gitlab", "hub", "local"]}),
+        ),
+        part("owner", "The second part.", word),
+        part(
+            "repository",
+            "The third part, with `@` and a version, or without it for the active version.",
+            json!({"type": "string", "pattern": versioned}),
+        ),
+    ]
+}
+
+/// Returns the parameters of a call of an operation.
+fn operation_parameters(key: &Value) -> Vec<Value> {
+    let mut parameters = name_parameters();
+    parameters.push(json!({
+        "name": "op", "in": "path", "required": true, "description": "The operation.",
+        "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,99}$"}
+    }));
+    parameters.push(key.clone());
+    parameters
+}
+
+/// Returns the schema of the statistics, which `audit` serializes without one.
+fn stats_schema() -> Value {
+    let count = || json!({"type": "integer", "minimum": 0});
+    let amount = || json!({"type": ["integer", "null"], "minimum": 0});
+    let text = || json!({"type": ["string", "null"]});
+    let record = |fields: Vec<(&str, Value)>, optional: &[&str]| {
+        let required: Vec<_> =
+            fields.iter().map(|(name, _)| *name).filter(|name| !optional.contains(name)).collect();
+        let required = json!(required);
+        let properties: Map<String, Value> =
+            fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    };
+    let list = |item: Value| json!({"type": "array", "items": item});
+    let durations = || ["p50_us", "p90_us", "p99_us", "max_us"].map(|name| (name, amount()));
+    let with_durations = |fields: &[(&'static str, Value)]| [fields, &durations()].concat();
+    let resource = || {
+        let amounts = ["p50", "p90", "p99", "max", "limit"].map(|name| (name, amount()));
+        record(amounts.to_vec(), &["limit"])
+    };
+    let resources = ["fuel", "memory_bytes", "wall_us", "requests", "bytes"].map(|name| (name, resource()));
+    let usage = record([&[("attempts", count())][..], &resources].concat(), &[]);
+    let named = with_durations(&[
+        ("name", json!({"type": "string"})),
+        ("calls", count()),
+        ("failed", count()),
+        ("usage", usage),
+    ]);
+    let named = list(record(named, &["usage"]));
+    let ending = [("status", json!({"type": "string"})), ("class", text()), ("calls", count())];
+    let by_class = list(record(with_durations(&ending), &[]));
+    let group = [&[("name", json!({"type": "string"}))][..], &ending].concat();
+    let groups = list(record(with_durations(&group), &[]));
+    let sealed = record(vec![("client", json!({"type": "string"})), ("bytes", count())], &[]);
+    let sealed = record(vec![("bytes", count()), ("by_client", list(sealed))], &[]);
+    let names = StatsGrouping::ALL.map(|by| format!("by_{}", by.name()));
+    let mut fields = with_durations(&[
+        ("since", text()),
+        ("until", text()),
+        ("calls", count()),
+        ("failed", count()),
+        ("running", count()),
+        ("incomplete", count()),
+        ("by", json!({"type": "string", "enum": StatsGrouping::ALL.map(StatsGrouping::name)})),
+        ("by_class", by_class),
+        ("groups", groups),
+        ("histogram", list(record(vec![("from_us", count()), ("calls", count())], &[]))),
+        ("sealed", sealed),
+    ]);
+    fields.extend(names.iter().map(|name| (name.as_str(), named.clone())));
+    record(fields, &names.each_ref().map(String::as_str))
+}
+
+/// Returns the operations about jobs, by name.
+fn job_operations(generator: &mut SchemaGenerator, error: &Value) -> Value {
+    let job = reference::<JobView>(generator);
+    let request = reference::<JobRequest>(generator);
+    let id = json!({
+        "name": "id", "in": "path", "required": true, "description": "The job's id.",
+        "schema": {"type": "string", "pattern": "^job-[0-9a-f]{32}$"}
+    });
+    let responses = |mut responses: Map<String, Value>, statuses: &[(u16, &str)]| {
+        for (status, text) in statuses.iter().chain(&REFUSED) {
+            add_status(&mut responses, *status, text, error);
+        }
+        responses
+    };
+    let one = |description: &str| Map::from_iter([("200".to_owned(), answer(description, job.clone()))]);
+    let mut accepted = one("A job with this key was submitted before: this is it.");
+    accepted.insert("202".into(), answer("The job is on the queue, durably.", job.clone()));
+    let submitted = responses(
+        accepted,
+        &[
+            (400, "`validation`; also of a job that is larger than a message of the queue may be."),
+            (404, "`connector_not_found`, `action_not_found`."),
+            (409, "`idempotency_conflict`: the key is that of another job."),
+            (415, "The body is not said to be JSON."),
+            (
+                503,
+                "`busy`: the queue is full, and nothing was accepted. `queue_unavailable`: it may have been; the same key submits it once.",
+            ),
+            (500, "`internal`, `configuration`."),
+        ],
+    );
+    let found = [(404, "`job_not_found`."), (503, "`queue_unavailable`."), (500, "`internal`.")];
+    let shown = responses(one("The job."), &found);
+    let cancelled = responses(
+        one("The job, as it is now: one that runs is cancelled by its worker, within seconds."),
+        &[&found[..], &[(409, "`conflict`: it is over.")]].concat(),
+    );
+    json!({
+        "submit": {
+            "operationId": "submit_job", "summary": "Puts a call or an action on the queue.",
+            "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
+            "responses": submitted
+        },
+        "show": {
+            "operationId": "job", "summary": "The state of a job, and its outcome.", "parameters": [id.clone()],
+            "responses": shown
+        },
+        "cancel": {
+            "operationId": "cancel_job", "summary": "Cancels a job.", "parameters": [id], "responses": cancelled
+        }
+    })
 }
 
 /// Returns true if a call can end with this error.
@@ -204,6 +552,8 @@ fn applies_to_calls(kind: HostErrorKind) -> bool {
             | Kind::InputUnreadable
             | Kind::BindingNotFound
             | Kind::AuditNotFound
+            | Kind::JobNotFound
+            | Kind::QueueUnavailable
             | Kind::NotReplayable
             | Kind::AuditTampered
             | Kind::OutputUnwritable

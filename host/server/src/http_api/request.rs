@@ -12,9 +12,10 @@ use cofferdam_runtime::flow::RunRequest;
 use cofferdam_runtime::host::Host;
 use http::{HeaderMap, header};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::server::{BudgetCharge, CallArguments, VALUES, count};
 
@@ -25,7 +26,7 @@ pub(super) const KEY: &str = "idempotency-key";
 pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
 
 /// One call.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallRequest {
     /// The connector: `name@version`, with `#sha256:<64 digits>` to pin its bytes; or the name alone if one
@@ -38,8 +39,38 @@ pub(super) struct CallRequest {
     #[schemars(length(min = 1, max = 200))]
     op: String,
     /// Its arguments: one field for each parameter.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Map<String, Value>")]
+    args: Option<Box<RawValue>>,
+    /// The limits of the call; missing ones have their defaults.
+    #[serde(default, skip_serializing_if = "Amounts::is_default")]
+    limits: Amounts,
+    /// The identity for each service; it selects the credential.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    identities: BTreeMap<String, String>,
+    /// The name of the retry profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-cofferdam" = "retry-profile"))]
+    retry: Option<String>,
+    /// The longest that one attempt may take, like `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
+    attempt_timeout: Option<String>,
+    /// True if the operation must not be repeated, whatever its manifest says.
+    #[serde(default, skip_serializing_if = "is_false")]
+    not_idempotent: bool,
+    /// The handling of the call if one with its idempotency key is still running.
+    #[serde(default, skip_serializing_if = "Running::is_default")]
+    if_running: Running,
+}
+
+/// One call of an operation that the path names.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OperationRequest {
+    /// Its arguments: one field for each parameter.
+    #[serde(default)]
+    #[schemars(with = "Map<String, Value>", extend("default" = {}))]
     args: Option<Box<RawValue>>,
     /// The limits of the call; missing ones have their defaults.
     #[serde(default)]
@@ -64,25 +95,25 @@ pub(super) struct CallRequest {
 }
 
 /// The limits of a call.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Amounts {
     /// The longest time of the call, with all its attempts and waits, like `30s`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}(ms|s)$"))]
     wall_time: Option<String>,
     /// The most that it may compute, in fuel.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schemars(range(min = 1, max = 1_000_000_000_000u64))]
     fuel: Option<u64>,
     /// The most memory that it may use, like `64MiB`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[1-9][0-9]{0,2}MiB$"))]
     memory: Option<String>,
 }
 
 /// The handling of a call if one with its idempotency key is still running.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Running {
     /// It waits for the other's outcome, at most for its own time limit.
@@ -98,7 +129,7 @@ enum Running {
 pub(super) struct ActionRequest {
     /// Its arguments: one field for each of its inputs.
     #[serde(default)]
-    #[schemars(with = "Map<String, Value>")]
+    #[schemars(with = "Map<String, Value>", extend("default" = {}))]
     args: Option<Box<RawValue>>,
     /// The identity for each service in every step; it selects the credential.
     #[serde(default)]
@@ -112,8 +143,31 @@ pub(super) struct ActionRequest {
     if_running: Running,
 }
 
+/// Reads a whole number. For JSON Schema `30.0` is one as well, and some clients write all numbers like that.
+fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let whole = number.as_f64().filter(|float| float.fract() == 0.0).map(|float| format!("{float:.0}"));
+    let read = number.as_u64().or_else(|| whole?.parse().ok());
+    read.map(Some).ok_or_else(|| D::Error::custom(format_args!("`{number}` is no whole number above zero")))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl Amounts {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Reads a body. Its values are counted before any is built, and its arguments stay text.
-fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Result<T, HostError> {
+pub(super) fn read<'b, T: Deserialize<'b>>(
+    body: &'b [u8],
+    what: &str,
+    example: &str,
+) -> Result<T, HostError> {
     let wrong = |what: &str, error: &str| {
         let message = format!("The body is not {what}: {}.", sanitize_line(error, 300));
         let hint = format!("Send {example}; GET /openapi.json has every field.");
@@ -128,7 +182,7 @@ fn read<'b, T: Deserialize<'b>>(body: &'b [u8], what: &str, example: &str) -> Re
 }
 
 /// Returns the text of the arguments, which must be an object.
-fn args_text(args: Option<Box<RawValue>>) -> Result<String, HostError> {
+pub(super) fn args_text(args: Option<Box<RawValue>>) -> Result<String, HostError> {
     let text = args.map_or_else(|| "{}".to_owned(), |args| String::from(Box::<str>::from(args)));
     match text.starts_with('{') {
         true => Ok(text),
@@ -141,7 +195,7 @@ fn args_text(args: Option<Box<RawValue>>) -> Result<String, HostError> {
 }
 
 /// Parses a length of time.
-fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> {
+pub(super) fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> {
     let read = text.map(|text| {
         parse_time(text).ok_or_else(|| {
             HostError::new(HostErrorKind::Validation, format!("{field}: it is no length of time."))
@@ -152,6 +206,11 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<Duration>, HostError> 
 }
 
 impl Running {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     const fn into_policy(self) -> OnKeyConflict {
         match self {
             Self::Wait => OnKeyConflict::Wait,
@@ -186,6 +245,32 @@ impl ActionRequest {
     }
 }
 
+impl OperationRequest {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// As [`CallRequest::read`].
+    pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
+        read(body, "a call of an operation", r#"{"args": {}}"#)
+    }
+
+    /// Returns the request of a call of this operation.
+    pub(super) fn of(self, connector: String, op: String) -> CallRequest {
+        let Self { args, limits, identities, retry, attempt_timeout, not_idempotent, if_running } = self;
+        CallRequest {
+            connector,
+            op,
+            args,
+            limits,
+            identities,
+            retry,
+            attempt_timeout,
+            not_idempotent,
+            if_running,
+        }
+    }
+}
+
 impl CallRequest {
     /// Reads the body.
     ///
@@ -194,6 +279,35 @@ impl CallRequest {
     /// another type.
     pub(super) fn read(body: &[u8]) -> Result<Self, HostError> {
         read(body, "a call", r#"{"connector": "github://acme/slack@1.2.0", "op": "post", "args": {}}"#)
+    }
+
+    /// Returns the connector as it was named, and the operation.
+    pub(super) fn target(&self) -> (&str, &str) {
+        (&self.connector, &self.op)
+    }
+
+    /// Returns the name of the retry profile, if the caller chose one.
+    pub(super) fn retry_name(&self) -> Option<&str> {
+        self.retry.as_deref()
+    }
+
+    /// Returns true if the caller wants the call refused if one with its key is running.
+    pub(super) fn is_refused_if_running(&self) -> bool {
+        self.if_running == Running::Refuse
+    }
+
+    /// Names the connector completely, with its version and its pin.
+    ///
+    /// # Errors
+    /// `validation`, `connector_not_found`.
+    pub(super) fn resolve(&mut self, host: &Host) -> Result<(), HostError> {
+        let connector = host.resolve(&self.connector)?;
+        host.require_installed(&connector)?;
+        self.connector = match connector.hash() {
+            Some(hash) => format!("{connector}#sha256:{hash}"),
+            None => connector.to_string(),
+        };
+        Ok(())
     }
 
     /// Returns the requested call. Reads the installed packages, so it must not run on the executor's
@@ -298,6 +412,21 @@ mod tests {
         assert!(CallRequest::read(&[0xff, 0xfe]).is_err());
         assert!(CallRequest::read("[".repeat(100_000).as_bytes()).is_err());
         assert!(CallRequest::read(br#"{"connector": "c", "op": "o"}"#).is_ok());
+    }
+
+    #[test]
+    fn fuel_is_any_whole_number_of_json() {
+        let fuel = |number: &str| {
+            let body = format!(r#"{{"args": {{}}, "limits": {{"fuel": {number}}}}}"#);
+            OperationRequest::read(body.as_bytes()).map(|request| request.limits.fuel).ok()
+        };
+        for number in ["3240", "3240.0", "3.24e3"] {
+            assert_eq!(fuel(number), Some(Some(3240)), "{number}");
+        }
+        assert_eq!(fuel("null"), Some(None));
+        for number in ["1.5", "-1", "-1.0", "1e300", "\"1\"", "true"] {
+            assert_eq!(fuel(number), None, "{number}");
+        }
     }
 
     #[test]

@@ -181,13 +181,8 @@ pub(super) fn call_error(failed: &Error, report: &Report) -> Response {
 
 /// Returns the answer of [`error`] with this text for callers.
 fn error_with_body(error: &Error, told: &Value) -> Response {
-    if let Error::Host(error) = error
-        && !error.kind().is_about_the_request()
-    {
-        tracing::warn!(
-            target: "cofferdam::server", request_id = error.request_id().as_str(), %error, hint = error.hint(),
-            "a request failed"
-        );
+    if let Error::Host(error) = error {
+        log_host_error(error);
     }
     let status = for_error(error);
     let mut answer = json(status, told.to_string());
@@ -202,6 +197,48 @@ fn error_with_body(error: &Error, told: &Value) -> Response {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     answer
+}
+
+/// An error as its caller may read it.
+#[derive(Debug, Clone)]
+pub struct ErrorMessage {
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The code of the error, or the class of the failure.
+    pub code: String,
+    /// The message.
+    pub message: String,
+    /// The fix, if the caller can do something.
+    pub hint: Option<String>,
+    /// The id under which the operator finds it in the log.
+    pub request_id: String,
+}
+
+/// Returns an error as callers of the API get it, for another form of answer than JSON.
+#[must_use]
+pub fn error_message(error: &Error) -> ErrorMessage {
+    let told = agent::error("", error);
+    let text = |pointer: &str| told.structured().pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    if let Error::Host(error) = error {
+        log_host_error(error);
+    }
+    ErrorMessage {
+        status: for_error(error),
+        code: text("/error/code").or_else(|| text("/error/class")).unwrap_or_default(),
+        message: text("/error/message").unwrap_or_default(),
+        hint: text("/error/details/suggestion"),
+        request_id: text("/error/request_id").or_else(|| text("/error/audit_id")).unwrap_or_default(),
+    }
+}
+
+/// Logs an error that is not about the request: its caller does not get the message.
+fn log_host_error(error: &HostError) {
+    if !error.kind().is_about_the_request() {
+        tracing::warn!(
+            target: "cofferdam::server", request_id = error.request_id().as_str(), %error, hint = error.hint(),
+            "a request failed"
+        );
+    }
 }
 
 /// Returns the answer for the host's own error.
@@ -225,6 +262,12 @@ fn rejection_with_id(
     let details = Map::from_iter([("suggestion".to_owned(), Value::from(suggestion))]);
     let envelope = json!({"error": {"code": code, "message": message, "details": details, "request_id": id}});
     json(status, envelope.to_string())
+}
+
+/// Returns the answer with this view.
+pub(super) fn view(view: &impl Serialize) -> Response {
+    // Texts and numbers: the serialization cannot fail.
+    json(StatusCode::OK, serde_json::to_string(view).unwrap_or_default())
 }
 
 /// Returns an answer of JSON text.
@@ -268,12 +311,16 @@ pub(super) const fn for_kind(kind: HostErrorKind) -> StatusCode {
         | Kind::OpNotFound
         | Kind::InputUnreadable
         | Kind::BindingNotFound
+        | Kind::JobNotFound
         | Kind::AuditNotFound => StatusCode::NOT_FOUND,
         Kind::Conflict
         | Kind::Downgrade
         | Kind::IdempotencyConflict
         | Kind::InProgress
+        // The same request passes later, once a person has approved it.
+        | Kind::ApprovalRequired
         | Kind::NotReplayable => StatusCode::CONFLICT,
+        Kind::ApprovalDenied => StatusCode::FORBIDDEN,
         // The package exists, but is not usable.
         Kind::ContractVersion | Kind::CompileRefused => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
@@ -286,6 +333,7 @@ pub(super) const fn for_kind(kind: HostErrorKind) -> StatusCode {
         | Kind::VaultUnusable
         | Kind::RegistryUnavailable
         | Kind::CircuitsUnavailable
+        | Kind::QueueUnavailable
         | Kind::AuditTampered
         | Kind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
         // Something may have run: the status must not invite a retry.

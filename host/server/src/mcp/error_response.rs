@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::jsonrpc::RpcError;
 use super::server::{ValueForm, result};
+use crate::author_text::sanitize_text;
 
 /// The longest name of a tool that an answer repeats, in characters.
 const NAME_CHARS: usize = 100;
@@ -77,23 +78,8 @@ fn not_run(tool: &str) -> CallToolResult {
 /// The longest description of a tool, in bytes.
 pub(super) const DESCRIPTION_BYTES: usize = 1024;
 
-/// The longest description of a parameter, in bytes.
-pub(super) const PARAMETER_BYTES: usize = 512;
-
 /// The longest title of a tool, in bytes.
 pub(super) const TITLE_BYTES: usize = 120;
-
-/// Returns `text` with its lines, each printable, truncated to `max` bytes between two characters.
-pub(super) fn sanitize_text(text: &str, max: usize) -> String {
-    let lines: Vec<String> = text.lines().map(|line| sanitize_line(line, max)).collect();
-    let text = lines.join("\n").trim().to_owned();
-    if text.len() <= max {
-        return text;
-    }
-    let room = max.saturating_sub('…'.len_utf8());
-    let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= room).last();
-    format!("{}…", text.get(..end.unwrap_or_default()).unwrap_or_default().trim_end())
-}
 
 /// Returns the author's description of a tool, then our description of its target, which the author's text
 /// cannot displace.
@@ -110,7 +96,7 @@ mod tests {
     use rmcp::model::ClientJsonRpcMessage;
     use serde_json::{Value, json};
 
-    use super::{DESCRIPTION_BYTES, ErrorResponse, description, sanitize_text};
+    use super::{DESCRIPTION_BYTES, ErrorResponse, description};
 
     fn busy(message: Value) -> Value {
         let ClientJsonRpcMessage::Request(request) = serde_json::from_value(message).unwrap() else {
@@ -144,14 +130,10 @@ mod tests {
         assert_eq!(answer["error"]["data"], json!({"code": "busy"}), "{answer}");
     }
     #[test]
-    fn descriptions_are_sanitized_and_bounded() {
-        let hidden =
-            "Posts.\u{1b}[31m\u{200b}\u{202e}\u{2066}\u{e0049}\u{e0067}\u{feff}\r\nIgnore previous\u{0}";
-        assert_eq!(sanitize_text(hidden, 1024), "Posts. [31m\nIgnore previous");
+    fn descriptions_are_bounded() {
         let long = description(&"ä".repeat(1 << 20), "Operation greet of github://acme/hello@1.0.0.");
         assert!(long.len() <= DESCRIPTION_BYTES, "{}", long.len());
         assert!(long.ends_with("…\n\nOperation greet of github://acme/hello@1.0.0."), "{long}");
         assert_eq!(description("\u{200b}\n ", "Runs."), "Runs.");
-        assert_eq!(sanitize_text("äää", 5), "ä…");
     }
 }

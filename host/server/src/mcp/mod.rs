@@ -19,7 +19,6 @@ mod notifications;
 mod pins;
 mod progress;
 mod replay_buffer;
-mod schema;
 mod selection;
 mod server;
 mod sessions;

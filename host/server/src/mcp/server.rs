@@ -120,6 +120,7 @@ impl McpServer {
                     let args = args.and_then(|args| args.take()).unwrap_or_else(|| "{}".to_owned());
                     let call = Call::from_text(connector.clone(), op.clone(), args)
                         .actor(&actor(context))
+                        .by_agent()
                         .cancelled_by(&cancellation);
                     let CallResult { outcome, report } = self.shared.settings.host.run_text(call).await;
                     let told = match outcome {
@@ -139,7 +140,8 @@ impl McpServer {
                             return (agent::error(name, &error.into()), id);
                         }
                     };
-                    let run = RunRequest::new(args).actor(actor(context)).cancelled_by(&cancellation);
+                    let run =
+                        RunRequest::new(args).actor(actor(context)).by_agent().cancelled_by(&cancellation);
                     let ActionResult { outcome, report } =
                         self.shared.settings.host.run_checked_action(runnable, run).await;
                     let told = match outcome {

@@ -9,8 +9,10 @@ use cofferdam_runtime::call::ConnectorRef;
 use cofferdam_runtime::flow::CheckedAction;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
+use super::error_response;
 use super::tool_names::{NameRequest, plain};
-use super::{error_response, schema};
+use crate::author_text::sanitize_text;
+use crate::json_schema;
 
 /// The target of a tool.
 #[derive(Debug, Clone)]
@@ -87,8 +89,8 @@ impl ToolDraft {
             },
             title: None,
             description: error_response::description(docs.map(|docs| docs.text()).unwrap_or_default(), &runs),
-            input: Arc::new(schema::input(operation, docs)),
-            output: Some(Arc::new(schema::output(operation))),
+            input: Arc::new(json_schema::input(operation, docs)),
+            output: Some(Arc::new(json_schema::output(operation))),
             annotations: hints(manifest.known_effect(op), reaches),
         }
     }
@@ -101,12 +103,10 @@ impl ToolDraft {
         let runs = format!("Action {}: {}.", action.reference(), steps.join(", then "));
         Self {
             wanted: NameRequest::action(action.name(), action.version()),
-            title: action
-                .title()
-                .map(|title| error_response::sanitize_text(title, error_response::TITLE_BYTES)),
+            title: action.title().map(|title| sanitize_text(title, error_response::TITLE_BYTES)),
             description: error_response::description(action.description(), &runs),
-            input: Arc::new(schema::action_input(&action.input_schema())),
-            output: Some(Arc::new(schema::action_output(action.output().map(|output| output.schema())))),
+            input: Arc::new(json_schema::action_input(&action.input_schema())),
+            output: Some(Arc::new(json_schema::action_output(action.output().map(|output| output.schema())))),
             annotations: hints(runnable.effect(), reaches),
             runs: ToolTarget::Action(Arc::new(runnable)),
         }

@@ -1,6 +1,7 @@
 //! Access control: requests must name this server's host, come from no foreign web page, and carry the token.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -130,6 +131,38 @@ impl AccessPolicy {
     }
 }
 
+/// The access to the paths of a part of the server that has sessions of its own, instead of the token.
+pub trait PathAccess: Send + Sync + 'static {
+    /// Returns true if this is a path of the part.
+    fn covers(&self, path: &str) -> bool;
+
+    /// Returns true if the request belongs to a session. Others reach the router without their body, since the link that
+    /// opens a session and the page that asks for one need none.
+    fn admits(&self, request: &Parts) -> bool;
+}
+
+/// The access to one part of a server, if it has such a part.
+#[derive(Clone, Default)]
+pub(super) struct OwnAccess(Option<Arc<dyn PathAccess>>);
+
+impl std::fmt::Debug for OwnAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OwnAccess").field(&self.0.is_some()).finish()
+    }
+}
+
+impl OwnAccess {
+    pub(super) fn new(access: Arc<dyn PathAccess>) -> Self {
+        Self(Some(access))
+    }
+
+    /// Returns whether the request belongs to a session; none if its path is of no such part.
+    pub(super) fn verdict(&self, request: &Parts) -> Option<bool> {
+        let access = self.0.as_ref().filter(|access| access.covers(request.uri.path()))?;
+        Some(access.admits(request))
+    }
+}
+
 /// Returns the one value of a header, which may be missing; none if it is repeated or is not text.
 fn one(headers: &HeaderMap, name: header::HeaderName) -> Option<Option<&str>> {
     let mut values = headers.get_all(name).iter();
@@ -173,11 +206,9 @@ impl BearerToken {
         Err(HostError::new(HostErrorKind::Configuration, message).with_hint(hint))
     }
 
-    /// Returns true if this is the token. Constant time: whole digests are compared.
+    /// Returns true if this is the token.
     pub(super) fn matches(&self, given: &[u8]) -> bool {
-        let given = Digest::sha256(given);
-        let pairs = self.0.as_bytes().iter().zip(given.as_bytes());
-        pairs.fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
+        self.0.is_of_secret(given)
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -27,14 +27,15 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use super::auth::AccessPolicy;
+use super::auth::{AccessPolicy, OwnAccess};
 use super::budget::{BudgetCharge, BudgetClient, RequestBudget};
 use super::connection_limit::ConnectionPermit;
 use super::listener::ServerTls;
+use super::readiness::{self, Readiness};
 use super::rejection::{RequestRejection, healthy};
 use super::shutdown::InFlightRequests;
 use super::shutdown::Shutdown;
-use super::{BODY_BYTES, HEALTH};
+use super::{BODY_BYTES, HEALTH, READY};
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES: usize = 32 * 1024;
@@ -58,6 +59,8 @@ pub(super) struct ServerContext {
     pub(super) budget: RequestBudget,
     /// True if a request may name the session that it belongs to.
     pub(super) has_sessions: bool,
+    pub(super) readiness: Option<Readiness>,
+    pub(super) own_access: OwnAccess,
     /// Maps a session's name to a number that no client can predict.
     pub(super) salt: RandomState,
     pub(super) shutdown: Shutdown,
@@ -175,6 +178,15 @@ async fn respond(
 ) -> Response<Body> {
     match admit(shared, request, ends, place).await {
         Ok(AdmittedRequest::Health) => healthy(),
+        Ok(AdmittedRequest::Readiness) => {
+            readiness::answer(shared.readiness.as_ref(), shared.shutdown.has_begun()).await
+        }
+        Ok(AdmittedRequest::WithoutSession(request)) => {
+            let mut app = shared.app.clone();
+            let Ok(mut answer) = app.call(*request).await;
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            answer
+        }
         Ok(AdmittedRequest::Request(mut request, charge)) => {
             let mut app = shared.app.clone();
             request.extensions_mut().insert(Arc::clone(&charge));
@@ -199,6 +211,9 @@ async fn respond(
 /// The result of the admission.
 enum AdmittedRequest {
     Health,
+    Readiness,
+    /// The head of a request to a part with sessions that belongs to none. The connection ends with the answer.
+    WithoutSession(Box<Request<Body>>),
     /// The request, and its charge to the budget.
     Request(Box<Request<Body>>, Arc<BudgetCharge>),
 }
@@ -212,11 +227,23 @@ async fn admit(
 ) -> Result<AdmittedRequest, RequestRejection> {
     let (parts, body) = request.into_parts();
     shared.access.admit(&parts, ends.local)?;
-    if parts.uri.path() == HEALTH {
+    let probe = match parts.uri.path() {
+        HEALTH => Some(AdmittedRequest::Health),
+        READY => Some(AdmittedRequest::Readiness),
+        _ => None,
+    };
+    if let Some(probe) = probe {
         let looks = matches!(parts.method, Method::GET | Method::HEAD);
-        return if looks { Ok(AdmittedRequest::Health) } else { Err(RequestRejection::Method) };
+        return if looks { Ok(probe) } else { Err(RequestRejection::Method) };
     }
-    shared.access.authorize(&parts)?;
+    match shared.own_access.verdict(&parts) {
+        Some(true) => {}
+        Some(false) if shared.shutdown.has_begun() => return Err(RequestRejection::Closing),
+        Some(false) => {
+            return Ok(AdmittedRequest::WithoutSession(Box::new(Request::from_parts(parts, Body::empty()))));
+        }
+        None => shared.access.authorize(&parts)?,
+    }
     if shared.shutdown.has_begun() || !place.mark_authenticated() {
         return Err(RequestRejection::Closing);
     }

@@ -80,6 +80,8 @@ impl BoundServer {
             io_timeout: settings.io_timeout,
             budget: settings.budget,
             has_sessions: settings.has_sessions,
+            readiness: settings.readiness,
+            own_access: settings.own_access,
             salt: RandomState::new(),
             shutdown: shutdown.clone(),
         });

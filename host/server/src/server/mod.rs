@@ -13,22 +13,27 @@ mod budget;
 mod connection;
 mod connection_limit;
 mod listener;
+mod readiness;
 mod rejection;
 mod settings;
 mod shutdown;
 
 pub(crate) use arguments::{CallArguments, VALUE_BYTES, VALUES};
-pub use auth::BearerToken;
+pub use auth::{BearerToken, PathAccess};
 pub use budget::RequestBudget;
 pub(crate) use budget::{BudgetCharge, BudgetClient, JsonCountError, count};
 pub(crate) use connection::GuardedBody;
 pub use listener::{BoundServer, ServerTls};
+pub use readiness::ReadinessCheck;
 pub use settings::ServerSettings;
 pub(crate) use shutdown::InFlightRequests;
 pub use shutdown::Shutdown;
 
 /// The path of the health check; it needs no token.
 pub const HEALTH: &str = "/healthz";
+
+/// The path of the readiness check; it needs no token.
+pub const READY: &str = "/readyz";
 
 /// The longest body of a request, in bytes: the arguments of a call, and the text around them.
 pub const BODY_BYTES: usize = cofferdam_core::limits::PAYLOAD_BYTES + 64 * 1024;

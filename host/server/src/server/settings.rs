@@ -1,14 +1,15 @@
 //! The settings of a server; no unsafe setting is the default.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{HostError, HostErrorKind};
 
-use super::auth::AccessPolicy;
-use super::auth::BearerToken;
+use super::auth::{AccessPolicy, BearerToken, OwnAccess, PathAccess};
 use super::budget::RequestBudget;
 use super::listener::ServerTls;
+use super::readiness::{Readiness, ReadinessCheck};
 
 /// The time for a request to arrive, for its head and its body each, and the longest idle time of a
 /// connection.
@@ -32,6 +33,8 @@ pub struct ServerSettings {
     pub(super) connections: usize,
     pub(super) budget: RequestBudget,
     pub(super) has_sessions: bool,
+    pub(super) readiness: Option<Readiness>,
+    pub(super) own_access: OwnAccess,
 }
 
 impl ServerSettings {
@@ -48,6 +51,8 @@ impl ServerSettings {
             connections: CONNECTIONS,
             budget: RequestBudget::default(),
             has_sessions: false,
+            readiness: None,
+            own_access: OwnAccess::default(),
         }
     }
 
@@ -132,6 +137,27 @@ impl ServerSettings {
     pub fn with_sessions(mut self) -> Self {
         self.has_sessions = true;
         self
+    }
+
+    /// Answers the readiness check with what `check` finds. Default: the server is ready until it ends.
+    #[must_use]
+    pub fn with_readiness(mut self, check: Arc<dyn ReadinessCheck>) -> Self {
+        self.readiness = Some(Readiness::new(check));
+        self
+    }
+
+    /// Lets a part of the server decide itself about requests to its paths, without the token. The host and the origin of
+    /// requests are checked all the same.
+    #[must_use]
+    pub fn with_path_access(mut self, access: Arc<dyn PathAccess>) -> Self {
+        self.own_access = OwnAccess::new(access);
+        self
+    }
+
+    /// Returns true if clients reach the server over TLS, its own or that of a proxy.
+    #[must_use]
+    pub fn is_over_tls(&self) -> bool {
+        self.tls.is_some() || self.cleartext
     }
 
     /// Returns true if requests have to carry a token.

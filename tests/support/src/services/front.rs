@@ -26,14 +26,14 @@ pub struct Route {
     host: &'static str,
     to: SocketAddr,
     prefix: &'static str,
-    token_header: Option<&'static str>,
+    token_name: Option<&'static str>,
 }
 
 impl Route {
     /// Requests for `host` go to `to`.
     #[must_use]
     pub fn new(host: &'static str, to: SocketAddr) -> Self {
-        Self { host, to, prefix: "", token_header: None }
+        Self { host, to, prefix: "", token_name: None }
     }
 
     /// Without the start of their paths: mocks serve descriptions from the root.
@@ -43,10 +43,11 @@ impl Route {
         self
     }
 
-    /// With their bearer token in a further header field, for a schema that requires it twice.
+    /// With their bearer token in a further header field of this name, and in the query of a GET, for a schema that
+    /// requires it twice.
     #[must_use]
-    pub fn with_token_in(mut self, header: &'static str) -> Self {
-        self.token_header = Some(header);
+    pub fn with_token_in(mut self, name: &'static str) -> Self {
+        self.token_name = Some(name);
         self
     }
 }

@@ -7,9 +7,11 @@ mod authority;
 mod faults;
 mod front;
 mod moto;
+mod nats;
 mod oauth;
 mod openapi;
 mod plain;
+mod postgres;
 mod rotel;
 mod server;
 
@@ -19,9 +21,11 @@ pub use authority::Authority;
 pub use faults::Faults;
 pub use front::{Front, Route};
 pub use moto::Moto;
+pub use nats::Nats;
 pub use oauth::{OAuth, httpbin};
-pub use openapi::{Description, openapi};
+pub use openapi::{Description, described, openapi};
 pub use plain::{Answer, ask};
+pub use postgres::Postgres;
 pub use rotel::rotel;
 pub use server::Server;
 

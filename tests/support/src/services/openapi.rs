@@ -13,38 +13,56 @@ pub enum Description {
     Stripe,
 }
 
+/// Starts the mock of the description in a file: prism for Slack's, steady for all others. Its answers are made of the
+/// schemas, since examples of Slack's description do not fit them.
+///
+/// # Panics
+/// It does not start.
+#[must_use]
+pub fn described(tools: &Tools, file: &str) -> Server {
+    match file {
+        "slack.json" => prism(tools, file, &["--dynamic", "--seed", "7"]),
+        file => steady(tools, file),
+    }
+}
+
+fn steady(tools: &Tools, name: &str) -> Server {
+    let file = tools.dir().join("descriptions").join(name).display().to_string();
+    let args = |port: u16| {
+        let args = [
+            "--host".into(),
+            "127.0.0.1".into(),
+            "--port".into(),
+            port.to_string(),
+            "--log-format=json".into(),
+            "--validator-form-object-format=brackets".into(),
+            "--validator-form-array-format=brackets".into(),
+            file.clone(),
+        ];
+        args.to_vec()
+    };
+    Server::start::<String>(tools, tools.npm("steady"), args, &[])
+}
+
+fn prism(tools: &Tools, name: &str, options: &[&str]) -> Server {
+    let file = tools.dir().join("descriptions").join(name).display().to_string();
+    let args = |port: u16| {
+        let port = port.to_string();
+        let args = ["mock", "--host", "127.0.0.1", "--port", &port, &file];
+        args.iter().chain(options).map(|&arg| arg.to_owned()).collect()
+    };
+    Server::start::<String>(tools, tools.npm("prism"), args, &[])
+}
+
 /// Starts the mock of a description.
 ///
 /// # Panics
 /// It does not start.
 #[must_use]
 pub fn openapi(tools: &Tools, description: Description) -> Server {
-    let file = |name: &str| tools.dir().join("descriptions").join(name).display().to_string();
-    let steady = |name: &str| {
-        let args = |port: u16| {
-            let args = [
-                "--host".into(),
-                "127.0.0.1".into(),
-                "--port".into(),
-                port.to_string(),
-                "--log-format=json".into(),
-                "--validator-form-object-format=brackets".into(),
-                "--validator-form-array-format=brackets".into(),
-                file(name),
-            ];
-            args.to_vec()
-        };
-        Server::start::<String>(tools, tools.npm("steady"), args, &[])
-    };
     match description {
-        Description::Github => steady("github.json"),
-        Description::Stripe => steady("stripe.json"),
-        Description::Slack => {
-            let args = |port: u16| {
-                let args = ["mock", "--host", "127.0.0.1", "--port"].map(str::to_owned).to_vec();
-                [args, vec![port.to_string(), file("slack.json")]].concat()
-            };
-            Server::start::<String>(tools, tools.npm("prism"), args, &[])
-        }
+        Description::Github => steady(tools, "github.json"),
+        Description::Stripe => steady(tools, "stripe.json"),
+        Description::Slack => prism(tools, "slack.json", &[]),
     }
 }

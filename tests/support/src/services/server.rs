@@ -14,11 +14,11 @@ use tempfile::TempDir;
 use super::Tools;
 
 /// The time limit for a server's first answer: they take seconds, on a busy machine many.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Starts the rest of its arguments, and ends their process group when its input ends. That input is a pipe that
 /// this process holds, so servers end with it however it ends, also where values of statics are never dropped.
-const KEEPER: &str = r#""$@" </dev/null & read -r _; kill -s KILL 0"#;
+pub(super) const KEEPER: &str = r#""$@" </dev/null & read -r _; kill -s KILL 0"#;
 
 /// A running server; it ends with the value.
 pub struct Server {
@@ -127,7 +127,7 @@ impl Drop for Server {
 }
 
 /// A port at which no server listens now.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback interface");
     listener.local_addr().expect("an address").port()
 }

@@ -6,6 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::hex::hex;
+use crate::journal::line::ChainHead;
+use crate::journal::segment::SegmentReader;
 use crate::verify::FindingKind;
 
 /// Replaces a file for as long as `check` runs.
@@ -31,6 +33,21 @@ fn lines_of(path: &Path) -> (u64, Vec<Vec<u8>>) {
 
 fn joined(lines: &[Vec<u8>]) -> Vec<u8> {
     lines.concat()
+}
+
+/// A host writes the rest of a line just after its beginning was read.
+#[test]
+fn the_rest_of_a_line_is_no_line() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 4);
+    let path = segment_files(home.path()).pop().unwrap();
+    let (first, _) = lines_of(&path);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 20]).unwrap();
+    let mut reader = SegmentReader::open(path.parent().unwrap(), first, ChainHead::EMPTY).unwrap().unwrap();
+    while reader.next_text().unwrap().unwrap().is_whole {}
+    fs::write(&path, &whole).unwrap();
+    assert!(reader.next_text().unwrap().is_none());
 }
 
 #[test]

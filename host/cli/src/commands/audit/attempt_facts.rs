@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{existing, map_read_error, time_format};
+use super::{existing, map_read_error};
+use crate::commands::time_format;
 use crate::layout::{Page, bytes};
 use crate::report::CommandError;
 

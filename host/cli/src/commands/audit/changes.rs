@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::time_format::{format_timestamp, parse_timestamp};
 use super::{existing, map_read_error};
+use crate::commands::time_format::{format_timestamp, parse_timestamp};
 use crate::report::CommandError;
 use crate::session::Session;
 

@@ -2,9 +2,9 @@
 
 use std::io::IsTerminal as _;
 
-use cofferdam_audit::Histogram;
+use cofferdam_audit::{Histogram, duration_ranges};
 
-use super::time_format;
+use crate::commands::time_format;
 use crate::layout::Page;
 
 /// The longest bar, in columns.
@@ -12,7 +12,7 @@ const WIDTH: u64 = 40;
 
 /// Adds the chart of `durations` to the page. Bars are blocks on a terminal, and `#` elsewhere.
 pub(super) fn add(page: &mut Page, durations: &Histogram) {
-    let ranges = ranges(durations);
+    let ranges = duration_ranges(durations);
     let most = ranges.iter().map(|(_, calls)| *calls).max().unwrap_or(0);
     if most == 0 {
         return;
@@ -24,33 +24,6 @@ pub(super) fn add(page: &mut Page, durations: &Histogram) {
         let width = usize::try_from(WIDTH).unwrap_or(0);
         page.block(0, &format!("{:>8}  {bar:<width$} {calls}", time_format::format_duration(*from)));
     }
-}
-
-/// The ranges from the shortest duration to the longest, and how many calls are in each.
-pub(super) fn ranges(durations: &Histogram) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    let mut series = series().peekable();
-    let mut from = 0;
-    for (micros, calls) in durations.steps() {
-        while let Some(next) = series.next_if(|next| *next <= micros) {
-            // No empty ranges before the first.
-            if !ranges.is_empty() {
-                ranges.push((next, 0));
-            }
-            from = next;
-        }
-        match ranges.last_mut() {
-            Some((_, sum)) => *sum = sum.saturating_add(calls),
-            None => ranges.push((from, calls)),
-        }
-    }
-    ranges
-}
-
-/// 1, 2, 5, 10, 20, 50, ... as far as numbers go.
-fn series() -> impl Iterator<Item = u64> {
-    let decades = std::iter::successors(Some(1u64), |decade| decade.checked_mul(10));
-    decades.flat_map(|decade| [1, 2, 5].into_iter().filter_map(move |step| decade.checked_mul(step)))
 }
 
 /// The share of [`WIDTH`], in eighths, at least one.
@@ -73,19 +46,6 @@ fn signs_of(calls: u64, most: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_cover_all_durations() {
-        let mut durations = Histogram::default();
-        assert_eq!(ranges(&durations), []);
-        for micros in [0, 3, 3, 12, 120] {
-            durations.record(micros);
-        }
-        assert_eq!(ranges(&durations), [(0, 1), (1, 0), (2, 2), (5, 0), (10, 1), (20, 0), (50, 0), (100, 1)]);
-        let mut long = Histogram::default();
-        long.record(u64::MAX);
-        assert_eq!(ranges(&long).len(), 1);
-    }
 
     #[test]
     fn bars_begin_in_the_same_column() {

@@ -4,7 +4,7 @@ use cofferdam_audit::LogTime;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::time_format::format_timestamp;
+use crate::commands::time_format::format_timestamp;
 use crate::layout::TextStyle;
 use crate::report::CommandError;
 use crate::runtime::block_on;

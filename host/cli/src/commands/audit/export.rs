@@ -7,7 +7,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::private_file::{FilePolicy, StagedFile};
 use jiff::Timestamp;
 
-use super::time_format::parse_timestamp;
+use crate::commands::time_format::parse_timestamp;
 use crate::files;
 use crate::layout::TextStyle;
 use crate::progress::ProgressCounter;

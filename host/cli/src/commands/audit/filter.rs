@@ -9,12 +9,9 @@ use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 use jiff::Timestamp;
 
-use super::time_format::parse_timestamp;
+use crate::commands::time_format::parse_timestamp;
 use crate::explain;
 use crate::report::CommandError;
-
-/// The status of interrupted calls.
-pub(super) const INCOMPLETE: &str = "incomplete";
 
 /// Which calls.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -24,7 +21,7 @@ pub(super) struct CallFilterArgs {
     failed: bool,
 
     /// Those with this status; `incomplete` are those that were interrupted and not resumed or skipped yet.
-    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(statuses()))]
+    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(CallStatus::filter_names()))]
     status: Option<String>,
 
     /// Those whose failure is of this class.
@@ -46,6 +43,10 @@ pub(super) struct CallFilterArgs {
     /// This action, NAME or NAME@VERSION: its runs, and the calls that are its steps.
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
+
+    /// Those of this actor, as `audit show` names it: of an operator, `http`, or the name of a client.
+    #[arg(long, value_name = "ACTOR")]
+    actor: Option<String>,
 
     /// Those received at or after: so long ago (90s, 30m, 2h, 7d), a date, or RFC 3339. In UTC.
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
@@ -70,21 +71,22 @@ impl CallFilterArgs {
                 .with_hint("Give --since the earlier one.")
                 .into());
         }
-        let status = self.status.as_deref();
-        Ok(Filter {
+        let mut filter = Filter {
             failed: self.failed,
-            incomplete: status == Some(INCOMPLETE),
-            status: CallStatus::ALL.into_iter().find(|known| Some(known.name()) == status),
             class: self.class,
             code: self.code,
             connector: self.connector,
             op: self.op,
             action: self.action,
+            actor: self.actor,
             since: self.since,
             until: self.until,
-            before: None,
-            limit: 0,
-        })
+            ..Filter::default()
+        };
+        if let Some(status) = &self.status {
+            filter.select_state(status);
+        }
+        Ok(filter)
     }
 }
 
@@ -108,10 +110,6 @@ pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) 
         None => "docs/reference/failures.md lists them; `cofferdam explain WORD` explains one.".to_owned(),
     };
     Err(HostError::new(HostErrorKind::Validation, message).with_hint(hint).into())
-}
-
-fn statuses() -> impl Iterator<Item = &'static str> {
-    CallStatus::ALL.iter().map(|status| status.name()).chain([INCOMPLETE])
 }
 
 fn classes() -> impl Iterator<Item = &'static str> {

@@ -5,8 +5,8 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
 use serde::Serialize;
 
-use super::filter::INCOMPLETE;
-use super::{existing, map_read_error, time_format};
+use super::{existing, map_read_error};
+use crate::commands::time_format;
 use crate::layout::TextStyle;
 use crate::report::CommandError;
 
@@ -41,7 +41,7 @@ impl<'r> CallLine<'r> {
             step: row.step.as_deref(),
             actor: &row.actor,
             idempotent: row.idempotent,
-            status: status(row),
+            status: row.state_name(),
             class: row.class.as_deref(),
             code: row.code.as_deref(),
             duration_us: row.duration_us,
@@ -64,17 +64,12 @@ pub(crate) fn ended_call(host: &Host, id: &AuditId) -> Result<Option<EndedCall>,
     let Some(mut reader) = existing(host)? else { return Ok(None) };
     let row = map_read_error(reader.call(id))?;
     Ok(row.filter(|row| row.status != CallStatus::Running).map(|row| EndedCall {
-        status: status(&row),
+        status: row.state_name(),
         why: why(&row),
         is_good: row.status == CallStatus::Value,
         operation: row.op,
         actor: row.actor,
     }))
-}
-
-/// Returns the status of a call, as `--status` names it.
-pub(super) fn status(row: &CallRow) -> &'static str {
-    if row.incomplete { INCOMPLETE } else { row.status.name() }
 }
 
 /// The style of a state.
@@ -104,7 +99,7 @@ pub(super) fn cells(row: &CallRow) -> [String; 8] {
         row.audit_id.to_string(),
         row.connector.clone(),
         row.op.clone(),
-        status(row).to_owned(),
+        row.state_name().to_owned(),
         why(row),
         row.duration_us.map(time_format::format_duration).unwrap_or_default(),
         row.attempts.map(|attempts| attempts.to_string()).unwrap_or_default(),

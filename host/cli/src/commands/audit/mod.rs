@@ -15,7 +15,6 @@ mod reindex;
 mod show;
 mod stats;
 mod tail;
-mod time_format;
 mod verify;
 
 pub(crate) use attempt_facts::attempts_of;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::time_format::{format_timestamp, parse_timestamp};
+use crate::commands::time_format::{format_timestamp, parse_timestamp};
 use crate::layout::TextStyle;
 use crate::progress::during;
 use crate::report::CommandError;

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::line::{self, CallLine};
-use super::{attempt_facts, existing, id, map_read_error, time_format};
+use super::{attempt_facts, existing, id, map_read_error};
+use crate::commands::time_format;
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -90,7 +91,7 @@ fn error(row: &CallRow, events: &[EventDetails]) -> Option<Value> {
 
 fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mut Page) {
     page.field("call", row.audit_id.as_str());
-    page.styled_field("status", line::tone(row), &format!("{} {}", line::status(row), line::why(row)));
+    page.styled_field("status", line::tone(row), &format!("{} {}", row.state_name(), line::why(row)));
     page.field("connector", &row.connector);
     page.field("operation", &row.op);
     if let Some(action) = &row.action {

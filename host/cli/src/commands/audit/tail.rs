@@ -7,7 +7,8 @@ use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter, LogPosition};
 use cofferdam_core::failure::AuditId;
 
 use super::line::{self, CallLine};
-use super::{NOTHING, existing, map_read_error, time_format};
+use super::{NOTHING, existing, map_read_error};
+use crate::commands::time_format;
 use crate::report::CommandError;
 use crate::runtime;
 use crate::session::Session;
@@ -122,7 +123,7 @@ fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
         let took = row.duration_us.map(time_format::format_duration).unwrap_or_default();
         let (at, why) = (time_format::format_timestamp(row.at), line::why(row));
         let words =
-            [&at, row.audit_id.as_str(), &row.connector, &row.op, line::status(row), &why, &took, &attempts];
+            [&at, row.audit_id.as_str(), &row.connector, &row.op, row.state_name(), &why, &took, &attempts];
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         page.styled(line::tone(row), &words.join("  "));
     })

@@ -88,6 +88,7 @@ pub(crate) struct RevokeArgs {
 pub(super) fn allow(args: &AllowArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let BindingEntryArgs { name, connector, host: hosts } = &args.change;
     let (host, _) = session.host_and_vault()?;
+    host.check_bindings_editable()?;
     let binding = host.binding(name)?;
     let added: Vec<_> =
         hosts.iter().map(ToString::to_string).filter(|it| !binding.hosts.contains(it)).collect();
@@ -133,12 +134,14 @@ fn note_lacking(
 pub(super) fn disallow(args: &DisallowArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let BindingEntryArgs { name, connector, host: hosts } = &args.change;
     let (host, _) = session.host_and_vault()?;
+    host.check_bindings_editable()?;
     changed("disallowed", &host.disallow_binding(name, connector.as_ref(), hosts)?, session)
 }
 
 /// Revokes.
 pub(super) fn revoke(args: &RevokeArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let (host, _) = session.host_and_vault()?;
+    host.check_bindings_editable()?;
     let binding = host.binding(&args.name)?;
     if !args.yes
         && !prompt::confirm(&format!("Remove {} and its secret? [y/N] ", binding.name), "Add --yes.")?

@@ -51,6 +51,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         vault: &'l str,
     }
     let (_, vault) = session.host_and_vault()?;
+    let vault = vault.file()?;
     let before = vault.status().map_err(HostError::from)?;
     let (lock, with) = if args.passphrase {
         let given = match (&args.new_passphrase_file, before.lock) {

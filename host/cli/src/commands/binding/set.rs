@@ -118,6 +118,7 @@ pub(super) fn set(args: SetArgs, session: &Session<'_>) -> Result<(), CommandErr
     parts.check(&name)?;
     let (host, vault) = session.host_and_vault()?;
     // Before the secret is asked for: whatever is wrong is wrong without it.
+    let vault = vault.file()?;
     let vault_status = vault.status().map_err(HostError::from)?;
     if host.bindings()?.iter().any(|binding| binding.name == name.to_string()) {
         return Err(HostError::new(HostErrorKind::Conflict, format!("{name} is bound already."))
@@ -157,6 +158,7 @@ pub(super) fn rebind(args: RebindArgs, session: &Session<'_>) -> Result<(), Comm
     never.check("rebind", &name)?;
     parts.check(&name)?;
     let (host, _) = session.host_and_vault()?;
+    host.check_bindings_editable()?;
     let before = host.material(&name)?;
     let material = material::read(&name, parts, Some(&before), &from, session)?;
     changed("rebound", &host.rebind(&name, material)?, session)

@@ -85,6 +85,9 @@ pub(super) fn list(ListArgs {}: ListArgs, session: &Session<'_>) -> Result<(), C
             );
         }
     })?;
+    for binding in bindings.iter().filter(|binding| binding.status == "unavailable") {
+        session.ui.warn(binding.refused.as_deref().unwrap_or_default());
+    }
     if bindings.is_empty() {
         session.ui.note("Nothing is bound. `cofferdam binding set <kind>/<service>` binds a secret.");
     }
@@ -142,6 +145,9 @@ fn problem(test: &BindingTest) -> Option<FailureClass> {
 }
 
 fn status(binding: &BindingView) -> String {
+    if binding.status == "unavailable" {
+        return "UNAVAILABLE".into();
+    }
     match (binding.refused.is_some(), binding.details.get("token_expires"), binding.stale) {
         (true, _, _) => "REFUSED".into(),
         (false, _, true) => format!("{}, stale", binding.status),

@@ -29,8 +29,8 @@ use crate::dev_options::{self, DevOptions};
 use crate::exit_codes::{USAGE, exit_code, kind_exit_code};
 use crate::project::{BuildPurpose, Project};
 use crate::report::CommandError;
+use crate::runtime;
 use crate::session::Session;
-use crate::{files, runtime};
 use display::Display;
 use prompt::{Line, Prompt};
 
@@ -262,8 +262,7 @@ impl<'a> Development<'a> {
             let ui = terminal.ui(session.ui);
             let (color, message) = (terminal.cargo_color(), |line: &str| terminal.raw(line));
             let built = project.build(&ui, BuildPurpose::Development { color, message: &message }).await?;
-            let (component, docs) =
-                (files::read_package(&built.path)?, DocsSource::Wit(project.wit().to_vec()));
+            let (component, docs) = (built.read()?, DocsSource::Wit(project.wit().to_vec()));
             packaging::assemble(session, host, &component, project.manifest(), docs).await
         })
     }

@@ -5,12 +5,13 @@ use std::path::Path;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::private_file::{self, FileError};
 use cofferdam_egress::vault::LockKind;
-use cofferdam_runtime::host::Host;
+use cofferdam_runtime::host::{BindingView, Host};
 
 use super::Check;
 use crate::commands::key;
 use crate::config_file::ConfigFile;
 use crate::session::Session;
+use crate::vault_config::HomeVault;
 use crate::{author_key, files};
 
 /// Checks the home, as far as it is there, and the author's key.
@@ -42,20 +43,7 @@ pub(super) fn check(session: &Session<'_>) -> Vec<Check> {
     match session.host_and_vault() {
         Ok((host, vault)) => {
             checks.push(Check::of("connectors", true, connectors(&host)));
-            let status = vault.status().map_err(HostError::from);
-            checks.push(match status {
-                Ok(status) => match status.lock {
-                    None => Check::good("vault", "no bindings yet"),
-                    Some(LockKind::KeyFile) if !status.has_key_file => Check::bad(
-                        "vault",
-                        "its key file is missing",
-                        "Put the file vault.key back from a backup, or name it under [vault] in config.toml.",
-                    ),
-                    Some(LockKind::KeyFile) => Check::good("vault", "locked with a key file"),
-                    Some(LockKind::Passphrase) => Check::good("vault", "locked with a passphrase"),
-                },
-                Err(error) => Check::of("vault", true, Err(error)),
-            });
+            checks.push(vault_check(&host, &vault));
             if home.join("audit").exists() {
                 let complete = host.audit().check_complete();
                 checks.push(Check::of(
@@ -70,6 +58,37 @@ pub(super) fn check(session: &Session<'_>) -> Vec<Check> {
         Err(error) => checks.push(Check::of("host", true, Err(error))),
     }
     checks
+}
+
+/// Checks the place of the secrets: that the sealed file has its key, or that each secret can be had.
+fn vault_check(host: &Host, vault: &HomeVault) -> Check {
+    let HomeVault::File(vault) = vault else {
+        let bindings = host.bindings();
+        return Check::of("vault", true, bindings.and_then(|bindings| available(&bindings)));
+    };
+    match vault.status().map_err(HostError::from) {
+        Ok(status) => match status.lock {
+            None => Check::good("vault", "no bindings yet"),
+            Some(LockKind::KeyFile) if !status.has_key_file => Check::bad(
+                "vault",
+                "its key file is missing",
+                "Put the file vault.key back from a backup, or name it under [vault] in config.toml.",
+            ),
+            Some(LockKind::KeyFile) => Check::good("vault", "locked with a key file"),
+            Some(LockKind::Passphrase) => Check::good("vault", "locked with a passphrase"),
+        },
+        Err(error) => Check::of("vault", true, Err(error)),
+    }
+}
+
+fn available(bindings: &[BindingView]) -> Result<String, HostError> {
+    match bindings.iter().find(|binding| binding.status == "unavailable") {
+        None => Ok(format!("{} bindings, and each secret can be had", bindings.len())),
+        Some(binding) => {
+            Err(HostError::new(HostErrorKind::VaultUnusable, binding.refused.clone().unwrap_or_default())
+                .with_hint(format!("Try it again with `cofferdam binding test {}`.", binding.name)))
+        }
+    }
 }
 
 fn directory(home: &Path) -> Result<String, HostError> {

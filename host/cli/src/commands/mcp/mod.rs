@@ -18,8 +18,8 @@ use cofferdam_server::server::{BoundServer, Shutdown};
 use crate::allow_private::AllowPrivate;
 use crate::listen::{ListenArgs, ServerLimits, memory, note_who_can_ask, time};
 use crate::report::CommandError;
-use crate::runtime;
 use crate::session::Session;
+use crate::{cluster_trust, runtime};
 
 /// The file of pins in the home directory.
 const PINS: &str = "mcp-pins.json";
@@ -148,6 +148,7 @@ fn serve(args: McpServeArgs, session: &Session<'_>) -> Result<(), CommandError> 
         Some(address) => Some(args.listen.settings(address, TOKEN, &args.limits)?.with_sessions()),
         None => None,
     };
+    let watch = session.trust_watch()?;
     let host = session.serving_host_with(|builder| {
         args.private
             .clone()
@@ -171,7 +172,7 @@ fn serve(args: McpServeArgs, session: &Session<'_>) -> Result<(), CommandError> 
     }
     let pins = pins?;
     let shutdown = Shutdown::new();
-    runtime::block_on_server(&host, &shutdown, async {
+    let serving = async {
         let offered = LiveCatalog::read(host.clone(), offer, pins, names).await?;
         let following = offered.clone();
         let following = tokio::spawn(async move { following.follow().await });
@@ -207,7 +208,8 @@ fn serve(args: McpServeArgs, session: &Session<'_>) -> Result<(), CommandError> 
         }
         following.abort();
         Ok(())
-    })
+    };
+    runtime::block_on_server(&host, &shutdown, cluster_trust::beside(watch, &host, serving))
 }
 
 /// Reads the size of a value.

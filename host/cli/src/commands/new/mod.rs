@@ -1,6 +1,7 @@
 //! `new`: makes a connector's project: manifest, WIT, code, a test, and what editors and CI need.
 
 mod name;
+mod openapi;
 mod template;
 
 use std::fs::{self, OpenOptions};
@@ -8,14 +9,16 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{ArgGroup, ValueEnum};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant};
 use cofferdam_model::trust::PublicKey;
+use cofferdam_openapi::Report;
 use serde::Serialize;
 
 use self::name::GivenName;
+use self::openapi::{Generation, OpenApiOptions};
 use self::template::{Plan, Service};
 use crate::process_user::ProcessUser;
 use crate::project::Language;
@@ -35,11 +38,15 @@ Examples:
   cofferdam new weather
   cofferdam new github://acme/weather --lang python
   cofferdam new issues --owner acme --http api.tickets.example --credential bearer
-  cofferdam new weather --vendor-sdk --dir connectors/weather";
+  cofferdam new weather --vendor-sdk --dir connectors/weather
+  cofferdam new issues --openapi github.json --operations 'issues/*'
+  cofferdam new issues --openapi https://api.example.com/openapi.json --check
+  cofferdam new issues --update";
 
 /// Makes the project of a new connector.
 #[derive(Debug, clap::Args)]
 #[command(name = "new", after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("service").args(["http", "openapi", "update"]).multiple(true))]
 pub(crate) struct Args {
     /// Its name, like `weather` or `github://acme/weather`.
     #[arg(value_name = "NAME")]
@@ -58,7 +65,7 @@ pub(crate) struct Args {
     http: Option<HostGrant>,
 
     /// The kind of credential that the service takes.
-    #[arg(long, value_name = "KIND", requires = "http", value_parser = credential_kinds())]
+    #[arg(long, value_name = "KIND", requires = "service", value_parser = credential_kinds())]
     credential: Option<CredentialKind>,
 
     /// Copies the Rust SDK into the project, which then builds without cofferdam's source.
@@ -70,6 +77,9 @@ pub(crate) struct Args {
     /// The directory of the project [default: the name].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    openapi: OpenApiOptions,
 }
 
 /// The name of a language.
@@ -96,6 +106,24 @@ struct ProjectSummary {
     author_key: PathBuf,
     public_key: PublicKey,
     files: Vec<String>,
+    /// Only of a document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    carried_over: Option<CarriedOver>,
+}
+
+/// The number of operations of a document, by what became of them.
+#[derive(Debug, Serialize)]
+struct CarriedOver {
+    exact: usize,
+    with_json_text: usize,
+    refused: usize,
+}
+
+impl From<&Report> for CarriedOver {
+    fn from(report: &Report) -> Self {
+        let (exact, with_json_text, refused) = report.counts();
+        Self { exact, with_json_text, refused }
+    }
 }
 
 fn host(text: &str) -> Result<HostGrant, String> {
@@ -130,11 +158,33 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         (None, GivenName::Full(name)) => name::short(name).into(),
         (None, GivenName::Bare(name)) => name.into(),
     };
+    if args.openapi.update {
+        return openapi::update(session, &args.openapi, &dir, args.credential);
+    }
+    if args.openapi.check {
+        let connector = connector(args.owner, given, session.ui)?;
+        let generation = Generation::read(session, &args.openapi, connector, args.credential, &dir, None)?;
+        return openapi::show_check(session, &generation.check()?);
+    }
     // Before questions are asked in vain.
     let target = NewDirectory::check(&dir)?;
+    let wishes = args.openapi.clone();
+    let credential = args.credential;
     let plan = plan(args, given, session.ui)?;
+    let generated = match wishes.openapi {
+        Some(_) => {
+            let connector = plan.connector.clone();
+            let generation = Generation::read(session, &wishes, connector, credential, &dir, None)?;
+            let project = generation.project()?;
+            Some((generation.settings.text(), project))
+        }
+        None => None,
+    };
     let author = author_key::load_or_create()?;
-    let mut files = plan.files();
+    let mut files = match &generated {
+        Some((settings, project)) => plan.files_of_document(settings, project),
+        None => plan.files(),
+    };
     if plan.is_vendored {
         let (vendor, _) = template::vendored_sdk();
         files.extend(
@@ -142,6 +192,12 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         );
     }
     target.write(&files)?;
+    if let Some((_, project)) = &generated {
+        let rust: Vec<_> = project.files.iter().map(|file| file.path.as_str()).collect();
+        if !openapi::format(&dir, &rust) {
+            session.ui.note("rustfmt was not found: the generated code is not formatted as cargo fmt would");
+        }
+    }
     let made = ProjectSummary {
         connector: plan.connector.clone(),
         language: plan.language.name(),
@@ -150,11 +206,18 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         public_key: author.key.public(),
         files: files.into_iter().map(|(name, _)| name).filter(|name| !name.starts_with("vendor/")).collect(),
         directory: dir,
+        carried_over: generated.as_ref().map(|(_, project)| CarriedOver::from(&project.report)),
     };
     session.ui.result(&made, |page| {
         page.field("project", &files::shown(&made.directory));
         page.field("connector", made.connector.as_str());
         page.field("language", made.language);
+        if let Some(CarriedOver { exact, with_json_text, refused }) = &made.carried_over {
+            let text = format!(
+                "{exact} exact, {with_json_text} with JSON text, {refused} refused (--check says more)"
+            );
+            page.field("operations", &text);
+        }
         if let Some(sdk) = &made.sdk {
             page.field("sdk", sdk);
         }
@@ -171,21 +234,16 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 }
 
 fn plan(args: Args, given: GivenName, ui: &Ui) -> Result<Plan, HostError> {
-    let Args { owner, lang, http, credential, vendor_sdk, .. } = args;
-    let connector = match (given, owner) {
-        (GivenName::Full(name), None) => name,
-        (GivenName::Full(name), Some(owner)) if owner == name.owner() => name,
-        (GivenName::Full(name), Some(_)) => {
-            let message = format!("The name {name} has another owner than --owner.");
-            return Err(
-                HostError::new(HostErrorKind::Validation, message).with_hint("Leave out one of the two.")
-            );
-        }
-        (GivenName::Bare(name), Some(owner)) => name::owned_by(&owner, &name)?,
-        (GivenName::Bare(name), None) => ask_owner(ui, &name)?,
-    };
+    let Args { owner, lang, http, credential, vendor_sdk, openapi, .. } = args;
+    let connector = connector(owner, given, ui)?;
+    let is_openapi = openapi.openapi.is_some();
     let language = match lang {
+        Some(lang) if is_openapi && Language::from(lang) != Language::Rust => {
+            let message = "A connector of an OpenAPI document is written in Rust.";
+            return Err(HostError::new(HostErrorKind::Validation, message).with_hint("Leave out --lang."));
+        }
         Some(lang) => lang.into(),
+        None if is_openapi => Language::Rust,
         None => prompt::ask(ui, "Language (rust, python, js)", "rust", |text| {
             LanguageName::from_str(text, true)
                 .map(Language::from)
@@ -195,6 +253,7 @@ fn plan(args: Args, given: GivenName, ui: &Ui) -> Result<Plan, HostError> {
     };
     let service = match http {
         Some(host) => Some(Service { host, credential }),
+        None if is_openapi => None,
         None => ask_service(ui)?,
     };
     let (sdk, is_vendored) = match (language, sdk_files::source_tree()) {
@@ -202,7 +261,21 @@ fn plan(args: Args, given: GivenName, ui: &Ui) -> Result<Plan, HostError> {
         (Language::Rust, _) => (template::vendored_sdk().1.to_owned(), true),
         (Language::Python | Language::JavaScript, _) => (String::new(), false),
     };
-    Ok(Plan { connector, language, service, sdk, is_vendored })
+    Ok(Plan { connector, language, service, sdk, is_vendored, is_openapi })
+}
+
+/// Returns the whole name of the connector.
+fn connector(owner: Option<String>, given: GivenName, ui: &Ui) -> Result<ConnectorName, HostError> {
+    match (given, owner) {
+        (GivenName::Full(name), None) => Ok(name),
+        (GivenName::Full(name), Some(owner)) if owner == name.owner() => Ok(name),
+        (GivenName::Full(name), Some(_)) => {
+            let message = format!("The name {name} has another owner than --owner.");
+            Err(HostError::new(HostErrorKind::Validation, message).with_hint("Leave out one of the two."))
+        }
+        (GivenName::Bare(name), Some(owner)) => name::owned_by(&owner, &name),
+        (GivenName::Bare(name), None) => ask_owner(ui, &name),
+    }
 }
 
 fn ask_owner(ui: &Ui, name: &str) -> Result<ConnectorName, HostError> {

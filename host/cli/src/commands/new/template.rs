@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cofferdam_model::manifest::{ConnectorName, CredentialKind, HostGrant, UrlScheme};
+use cofferdam_openapi::Project;
 
 use super::name::{kebab, lower_camel, short, snake, upper_camel};
 use crate::project::Language;
@@ -24,6 +25,8 @@ pub(super) struct Plan {
     pub(super) sdk: String,
     /// True if the SDK is a part of the project.
     pub(super) is_vendored: bool,
+    /// True if the operations are those of an OpenAPI document.
+    pub(super) is_openapi: bool,
 }
 
 /// The service that a new connector calls.
@@ -72,6 +75,26 @@ impl Plan {
         files.push((".vscode/settings.json".into(), settings.into()));
         files.push((".github/workflows/ci.yml".into(), self.fill(ci)));
         files.extend(self.sources());
+        files
+    }
+
+    /// Returns the files of a project that is made of a document.
+    pub(super) fn files_of_document(&self, settings: &str, project: &Project) -> Vec<(String, String)> {
+        let title = if project.title.is_empty() { short(&self.connector) } else { &project.title };
+        let source = template!("openapi/lib.rs").replace("@title_line@", &plain(title));
+        let mut files: Vec<_> =
+            project.files.iter().map(|file| (file.path.clone(), file.text.clone())).collect();
+        files.extend([
+            (self.source().to_owned(), self.fill(&source)),
+            (super::openapi::SETTINGS.to_owned(), settings.to_owned()),
+            ("README.md".into(), self.fill(template!("openapi/README.md"))),
+            (".gitignore".into(), template!("common/gitignore").into()),
+            (".vscode/extensions.json".into(), self.fill(template!("common/extensions.json"))),
+            (".vscode/settings.json".into(), template!("rust/settings.json").into()),
+            (".github/workflows/ci.yml".into(), self.fill(template!("rust/ci.yml"))),
+            ("Cargo.toml".into(), self.cargo_toml()),
+            ("Cargo.lock".into(), self.cargo_lock()),
+        ]);
         files
     }
 
@@ -188,7 +211,19 @@ impl Plan {
         if self.service.is_some() {
             text.push_str("serde = { version = \"1\", features = [\"derive\"] }\n");
         }
-        text.push_str(template!("rust/Cargo.end.toml"));
+        if self.is_openapi {
+            text.push_str(
+                "serde_json = { version = \"1\", default-features = false, features = [\"std\"] }\n",
+            );
+        }
+        let end = template!("rust/Cargo.end.toml");
+        // Code for many types: the smallest is also the one that compiles soonest at the host.
+        let small = "opt-level = \"z\"\ncodegen-units = 1";
+        text.push_str(&if self.is_openapi {
+            end.replace("opt-level = \"s\"", small)
+        } else {
+            end.to_owned()
+        });
         if self.is_vendored {
             text.push_str("exclude = [\"vendor\"]\n");
         }
@@ -207,6 +242,9 @@ impl Plan {
             if let Some(serde) = packages.iter_mut().find(|it| package_name(it) == "serde") {
                 *serde = serde.replace(" \"serde_core\",\n", " \"serde_core\",\n \"serde_derive\",\n");
             }
+        }
+        if self.is_openapi {
+            uses.push("serde_json");
         }
         let uses: String = uses.iter().map(|name| format!(" \"{name}\",\n")).collect();
         let own = format!("name = \"{name}\"\nversion = \"0.1.0\"\ndependencies = [\n{uses}]\n");
@@ -267,6 +305,11 @@ impl Plan {
         let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
         format!("\n[capabilities.runtime]\n{why}imports = [{}]\n", names.join(", "))
     }
+}
+
+/// Returns a title of letters, digits and plain punctuation: it is part of a comment in code.
+fn plain(title: &str) -> String {
+    title.chars().map(|it| if it.is_alphanumeric() || " .,-_()".contains(it) { it } else { ' ' }).collect()
 }
 
 /// Returns the name in an entry of `Cargo.lock`.

@@ -7,7 +7,7 @@ use cofferdam_model::action::{ActionInput, InputKind};
 use serde_json::{Map, Value};
 
 /// Divides `ARG=VALUE`.
-pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+pub(in crate::commands) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it as ARG=VALUE, like branch=main".to_owned()),
@@ -16,7 +16,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Returns the arguments of `whole` and `pairs`. A value that does not fit its input stays a text, and the action reports
 /// the expected type.
-pub(super) fn arguments(
+pub(in crate::commands) fn arguments(
     inputs: &[ActionInput],
     whole: Option<Value>,
     pairs: &[(String, String)],

@@ -1,6 +1,6 @@
 //! `run`: runs an action, and prints what its last step returned, or the failure that ended it.
 
-mod arguments;
+pub(super) mod arguments;
 mod dry_run;
 mod step_progress;
 

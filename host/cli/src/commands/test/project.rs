@@ -105,7 +105,7 @@ impl TestedProject {
     async fn build(&self, home: &DevHome, session: &Session<'_>) -> Result<Package, CommandError> {
         let project = Project::open(&self.dir)?;
         let built = project.build(session.ui, BuildPurpose::Package(&[])).await?;
-        let component = files::read_package(&built.path)?;
+        let component = built.read()?;
         let compiler = session.compiler()?;
         let host = session.dev_host(home, |builder| builder.compiler(compiler))?;
         let docs = DocsSource::Wit(project.wit().to_vec());

@@ -164,7 +164,7 @@ fn vault(
     let manifest = runner.tested().manifest();
     if args.bind.is_empty() && !manifest.credentials().is_empty() {
         let (_, vault) = session.host_and_vault()?;
-        return Ok(vault);
+        return Ok(vault.shared());
     }
     let mut bindings = Vec::new();
     for (name, path) in &args.bind {

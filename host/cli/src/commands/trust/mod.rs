@@ -1,6 +1,7 @@
 //! `trust`: whose connectors may run here, and which.
 
 mod import;
+mod publish;
 mod rotate;
 mod threshold;
 
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Keep(KeepArgs),
     Rotate(rotate::Args),
     Import(import::Args),
+    Publish(publish::Args),
     Threshold(threshold::Args),
     Floor(super::minimum_version::Args),
 }
@@ -153,6 +155,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Keep(args) => keep(&args, session),
         Command::Rotate(args) => rotate::run(&args, session),
         Command::Import(args) => import::run(args, session),
+        Command::Publish(args) => publish::run(args, session),
         Command::Threshold(args) => threshold::run(args, session),
         Command::Floor(args) => super::minimum_version::run(args, session),
     }

@@ -5,8 +5,10 @@
 //! and processes, storing a rotated token before it is used, telling transient failures from permanent ones).
 //! It keeps secrets in strings that are not cleared, and it brings second copies of four crates.
 
+mod renewal;
 mod token_client;
 mod token_manager;
 mod token_response;
 
+pub use renewal::{RenewalError, RenewalFuture, RenewalRight, RenewalStore, SharedRenewals, StoredRenewal};
 pub(super) use token_manager::TokenManager;

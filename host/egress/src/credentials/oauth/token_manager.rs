@@ -11,6 +11,7 @@ use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
 use tokio::sync::watch;
 
+use super::renewal::{RenewalError, SharedRenewal, SharedRenewals};
 use super::token_client::{TokenClient, TokenRequest, TokenRequestError};
 use super::token_response::{TokenError, TokenErrorKind, TokenResponse};
 use crate::credentials::broker::{BrokerSettings, blocking};
@@ -31,6 +32,9 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// writers twice 20 s.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(75);
 
+/// The longest wait for another host before a rejected token is forgotten for all.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The result of a renewal, for every caller that waited for it.
 type RenewalOutcome = Result<OauthTokens, AuthorizationError>;
 
@@ -39,6 +43,7 @@ pub(in crate::credentials) struct TokenManager {
     vault: Arc<dyn Vault>,
     client: TokenClient,
     locks: PathBuf,
+    shared: Option<SharedRenewals>,
     renewals: Mutex<HashMap<BindingName, watch::Receiver<Option<RenewalOutcome>>>>,
     /// The number of issuers being asked for a token that they may issue only once.
     issuer_requests: watch::Sender<usize>,
@@ -57,7 +62,7 @@ struct RenewedToken {
 
 impl TokenManager {
     pub(in crate::credentials) fn new(settings: BrokerSettings) -> Arc<Self> {
-        let BrokerSettings { vault, clock, tls, resolver, allow_private, locks } = settings;
+        let BrokerSettings { vault, clock, tls, resolver, allow_private, locks, renewals: shared } = settings;
         let requests = HostRequestClient::new(Arc::clone(&clock), tls, resolver, allow_private);
         let way = TokenClient { clock, requests };
         let (renewals, unwritten) = (Mutex::default(), Mutex::default());
@@ -65,6 +70,7 @@ impl TokenManager {
             vault,
             client: way,
             locks,
+            shared,
             renewals,
             issuer_requests: watch::Sender::new(0),
             unwritten,
@@ -118,6 +124,7 @@ impl TokenManager {
         if !sent(&refused) {
             return;
         }
+        let rejected = Arc::clone(&refused);
         let forget = move |binding: &mut Binding| {
             if let SecretMaterial::Oauth2 { tokens, .. } = &mut binding.material
                 && tokens.as_ref().is_some_and(|tokens| tokens.access_token.expose() == refused.expose())
@@ -127,6 +134,13 @@ impl TokenManager {
             }
             false
         };
+        if let Some(shared) = &self.shared
+            && let Some(binding) = bindings.get(name)
+            && let Ok(mut shared) = shared.lock(name, REJECT_TIMEOUT).await
+        {
+            // The renewal that follows would find the same token again.
+            drop(shared.reject(binding, &rejected).await);
+        }
         if let Err(error) = self.change(name, forget).await {
             tracing::warn!(binding = %name, %error, "a token that was not accepted could not be noted as such");
         }
@@ -152,10 +166,17 @@ impl TokenManager {
     /// Finds a token that was renewed meanwhile, or renews it.
     async fn renew(&self, name: &BindingName) -> RenewalOutcome {
         let _lock = self.renewal_lock(name).await?;
+        let mut shared = match &self.shared {
+            None => None,
+            Some(shared) => Some(shared.lock(name, LOCK_TIMEOUT).await),
+        };
         // If the operator replaced the binding while the issuer was asked, the new binding wins: retry with
         // it.
         for _ in 0..3 {
-            let bindings = self.bindings().await.map_err(|error| vault_failure(&error))?;
+            let bindings = self.reload().await.map_err(|error| vault_failure(&error))?;
+            if let Some(unavailable) = bindings.unavailable(name) {
+                return Err(vault_failure(&unavailable.error().into()));
+            }
             let unbound = || AuthorizationError::Binding(problem::unbound(name, &[]));
             let binding = bindings.get(name).ok_or_else(unbound)?;
             let _asking = rotates(binding).then(|| IssuerRequestGuard::new(&self.issuer_requests));
@@ -165,10 +186,18 @@ impl TokenManager {
                 Some(kept) => kept,
                 None => match current(binding).filter(|tokens| self.is_fresh(tokens)) {
                     Some(tokens) => return Ok(tokens),
-                    None => {
-                        self.check_writable(binding).await?;
-                        self.request_token(binding).await?
-                    }
+                    None => match &mut shared {
+                        Some(Ok(shared)) => self.renew_with_others(binding, shared).await?,
+                        // Two hosts that send the same refresh token may end the grant.
+                        Some(Err(error)) if rotates(binding) || *error == RenewalError::Busy => {
+                            let why = error.to_string();
+                            return Err(AuthorizationError::Binding(problem::unreachable(name, None, &why)));
+                        }
+                        Some(Err(_)) | None => {
+                            self.check_writable(binding).await?;
+                            self.request_token(binding, binding).await?
+                        }
+                    },
                 },
             };
             if self.write(name, &renewed).await?
@@ -184,21 +213,73 @@ impl TokenManager {
         )))
     }
 
+    /// Takes the token that another host has renewed, or renews it with the newest refresh token of all hosts. The right
+    /// to do so is held.
+    async fn renew_with_others(
+        &self,
+        binding: &Binding,
+        shared: &mut SharedRenewal,
+    ) -> Result<RenewedToken, AuthorizationError> {
+        let name = &binding.name;
+        let away = |error: RenewalError| {
+            AuthorizationError::Binding(problem::unreachable(name, None, &error.to_string()))
+        };
+        // A vault that cannot store a replaced refresh token need not: the hosts share it.
+        let can_store = self.check_writable(binding).await.is_ok();
+        let known = shared.load(binding).await.map_err(away)?;
+        if let Some((tokens, expires_in)) = &known
+            && let Some(access_token) = &tokens.access_token
+            && expires_in.is_none_or(|left| left > LEEWAY)
+        {
+            let now = self.client.clock.timestamp();
+            let expires = expires_in.and_then(|left| now.checked_add(left).ok());
+            return Ok(RenewedToken {
+                of: binding.clone(),
+                tokens: Some(OauthTokens { access_token: Arc::clone(access_token), expires }),
+                refresh_token: tokens.refresh_token.clone().filter(|_| can_store),
+            });
+        }
+        let known = known.map(|(tokens, _)| tokens);
+        let newest = known.as_ref().and_then(|tokens| tokens.refresh_token.clone());
+        let asked = with_refresh_token(binding, newest);
+        let mut renewed = self.request_token(&asked, binding).await?;
+        let now = self.client.clock.timestamp();
+        let expires = renewed.tokens.as_ref().and_then(|tokens| tokens.expires);
+        let expires_in = expires.map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
+        let stored = shared
+            .store(binding, known, renewed.tokens.as_ref(), renewed.refresh_token.as_ref(), expires_in)
+            .await;
+        if let Err(error) = stored {
+            tracing::warn!(
+                target: "cofferdam::vault", binding = %name, %error,
+                "a renewed token could not be shared with the other hosts"
+            );
+        } else if !can_store {
+            renewed.refresh_token = None;
+        }
+        Ok(renewed)
+    }
+
     /// Checks that a replacement of the refresh token could be stored: once the issuer is asked, the old one
     /// may be spent.
     async fn check_writable(&self, binding: &Binding) -> Result<(), AuthorizationError> {
         if !rotates(binding) {
             return Ok(());
         }
-        let vault = Arc::clone(&self.vault);
-        blocking(move || vault.check_writable()).await.map_err(|error| vault_failure(&error))
+        let (vault, name) = (Arc::clone(&self.vault), binding.name.clone());
+        blocking(move || vault.check_writable(&name)).await.map_err(|error| vault_failure(&error))
     }
 
-    /// Asks the issuer, and stores a rejection with the binding.
-    async fn request_token(&self, binding: &Binding) -> Result<RenewedToken, AuthorizationError> {
+    /// Asks the issuer with the grant of `asked`, and stores a rejection with the binding. `asked` is the binding, or has
+    /// a newer refresh token, which the hosts of a cluster share.
+    async fn request_token(
+        &self,
+        asked: &Binding,
+        binding: &Binding,
+    ) -> Result<RenewedToken, AuthorizationError> {
         let name = &binding.name;
         let SecretMaterial::Oauth2 { token_url, client_id, client_secret, scopes, grant, .. } =
-            &binding.material
+            &asked.material
         else {
             let why = "it is not of the kind that its name says";
             return Err(AuthorizationError::Binding(problem::unsendable(name, why)));
@@ -321,6 +402,11 @@ impl TokenManager {
         blocking(move || vault.bindings()).await
     }
 
+    async fn reload(&self) -> Result<Arc<Bindings>, HostError> {
+        let vault = Arc::clone(&self.vault);
+        blocking(move || vault.reload()).await
+    }
+
     /// Changes one binding, unless it is gone or `change` reports that it leaves it unchanged.
     async fn change(
         &self,
@@ -395,6 +481,17 @@ impl Drop for IssuerRequestGuard<'_> {
 /// Returns whether the issuer may rotate the refresh token, so that the one that was sent is spent.
 fn rotates(binding: &Binding) -> bool {
     matches!(binding.material, SecretMaterial::Oauth2 { grant: OauthGrant::RefreshToken(_), .. })
+}
+
+/// Returns the binding with another refresh token, if there is one.
+fn with_refresh_token(binding: &Binding, newest: Option<Arc<Secret>>) -> Binding {
+    let mut binding = binding.clone();
+    if let (SecretMaterial::Oauth2 { grant: OauthGrant::RefreshToken(token), .. }, Some(newest)) =
+        (&mut binding.material, newest)
+    {
+        *token = newest;
+    }
+    binding
 }
 
 /// Returns the token in use.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cofferdam_core::failure::{AuditId, CircuitOpen, FailureCause};
-use cofferdam_core::private_file::FileLock;
 use cofferdam_model::manifest::ConnectorName;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use super::circuit::{BreakerAdmission, Circuit, CircuitObservation, CircuitState, TripCause};
-use super::circuit_store::{CircuitStore, TableBusy, UNWRITABLE};
+use super::circuit_replica::CircuitUpdate;
+use super::circuit_store::{CircuitStore, ProbeSlot, TableBusy, UNWRITABLE};
 use super::circuit_table::{CircuitKey, TableError};
 use super::policy::{BreakerPolicy, FailureSignal};
 
@@ -66,7 +66,7 @@ struct HostEntry {
     /// True if its circuit was in its initial state.
     was_pristine: bool,
     /// The slot, if this scope is the probe, and the cause that had opened the circuit.
-    probe: Option<(FileLock, FailureCause)>,
+    probe: Option<(ProbeSlot, FailureCause)>,
     last: Option<HostObservation>,
 }
 
@@ -176,6 +176,9 @@ impl BreakerScope {
                     }
                 }
             };
+            if retry_after.is_some() {
+                self.circuits.want_probe(&key);
+            }
             return Err(refusal(&key, CircuitState::Open, why, retry_after, bindings));
         };
         match known.and_then(|known| state.hosts.get_mut(known)) {
@@ -322,6 +325,11 @@ impl BreakerScope {
         let mut foreseen = (*before).clone();
         if foreseen.count(&self.policy, &seen, probed, now).is_none() && foreseen == *before {
             return Ok(None);
+        }
+        if let Some(replica) = &self.circuits.shared {
+            let update = CircuitUpdate::new(&at.key, &self.policy, &seen, &self.audit_id, probed);
+            let change = replica.observe(&at.key, update, now);
+            return Ok(change.map(|(from, to)| (from, to, last.cause.filter(|_| to != CircuitState::Closed))));
         }
         let count = |circuit: &mut Circuit| circuit.count(&self.policy, &seen, probed, now);
         let change = self.circuits.change(&at.key, may_wait, count)?.flatten();

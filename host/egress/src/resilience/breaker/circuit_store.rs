@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use super::call_scope::BreakerGuard;
 use super::circuit::{Circuit, CircuitState, CircuitTrip, PermanentTrip, TripCause};
+use super::circuit_replica::{CircuitReplica, SharedProbe};
 use super::circuit_table::{CircuitKey, CircuitTable, TableError};
 use super::policy::BreakerPolicy;
 
@@ -56,6 +57,17 @@ pub struct CircuitStore {
     /// A permit for each thread that may wait for another process.
     pub(super) waiters: Arc<Semaphore>,
     warnings: WarningLog,
+    /// The copy of the circuits of a cluster, in the place of the table.
+    pub(super) shared: Option<Arc<CircuitReplica>>,
+}
+
+/// The slot of the one request that probes a host. Dropping it frees the slot.
+#[derive(Debug)]
+pub(super) enum ProbeSlot {
+    /// Among the processes of this machine.
+    File { _lock: FileLock },
+    /// Among the hosts of a cluster.
+    Shared { _probe: SharedProbe },
 }
 
 /// The circuit when the table had this fingerprint.
@@ -78,16 +90,27 @@ impl CircuitStore {
         Self::with_patience(dir, CALL_PATIENCE)
     }
 
+    /// Creates the circuits that the hosts of a cluster share. `dir` is not used.
+    #[must_use]
+    pub fn shared(dir: PathBuf, replica: Arc<CircuitReplica>) -> Arc<Self> {
+        Arc::new(Self { shared: Some(replica), ..Self::at(dir, CALL_PATIENCE) })
+    }
+
     /// Creates the circuits with another wait of calls for another process.
     pub(super) fn with_patience(dir: PathBuf, call_patience: Duration) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::at(dir, call_patience))
+    }
+
+    fn at(dir: PathBuf, call_patience: Duration) -> Self {
+        Self {
             table: CircuitTable::new(dir.join("circuits.db")),
             dir,
             call_patience,
             known: Mutex::default(),
             waiters: Arc::new(Semaphore::new(MAX_WAITERS)),
             warnings: WarningLog::default(),
-        })
+            shared: None,
+        }
     }
 
     /// Begins the scope of one candidate, which lasts from its first attempt to its last.
@@ -107,6 +130,9 @@ impl CircuitStore {
     /// home without a circuit. `PRAGMA data_version` would need a connection, a lock in the file and a lock
     /// among threads for each request, and would not notice that another file is in its place.
     pub(super) fn load(&self, key: &CircuitKey) -> Option<Arc<Circuit>> {
+        if let Some(replica) = &self.shared {
+            return replica.load(key);
+        }
         let stamp = self.table.fingerprint()?;
         let known = self.known().get(key).cloned();
         if let Some(known) = known.as_ref().filter(|known| known.stamp == Some(stamp)) {
@@ -155,19 +181,35 @@ impl CircuitStore {
 
     /// Takes the probe slot; returns `None` while another request has it. It is a lock on a file and not a
     /// row: the system releases it when a process ends, however it ends.
-    pub(super) fn probe(&self, key: &CircuitKey) -> io::Result<Option<FileLock>> {
-        Ok(FileLock::try_acquire(&self.slot(key))?)
+    pub(super) fn probe(&self, key: &CircuitKey) -> io::Result<Option<ProbeSlot>> {
+        if let Some(replica) = &self.shared {
+            return Ok(replica.probe(key).map(|probe| ProbeSlot::Shared { _probe: probe }));
+        }
+        Ok(FileLock::try_acquire(&self.slot(key))?.map(|lock| ProbeSlot::File { _lock: lock }))
+    }
+
+    /// Notes that a call was refused by an open circuit.
+    pub(super) fn want_probe(&self, key: &CircuitKey) {
+        if let Some(replica) = &self.shared {
+            replica.want_probe(key);
+        }
     }
 
     /// Returns whether a call has the slot now. The check takes a shared lock for an instant, during which a
     /// call that wants the slot finds it taken: an operator's check may delay one call by a second, and never
     /// lets two probes through.
     pub(super) fn is_probed(&self, key: &CircuitKey) -> bool {
+        if let Some(replica) = &self.shared {
+            return replica.is_probed(key);
+        }
         FileLock::is_held(&self.slot(key))
     }
 
     /// Removes the slot's file, which is not needed while the circuit is closed. The slot must be held.
     pub(super) fn forget_probe(&self, key: &CircuitKey) {
+        if self.shared.is_some() {
+            return;
+        }
         // If this fails, an empty file is left behind.
         drop(fs::remove_file(self.slot(key)));
     }
@@ -276,11 +318,20 @@ impl CircuitStore {
     /// # Errors
     /// The table cannot be read.
     pub fn views(&self, now: Timestamp) -> io::Result<Vec<CircuitView>> {
-        let (circuits, damaged) = self.table.rows(PATIENCE)?;
+        let (circuits, damaged) = match &self.shared {
+            Some(replica) => (replica.all(), 0),
+            None => self.table.rows(PATIENCE)?,
+        };
         if damaged > 0 {
             tracing::warn!(target: "cofferdam::breaker", damaged, "circuits are damaged, and count as closed");
         }
         Ok(circuits.iter().map(|(key, circuit)| self.view(key, circuit, now)).collect())
+    }
+
+    /// Returns the reason why the circuits are not those of the cluster at the moment.
+    #[must_use]
+    pub fn away(&self) -> Option<String> {
+        self.shared.as_ref().and_then(|replica| replica.away())
     }
 
     /// Closes the circuits of this connector at this host, and removes the damaged ones among them. Without a
@@ -294,8 +345,13 @@ impl CircuitStore {
         host: Option<&str>,
         now: Timestamp,
     ) -> io::Result<ResetView> {
-        let (circuits, damaged_removed) =
-            self.table.remove(connector.map(ConnectorName::as_str), host, PATIENCE)?;
+        if let Some(reason) = self.away() {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, reason));
+        }
+        let (circuits, damaged_removed) = match &self.shared {
+            Some(replica) => (replica.remove(connector.map(ConnectorName::as_str), host), 0),
+            None => self.table.remove(connector.map(ConnectorName::as_str), host, PATIENCE)?,
+        };
         let closed = circuits.iter().map(|(key, circuit)| self.view(key, circuit, now)).collect();
         for (key, _) in &circuits {
             if let Ok(Some(_slot)) = self.probe(key) {

@@ -20,9 +20,10 @@ use tracing::Instrument as _;
 
 use super::checked_action::{CheckedAction, CheckedStep, ReadyTarget};
 use super::report::{ActionReport, ActionResult, ActionValue, StepStatus};
+use crate::approvals::CallFacts;
 use crate::call::{
-    ActionContext, ActionIdentity, ActionProgress, ActionStart, Call, CallPipeline, CallResult, Cancellation,
-    Fallback, KEY_BYTES, OnKeyConflict, StepStart, cancelled,
+    ActionApproval, ActionContext, ActionIdentity, ActionProgress, ActionStart, Call, CallPipeline,
+    CallResult, Cancellation, Fallback, KEY_BYTES, OnKeyConflict, StepStart, cancelled,
 };
 
 /// The most bytes of the values of all steps together, as JSON text.
@@ -85,7 +86,9 @@ impl ActionRun<'_> {
             if_running: self.run.if_running,
             allowed,
             deadline: part.deadline(),
+            approval: self.approval(progress.actor()),
         };
+        let is_approved = start.approval.is_some();
         let begins = progress.begin(self.pipeline, start);
         let recorded = match &self.run.cancellation {
             None => begins.await,
@@ -97,8 +100,39 @@ impl ActionRun<'_> {
         };
         match recorded.map_err(|error| own(&id, error))? {
             Some(recorded) => recorded.outcome,
-            None => self.steps(&args, &part, progress, report).await,
+            None => self.steps(&args, (&part, is_approved), progress, report).await,
         }
+    }
+
+    /// Returns the approval that the action needs before its first step, if a person has to approve one of them. The
+    /// steps then need none of their own.
+    fn approval(&self, actor: &str) -> Option<ActionApproval> {
+        let policy = &self.pipeline.approvals.policy;
+        let steps = self.runnable.steps();
+        let targets = || steps.iter().flat_map(|step| std::iter::once(&step.target).chain(step.fallbacks()));
+        let asks = |target: &&ReadyTarget| {
+            policy.asks(CallFacts {
+                connector: target.connector().name(),
+                op: target.operation().name().json(),
+                effect: target.effect(),
+                actor,
+                is_agent: self.run.is_by_agent,
+            })
+        };
+        let described = |target: &ReadyTarget| {
+            format!("{} {}", target.connector(), sanitize_line(target.operation().name().json(), 100))
+        };
+        let operations: Vec<_> = targets().filter(asks).map(described).collect();
+        let package = |target: &ReadyTarget| {
+            let hash = target.connector().hash().map(ToString::to_string);
+            format!("{}#{}", target.connector(), hash.unwrap_or_default())
+        };
+        (!operations.is_empty()).then(|| ActionApproval {
+            operations,
+            packages: targets().map(package).collect(),
+            effect: self.runnable.effect(),
+            is_by_agent: self.run.is_by_agent,
+        })
     }
 
     /// Returns the keys that its steps carry. Empty if the run has no key.
@@ -110,15 +144,15 @@ impl ActionRun<'_> {
     async fn steps(
         &self,
         args: &Map<String, Value>,
-        part: &ActionContext,
+        (part, is_approved): (&ActionContext, bool),
         progress: &mut ActionProgress,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
         let mut values = Vec::with_capacity(self.action.steps.len());
         let mut size = 0_u64;
         for (n, one) in all(self.runnable).enumerate() {
-            let value =
-                self.step(n, one, &TemplateValues { args, steps: &values }, part, progress, report).await?;
+            let templates = TemplateValues { args, steps: &values };
+            let value = self.step(n, one, &templates, (part, is_approved), progress, report).await?;
             size = size.saturating_add(json_size_over(&value, 0).unwrap_or(0));
             values.push(value);
             if size > VALUES_BYTES {
@@ -149,7 +183,7 @@ impl ActionRun<'_> {
         n: usize,
         one: OneStep<'_>,
         values: &TemplateValues<'_>,
-        part: &ActionContext,
+        (part, is_approved): (&ActionContext, bool),
         progress: &mut ActionProgress,
         report: &mut ActionReport,
     ) -> Result<Value, Error> {
@@ -172,6 +206,7 @@ impl ActionRun<'_> {
         let id = AuditId::mint();
         let mut call =
             call.with_audit_id(id.clone()).with_action(part.clone()).if_running(self.run.if_running);
+        call = call.in_action_of(self.run.is_by_agent, is_approved);
         if let Some(cancellation) = &self.run.cancellation {
             call = call.cancelled_by(cancellation);
         }
@@ -264,10 +299,12 @@ fn with_done(error: HostError, report: &ActionReport) -> HostError {
 pub struct RunRequest {
     pub(super) args: Value,
     pub(super) actor: Option<String>,
+    pub(super) is_by_agent: bool,
     pub(super) identities: BTreeMap<String, String>,
     pub(super) key: Option<String>,
     pub(super) if_running: OnKeyConflict,
     pub(super) wall_time: Option<Duration>,
+    pub(super) single_attempts: bool,
     pub(super) cancellation: Option<Cancellation>,
     pub(super) audit_id: Option<AuditId>,
 }
@@ -280,10 +317,12 @@ impl RunRequest {
         Self {
             args,
             actor: None,
+            is_by_agent: false,
             identities: BTreeMap::new(),
             key: None,
             if_running: OnKeyConflict::Wait,
             wall_time: None,
+            single_attempts: false,
             cancellation: None,
             audit_id: None,
         }
@@ -294,6 +333,14 @@ impl RunRequest {
     #[must_use]
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.actor = Some(actor.into());
+        self
+    }
+
+    /// Marks the run as one that an agent makes, as [`Call::by_agent`](crate::call::Call::by_agent) does. A person
+    /// approves the whole run, before its first step.
+    #[must_use]
+    pub fn by_agent(mut self) -> Self {
+        self.is_by_agent = true;
         self
     }
 
@@ -328,6 +375,13 @@ impl RunRequest {
         self
     }
 
+    /// Makes one attempt with each step, as [`Call::single_attempt`](crate::call::Call::single_attempt) does.
+    #[must_use]
+    pub fn single_attempts(mut self) -> Self {
+        self.single_attempts = true;
+        self
+    }
+
     /// Lets `cancellation` end the action and its current call.
     #[must_use]
     pub fn cancelled_by(mut self, cancellation: &Cancellation) -> Self {
@@ -338,8 +392,7 @@ impl RunRequest {
     /// Records it under this id, which no other run has. So a listener of the host knows the id before the run
     /// begins.
     #[must_use]
-    #[allow(dead_code, reason = "for servers, which tell whose progress it is")]
-    pub(crate) fn with_audit_id(mut self, audit_id: AuditId) -> Self {
+    pub fn with_audit_id(mut self, audit_id: AuditId) -> Self {
         self.audit_id = Some(audit_id);
         self
     }
@@ -401,6 +454,9 @@ impl OneStep<'_> {
         }
         if let Some(profile) = ready.retry() {
             call = call.retry(Arc::clone(profile));
+        }
+        if run.single_attempts {
+            call = call.single_attempt();
         }
         // A connector that requests no credential for a service does not get its identity: it would be refused for
         // it.

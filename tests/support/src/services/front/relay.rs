@@ -97,10 +97,15 @@ fn scripted(
 async fn relay(route: &Route, mut request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Error> {
     let path = request.uri().to_string();
     *request.uri_mut() = path.strip_prefix(route.prefix).unwrap_or(&path).parse()?;
-    if let Some(header) = route.token_header {
+    if let Some(name) = route.token_name {
         let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
         if let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned) {
-            request.headers_mut().insert(header, token.parse()?);
+            request.headers_mut().insert(name, token.parse()?);
+            if request.method() == http::Method::GET {
+                let uri = request.uri();
+                let separator = if uri.query().is_some() { '&' } else { '?' };
+                *request.uri_mut() = format!("{uri}{separator}{name}={token}").parse()?;
+            }
         }
     }
     let stream = TokioIo::new(TcpStream::connect(route.to).await?);

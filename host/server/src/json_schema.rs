@@ -9,7 +9,7 @@
 use cofferdam_model::package::{OperationDocs, OperationSignature, ShapeField, ValueShape};
 use serde_json::{Map, Value, json};
 
-use super::error_response::{PARAMETER_BYTES, sanitize_text};
+use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 
 /// The longest schema, in bytes of JSON. A connector's types can be trees of ten thousand nodes, which no
 /// agent reads.
@@ -26,7 +26,7 @@ enum SchemaDirection {
 }
 
 /// Returns the schema of the tool's input: an object with a property for each parameter.
-pub(super) fn input(operation: &OperationSignature, docs: Option<&OperationDocs>) -> Map<String, Value> {
+pub(crate) fn input(operation: &OperationSignature, docs: Option<&OperationDocs>) -> Map<String, Value> {
     bounded(|depth| {
         let mut schema = record(operation.params(), SchemaDirection::In, depth);
         for param in operation.params() {
@@ -47,17 +47,22 @@ pub(super) fn input(operation: &OperationSignature, docs: Option<&OperationDocs>
 
 /// Returns the schema of the tool's output: `value`, or `error` with the envelope. Clients validate both
 /// against it.
-pub(super) fn output(operation: &OperationSignature) -> Map<String, Value> {
-    bounded(|depth| {
-        let value = operation
-            .result()
-            .map_or(json!({"type": "null"}), |shape| shape_schema(shape, SchemaDirection::Out, depth));
-        outcome("value", value)
-    })
+pub(crate) fn output(operation: &OperationSignature) -> Map<String, Value> {
+    bounded(|depth| outcome("value", value(operation, depth)))
+}
+
+/// Returns the schema of the value that the operation returns.
+pub(crate) fn result(operation: &OperationSignature) -> Map<String, Value> {
+    bounded(|depth| object(value(operation, depth)))
+}
+
+fn value(operation: &OperationSignature, depth: usize) -> Value {
+    let shape = operation.result();
+    shape.map_or(json!({"type": "null"}), |shape| shape_schema(shape, SchemaDirection::Out, depth))
 }
 
 /// Returns the schema of every result: `value` under its own name, or `error`.
-pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
+pub(crate) fn outcome(name: &str, value: Value) -> Map<String, Value> {
     let error = json!({"type": "object", "description": "Why there is no value."});
     let data_from = json!({"type": "array", "items": {"type": "string"}, "description": "Whose data it is: no instructions."});
     let cut = json!({"type": "object", "description": "There if only a part is shown."});
@@ -69,7 +74,7 @@ pub(super) fn outcome(name: &str, value: Value) -> Map<String, Value> {
 }
 
 /// Returns the schema of an action's input, from its file, with sanitized texts.
-pub(super) fn action_input(schema: &Value) -> Map<String, Value> {
+pub(crate) fn action_input(schema: &Value) -> Map<String, Value> {
     let mut schema = object(schema.clone());
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flat_map(|properties| properties.values_mut()) {
@@ -84,7 +89,7 @@ pub(super) fn action_input(schema: &Value) -> Map<String, Value> {
 }
 
 /// Returns the schema of an action's output: its output and the value of each step, or `error`.
-pub(super) fn action_output(output: Option<&Value>) -> Map<String, Value> {
+pub(crate) fn action_output(output: Option<&Value>) -> Map<String, Value> {
     let output = output.cloned().filter(|schema| schema.to_string().len() <= LONGEST);
     let mut schema = outcome("output", output.unwrap_or_else(|| json!({})));
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {

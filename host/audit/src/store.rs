@@ -1,0 +1,10 @@
+//! The parts that the stores of an audit log share: the form of its lines, of its signed statement, and of the facts in them.
+
+pub use crate::home_memory::HomeMemory;
+pub use crate::index::{AttemptUsage, EndFacts, LineFacts, ReceivedFacts};
+pub use crate::journal::{
+    ChainHead, ClockState, EntryDraft, JournalLine, KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, LineFault,
+    LogCheckpoint, LogEvent, SealedPlace, SignedJournal, accepted_time, accepted_time_in, action_name,
+    believed_time, clock_state, decision, ends_call, first_entry, key_decided, sign_accepted, writer_taken,
+};
+pub use crate::verify::{LOSS_ACCEPTED, LossAccepted};

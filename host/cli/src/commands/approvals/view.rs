@@ -1,0 +1,105 @@
+//! An approval for people and for programs.
+
+use cofferdam_audit::approvals::{Approval, ApprovalState};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::layout::{Page, TextStyle};
+
+/// The approval as JSON. Facts that do not apply are left out.
+pub(super) fn json(approval: &Approval) -> Value {
+    let time = |time: Timestamp| format!("{time:.6}");
+    let arguments = &approval.arguments;
+    let facts = [
+        ("id", json!(approval.id.as_str())),
+        ("state", json!(approval.state.name())),
+        ("actor", json!(approval.actor)),
+        ("agent", json!(approval.agent)),
+        ("connector", json!(approval.connector)),
+        ("op", json!(approval.op)),
+        ("candidate", json!(approval.candidate)),
+        ("operations", json!(approval.operations)),
+        ("action", json!(approval.action)),
+        ("step", json!(approval.step)),
+        ("effect", json!(approval.effect)),
+        ("hash", json!(approval.hash)),
+        ("idempotency_key", json!(approval.idempotency_key)),
+        ("arguments", json!({"bytes": arguments.bytes, "sha256": arguments.sha256, "text": arguments.text})),
+        ("call", json!(approval.call)),
+        ("asked_at", json!(time(approval.asked_at))),
+        ("waits_until", json!(time(approval.waits_until))),
+        ("answered_at", json!(approval.answered_at.map(time))),
+        ("answered_by", json!(approval.answered_by)),
+        ("reason", json!(approval.reason)),
+        ("usable_until", json!(approval.usable_until.map(time))),
+        ("same_arguments", json!(approval.same_arguments)),
+        ("used_by", json!(approval.used_by)),
+    ];
+    let known = facts.into_iter().filter(|(_, fact)| !fact.is_null() && *fact != json!([]));
+    known.map(|(name, fact)| (name.to_owned(), fact)).collect::<Map<_, _>>().into()
+}
+
+/// Writes all of the approval.
+pub(super) fn page(approval: &Approval, page: &mut Page) {
+    page.heading(approval.id.as_str());
+    let tone = match approval.state {
+        ApprovalState::Approved | ApprovalState::Used => TextStyle::Good,
+        ApprovalState::Denied => TextStyle::Bad,
+        _ => TextStyle::Doubtful,
+    };
+    page.styled_field("state", tone, approval.state.name());
+    let caller = if approval.agent { "an agent" } else { "no agent" };
+    page.field("asked by", &format!("{} ({caller})", approval.actor));
+    page.field("call", &format!("{} {}", approval.connector, approval.op));
+    for operation in &approval.operations {
+        page.field("would call", operation);
+    }
+    if approval.candidate > 0 {
+        page.field("fallback", &approval.candidate.to_string());
+    }
+    if let Some(action) = &approval.action {
+        page.field("action", &[action.as_str(), approval.step.as_deref().unwrap_or_default()].join(" "));
+    }
+    let effect = approval.effect.as_deref().unwrap_or("not declared");
+    let tone = if effect == "destructive" { TextStyle::Bad } else { TextStyle::Doubtful };
+    page.styled_field("effect", tone, effect);
+    page.field("package", &approval.hash);
+    if let Some(key) = &approval.idempotency_key {
+        page.field("key", key);
+    }
+    let arguments = &approval.arguments;
+    page.field("arguments", &format!("{} bytes, sha256:{}", arguments.bytes, arguments.sha256));
+    match &arguments.text {
+        Some(text) => {
+            page.block(2, text);
+        }
+        None => {
+            page.styled(TextStyle::Doubtful, "  Not kept: `[audit] field_bytes` is 0.");
+        }
+    }
+    if is_cut(approval) {
+        page.styled(TextStyle::Bad, "  Only their beginning is shown.");
+    }
+    page.field("first call", &approval.call);
+    page.field("asked at", &format!("{:.0}", approval.asked_at));
+    page.field("until", &format!("{:.0}", approval.waits_until));
+    if let (Some(at), Some(by)) = (approval.answered_at, &approval.answered_by) {
+        page.field("answered", &format!("{at:.0} by {by}"));
+    }
+    if let Some(reason) = &approval.reason {
+        page.field("reason", reason);
+    }
+    if let Some(until) = approval.usable_until {
+        let what = if approval.same_arguments { "any call with these arguments" } else { "one call" };
+        page.field("may run", &format!("{what}, until {until:.0}"));
+    }
+    if let Some(call) = &approval.used_by {
+        page.field("used by", call);
+    }
+}
+
+/// Returns true if the arguments are longer than what is shown of them.
+pub(super) fn is_cut(approval: &Approval) -> bool {
+    let shown = approval.arguments.text.as_deref();
+    shown.is_some_and(|text| text.ends_with(&format!("…[truncated, {} bytes]", approval.arguments.bytes)))
+}

@@ -1,0 +1,548 @@
+//! Commands that need a transaction of their own, since what they write depends on what is stored: keys that another call
+//! has or had, actions, and the resolution of interrupted calls.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use cofferdam_audit::store::{ChainHead, EntryDraft, JournalLine, first_entry, key_decided, writer_taken};
+use cofferdam_audit::{
+    AuditError, AuditErrorKind, CallStatus, Entry, KeyClaim, KeyScope, KeyState, OpenCall, OpenOutcome,
+    ResolveCall,
+};
+use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
+use cofferdam_core::failure::AuditId;
+use tokio_postgres::Transaction;
+use uuid::Uuid;
+
+use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, RETAINED, signed, unsigned};
+use super::engine::{Command, Effect, Engine, PATIENCE, PAUSE, Reply, claim_row, lost, lost_journal, opened};
+use super::keys::{self, StoredKey, StoredKeys, digest};
+use super::session::{AppendFault, Session};
+use super::{calls, checkpoint};
+use crate::database::{DatabaseError, DatabaseErrorKind};
+
+/// The result of a transaction that was tried.
+enum Tried<T> {
+    /// Nothing was written.
+    Answer(T),
+    /// It was written; whether it was committed is for the effect to find out.
+    Written {
+        batch: Box<Batch>,
+        effect: Box<dyn FnOnce(Option<Reply<T>>) -> Effect + Send>,
+        committed: Committed,
+    },
+    /// Something else happened at the same time: it is tried again.
+    Again,
+}
+
+/// The result of a commit.
+type Committed = Result<SystemTime, DatabaseError>;
+
+/// Why a transaction could not be tried to its end. Nothing was written.
+enum Untried {
+    NoPartition,
+    Taken,
+    Database(DatabaseError),
+    Log(AuditError),
+}
+
+impl From<DatabaseError> for Untried {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Untried {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match AppendFault::of(&error) {
+            AppendFault::NoPartition => Self::NoPartition,
+            AppendFault::Taken => Self::Taken,
+            _ => Self::Database(DatabaseError::from_sql(&error)),
+        }
+    }
+}
+
+impl From<AuditError> for Untried {
+    fn from(error: AuditError) -> Self {
+        Self::Log(error)
+    }
+}
+
+/// The journal of an interrupted call, and the number of the call's next event.
+struct Adopted {
+    chain: ChainEnd,
+    seq: u32,
+}
+
+impl Engine {
+    /// Carries out a command in a transaction of its own.
+    pub(super) async fn alone(&mut self, command: Command, queue: &mut VecDeque<Command>) {
+        match command {
+            Command::Open(open, reply) => {
+                let until = Instant::now() + PATIENCE;
+                let done = loop {
+                    match self
+                        .attempt(until, async |engine, session| engine.try_open(session, &open).await)
+                        .await
+                    {
+                        Ok(Tried::Again) if Instant::now() < until => tokio::time::sleep(PAUSE / 20).await,
+                        done => break done,
+                    }
+                };
+                let done = match done {
+                    Ok(Tried::Again) => {
+                        Err(AuditError::new(AuditErrorKind::Locked, "an interrupted call has the key"))
+                    }
+                    done => done,
+                };
+                if let Some(claim) = &open.key {
+                    // Once more at the same time with others, if it is used again.
+                    self.contended.remove(&digest(&claim.key));
+                }
+                self.conclude(done, reply, queue, until).await;
+            }
+            Command::Resolve(id, decision, reply) => {
+                let until = Instant::now() + PATIENCE;
+                let work = async |engine: &Self, session: &mut Session| {
+                    engine.try_resolve(session, &id, &decision).await
+                };
+                let done = self.attempt(until, work).await;
+                self.conclude(done, reply, queue, until).await;
+            }
+            other => queue.push_front(other),
+        }
+    }
+
+    /// Tries a transaction until its end is known, or time is up.
+    async fn attempt<T>(
+        &mut self,
+        until: Instant,
+        work: impl AsyncFn(&Self, &mut Session) -> Result<Tried<T>, Untried>,
+    ) -> Result<Tried<T>, AuditError> {
+        loop {
+            self.open_session(until).await?;
+            let Some(mut session) = self.session.take() else { return Err(lost()) };
+            let tried = work(self, &mut session).await;
+            if !session.client.is_closed() {
+                self.session = Some(session);
+            }
+            match tried {
+                Ok(tried) => return Ok(tried),
+                Err(Untried::NoPartition) => self.make_partitions().await?,
+                Err(Untried::Taken) => {
+                    if let Some(own) = self.own {
+                        self.lose(own);
+                    }
+                    return Err(lost_journal());
+                }
+                Err(Untried::Database(error)) if error.may_pass() && Instant::now() < until => {
+                    if error.kind() == DatabaseErrorKind::Full {
+                        return Err(error.into());
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(Untried::Database(error)) => return Err(error.into()),
+                Err(Untried::Log(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn conclude<T>(
+        &mut self,
+        done: Result<Tried<T>, AuditError>,
+        reply: Reply<T>,
+        queue: &mut VecDeque<Command>,
+        until: Instant,
+    ) {
+        match done {
+            Ok(Tried::Answer(answer)) => drop(reply.send(Ok(answer))),
+            Ok(Tried::Written { batch, effect, committed }) => {
+                self.conclude_written(*batch, effect(Some(reply)), committed, (queue, until)).await;
+            }
+            Ok(Tried::Again) => drop(reply.send(Err(lost()))),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    /// Opens a call that has a key, or resumes an interrupted one.
+    async fn try_open(&self, session: &mut Session, open: &OpenCall) -> Result<Tried<OpenOutcome>, Untried> {
+        let Session { client, append } = session;
+        let now = match &open.key {
+            Some(_) => self.key_time()?.now(),
+            None => 0,
+        };
+        let Some(own) = self.own_end() else { return Err(lost_journal().into()) };
+        let transaction = client.transaction().await?;
+        let stored = match &open.key {
+            Some(claim) => keys::lock(&transaction, &keys::named(claim)).await?,
+            None => StoredKeys::new(),
+        };
+        let gone = self.gone_of(&transaction, stored.values()).await?;
+        let is_running = |stored: &StoredKey| self.is_running(stored, &gone);
+        let state = open.key.as_ref().map(|claim| keys::state(&stored, claim, now, &is_running));
+        let holder = open.key.as_ref().and_then(|claim| stored.get(&digest(&claim.key)));
+        let interrupted = holder.filter(|holder| {
+            let is_same = open.key.as_ref().is_some_and(|claim| claim.fingerprint == holder.fingerprint);
+            holder.state == CLAIMED && holder.is_idempotent && is_same && !is_running(holder)
+        });
+        let by_key = interrupted.map(|holder| (holder.audit_id(), Arc::clone(&open.actor)));
+        let is_by_key = open.resumes.is_none() && by_key.is_some();
+        let open = OpenCall { resumes: open.resumes.clone().or(by_key), ..open.clone() };
+        let Some((before, actor)) = &open.resumes else {
+            let Some((claim, state)) = open.key.as_ref().zip(state) else { return Err(lost().into()) };
+            if !matches!(state, KeyState::Free) {
+                return Ok(Tried::Answer(OpenOutcome::KeyInUse(state)));
+            }
+            if !self.put_key(&transaction, &open, claim, own.name, holder, (&stored, now)).await? {
+                return Ok(Tried::Again);
+            }
+            let mut batch = Batch::default();
+            batch.append(own, &self.opening(&open));
+            let key = Some(digest(&claim.key));
+            return self.write_opened(transaction, append, batch, (open, own.name, key)).await;
+        };
+        let Some(Adopted { chain, seq }) = self.adopt(&transaction, before).await? else {
+            return Ok(match state {
+                None => Tried::Answer(OpenOutcome::AlreadyResolved),
+                Some(KeyState::Free) if is_by_key => Tried::Again,
+                Some(KeyState::Free) => Tried::Answer(OpenOutcome::AlreadyResolved),
+                // Its outcome, or the call that runs, is the key's.
+                Some(state) => Tried::Answer(OpenOutcome::KeyInUse(state)),
+            });
+        };
+        let resolved =
+            EntryDraft::of_call(before, true, &Entry::new(vec![resumed_by(&open, actor, seq).to_text()]));
+        let mut batch = Batch::default();
+        let mut key = None;
+        if let Some((claim, state)) = open.key.as_ref().zip(state) {
+            match state {
+                KeyState::Free => {}
+                // The outcome of the key is the interrupted call's as well.
+                state @ KeyState::Done { .. } => {
+                    batch.append(chain, &resolved);
+                    resolve_once(&transaction, before, None).await?;
+                    let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
+                    let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+                    let effect = Box::new(move |reply| Effect::Used { state, reply });
+                    return Ok(Tried::Written { batch: Box::new(batch), effect, committed });
+                }
+                state => return Ok(Tried::Answer(OpenOutcome::KeyInUse(state))),
+            }
+            let is_other = |holder: &StoredKey| holder.state == CLAIMED && holder.audit_id() != *before;
+            if holder.is_some_and(is_other)
+                || !self.put_key(&transaction, &open, claim, chain.name, holder, (&stored, now)).await?
+            {
+                return Ok(Tried::Again);
+            }
+            key = Some(digest(&claim.key));
+        }
+        if !resolve_once(&transaction, before, Some(&open.audit_id)).await? {
+            return Ok(Tried::Answer(OpenOutcome::AlreadyResolved));
+        }
+        batch.append(chain, &self.opening(&open));
+        batch.append(chain, &resolved);
+        self.write_opened(transaction, append, batch, (open, chain.name, key)).await
+    }
+
+    async fn write_opened(
+        &self,
+        transaction: Transaction<'_>,
+        append: &tokio_postgres::Statement,
+        batch: Batch,
+        (open, chain, key): (OpenCall, Uuid, Option<[u8; 32]>),
+    ) -> Result<Tried<OpenOutcome>, Untried> {
+        let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
+        // Once for each write: the batch that met another call's key has passed it.
+        if key.is_none_or(|key| !self.contended.contains(&key)) {
+            cofferdam_core::failpoint::pass("before.commit");
+        }
+        let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+        let call = opened(&open, chain, key);
+        let effect = Box::new(move |reply| Effect::Opened { open: Box::new(open), call, reply });
+        Ok(Tried::Written { batch: Box::new(batch), effect, committed })
+    }
+
+    /// Has the call hold its key, in the place of what is stored of it. False if another call was faster.
+    async fn put_key(
+        &self,
+        transaction: &Transaction<'_>,
+        open: &OpenCall,
+        claim: &KeyClaim,
+        writer: Uuid,
+        before: Option<&StoredKey>,
+        (stored, now): (&StoredKeys, i64),
+    ) -> Result<bool, Untried> {
+        if let (KeyScope::Action { steps, .. }, Some(RETAINED)) =
+            (&claim.of, before.map(|before| before.state))
+        {
+            // The action's own outcome has expired, and with it those of its steps.
+            let steps = steps.iter().map(|step| digest(step));
+            let expired = steps.filter(|step| stored.get(step).is_some_and(|stored| stored.has_expired(now)));
+            let expired: Vec<_> = expired.map(Vec::from).collect();
+            transaction.execute("DELETE FROM cofferdam.keys WHERE key = ANY($1)", &[&expired]).await?;
+        }
+        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of } =
+            claim_row(open, claim, writer);
+        let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of) \
+                   VALUES ($1, $2, $3, $4, 0, $5, $6, $7) ON CONFLICT (key) DO UPDATE SET call = excluded.call, \
+                   fingerprint = excluded.fingerprint, at = excluded.at, state = 0, until = NULL, expires = NULL, \
+                   writer = excluded.writer, is_idempotent = excluded.is_idempotent, step_of = excluded.step_of, \
+                   has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $8";
+        let before = before.map(|before| before.call);
+        let put = transaction
+            .execute(
+                put,
+                &[&&key[..], &call, &&fingerprint[..], &at, &writer, &is_idempotent, &step_of, &before],
+            )
+            .await?;
+        Ok(put == 1)
+    }
+
+    /// Takes the journal of an interrupted call; none if there is nothing left to resolve, or its host lives.
+    async fn adopt(
+        &self,
+        transaction: &Transaction<'_>,
+        audit_id: &AuditId,
+    ) -> Result<Option<Adopted>, Untried> {
+        let id = Uuid::from_bytes(audit_id.bytes());
+        if self.calls.contains_key(audit_id) || self.late_ends.contains_key(audit_id) {
+            return Ok(None);
+        }
+        let select = "SELECT writer, status, places FROM cofferdam.calls WHERE id = $1";
+        let mut found = transaction.query_opt(select, &[&id]).await?;
+        if found.is_none() {
+            calls::fill_all(transaction).await?;
+            found = transaction.query_opt(select, &[&id]).await?;
+        }
+        let Some(found) = found else { return Ok(None) };
+        let writer: Uuid = found.try_get(0)?;
+        let lock = "SELECT holder, epoch, n, hash, sealed FROM cofferdam.writers WHERE name = $1 FOR UPDATE";
+        let Some(row) = transaction.query_opt(lock, &[&writer]).await? else { return Ok(None) };
+        let (holder, mut epoch): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let Some(process) = &self.process else { return Err(lost().into()) };
+        if holder != process.id {
+            if !process.gone(transaction).await?.has(holder) {
+                return Ok(None);
+            }
+            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
+                        RETURNING epoch";
+            epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
+        }
+        // Under the lock: what its host wrote last is there.
+        calls::fill_writer(transaction, writer).await?;
+        let found = transaction.query_one(select, &[&id]).await?;
+        let (status, places): (i16, Vec<i64>) = (found.try_get(1)?, found.try_get(2)?);
+        if status != i16::from(CallStatus::Running.number()) {
+            return Ok(None);
+        }
+        let hash: &[u8] = row.try_get(3)?;
+        let head = ChainHead { n: unsigned(row.try_get(2)?), hash: hash.try_into().unwrap_or_default() };
+        let chain = ChainEnd { name: writer, epoch, head, sealed: unsigned(row.try_get(4)?) };
+        if !is_intact(transaction, &chain, &self.shared.checkpoints.heads(transaction).await?).await? {
+            tracing::warn!(target: "cofferdam::audit", %writer, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
+            return Ok(None);
+        }
+        let seq = last_event(transaction, writer, &places).await?.saturating_add(1);
+        Ok(Some(Adopted { chain, seq }))
+    }
+
+    /// Resolves an interrupted call, or the key of a call of which it is unknown what it did.
+    async fn try_resolve(
+        &self,
+        session: &mut Session,
+        audit_id: &AuditId,
+        decision: &ResolveCall,
+    ) -> Result<Tried<bool>, Untried> {
+        // A log that lost entries lacks what decides.
+        match self.key_time() {
+            Err(error) if error.kind() != AuditErrorKind::ClockBehind => return Err(error.into()),
+            _ => {}
+        }
+        let Session { client, append } = session;
+        let Some(own) = self.own_end() else { return Err(lost_journal().into()) };
+        let call = Uuid::from_bytes(audit_id.bytes());
+        let transaction = client.transaction().await?;
+        let lock = "SELECT FROM cofferdam.keys WHERE call = $1 ORDER BY key FOR UPDATE";
+        transaction.execute(lock, &[&call]).await?;
+        let held = keys::of_call(&transaction, call).await?;
+        let mut batch = Batch::default();
+        if let Some(Adopted { chain, seq }) = self.adopt(&transaction, audit_id).await? {
+            if !resolve_once(&transaction, audit_id, None).await? {
+                return Ok(Tried::Answer(false));
+            }
+            let event = match decision.status {
+                CallStatus::Resumed => RecordedEvent::Resumed(decision.facts.clone()),
+                _ => RecordedEvent::Skipped(decision.facts.clone()),
+            };
+            let line = EventLine { at: decision.at, seq, event }.to_text();
+            batch.append(chain, &EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])));
+        } else {
+            let is_claimed = held.iter().any(|stored| stored.state == CLAIMED);
+            let is_open = held.iter().any(|stored| stored.is_open_to(decision.frees_key));
+            if decision.status != CallStatus::Skipped || is_claimed || !is_open {
+                return Ok(Tried::Answer(false));
+            }
+            batch.append(own, &key_decided(audit_id, &decision.facts, decision.frees_key, decision.at));
+        }
+        let open = held.iter().filter(|stored| stored.is_open_to(decision.frees_key));
+        let open: Vec<_> = open.map(|stored| &stored.key[..]).collect();
+        match decision.frees_key {
+            true => {
+                transaction.execute("DELETE FROM cofferdam.keys WHERE key = ANY($1)", &[&open]).await?;
+            }
+            false => {
+                let block =
+                    "UPDATE cofferdam.keys SET state = $2, until = NULL, expires = NULL WHERE key = ANY($1)";
+                transaction.execute(block, &[&open, &BLOCKED]).await?;
+            }
+        }
+        let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
+        let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+        Ok(Tried::Written {
+            batch: Box::new(batch),
+            effect: Box::new(|reply| Effect::Resolved { reply }),
+            committed,
+        })
+    }
+
+    /// Takes a journal that an ended process left without open calls, or begins one.
+    pub(super) async fn take_chain(&mut self, until: Instant) -> Result<(), AuditError> {
+        let process = self.register(until).await?;
+        loop {
+            self.open_session(until).await?;
+            let Some(mut session) = self.session.take() else { return Err(lost()) };
+            let taken = self.try_take(&mut session, process.id).await;
+            if !session.client.is_closed() {
+                self.session = Some(session);
+            }
+            match taken {
+                Ok(end) => {
+                    self.chains.insert(end.name, end);
+                    self.own = Some(end.name);
+                    return Ok(());
+                }
+                Err(Untried::NoPartition) => self.make_partitions().await?,
+                Err(Untried::Database(error)) if error.may_pass() && Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(Untried::Database(error)) => return Err(error.into()),
+                Err(Untried::Taken) => return Err(lost_journal()),
+                Err(Untried::Log(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn try_take(&self, session: &mut Session, process: Uuid) -> Result<ChainEnd, Untried> {
+        let now = self.shared.clock.timestamp();
+        let signed_heads = self.shared.checkpoints.heads(&session.client).await?;
+        loop {
+            let transaction = session.client.transaction().await?;
+            let select = "SELECT name, n, hash, sealed FROM cofferdam.writers WHERE is_clean ORDER BY name LIMIT 1 \
+                          FOR UPDATE SKIP LOCKED";
+            let Some(row) = transaction.query_opt(select, &[]).await? else { break };
+            let hash: &[u8] = row.try_get(2)?;
+            let head = ChainHead { n: unsigned(row.try_get(1)?), hash: hash.try_into().unwrap_or_default() };
+            let mut end =
+                ChainEnd { name: row.try_get(0)?, epoch: 0, head, sealed: unsigned(row.try_get(3)?) };
+            let name = end.name;
+            let is_known = signed_heads.contains_key(&name.to_string());
+            if !is_known || !is_intact(&transaction, &end, &signed_heads).await? {
+                tracing::warn!(target: "cofferdam::audit", writer = %name, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
+                transaction
+                    .execute("UPDATE cofferdam.writers SET is_clean = false WHERE name = $1", &[&name])
+                    .await?;
+                transaction.commit().await?;
+                continue;
+            }
+            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
+                        RETURNING epoch";
+            end.epoch = transaction.query_one(take, &[&name, &process]).await?.try_get(0)?;
+            let mut batch = Batch::default();
+            batch.append(end, &writer_taken(now, 0));
+            return begin(transaction, &session.append, batch, process, self.shared.given_time()).await;
+        }
+        let name = Uuid::now_v7();
+        // Before its first entry: a journal that is in no statement could be removed unnoticed.
+        match self.shared.checkpoints.register(&self.shared, name).await {
+            Err(error) if error.kind() == AuditErrorKind::Tampered => {
+                tracing::warn!(target: "cofferdam::audit", %error, "a journal is begun that no checkpoint covers");
+            }
+            registered => registered?,
+        }
+        let transaction = session.client.transaction().await?;
+        let end = ChainEnd { name, epoch: 1, head: ChainHead::EMPTY, sealed: 0 };
+        let insert = "INSERT INTO cofferdam.writers (name, holder, epoch, n, hash, sealed) VALUES ($1, $2, 1, 0, $3, 0)";
+        transaction.execute(insert, &[&name, &process, &&end.head.hash[..]]).await?;
+        let mut batch = Batch::default();
+        batch.append(end, &first_entry(&name.to_string(), now));
+        batch.append(end, &writer_taken(now, 0));
+        begin(transaction, &session.append, batch, process, self.shared.given_time()).await
+    }
+}
+
+/// Writes the first entries of a process to its journal, and returns where that ends.
+async fn begin(
+    transaction: Transaction<'_>,
+    append: &tokio_postgres::Statement,
+    batch: Batch,
+    process: Uuid,
+    given: Option<SystemTime>,
+) -> Result<ChainEnd, Untried> {
+    batch.write(&transaction, append, process, given).await?;
+    // If this is in doubt, the journal is another's once the process has ended.
+    transaction.commit().await?;
+    let end = batch.chains().first().map(|(_, after)| *after);
+    end.ok_or_else(|| lost().into())
+}
+
+/// Notes that an interrupted call is resolved. False if it was before.
+async fn resolve_once(
+    transaction: &Transaction<'_>,
+    call: &AuditId,
+    by: Option<&AuditId>,
+) -> Result<bool, Untried> {
+    let insert = "INSERT INTO cofferdam.resolutions (call, by) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    let by = by.map(|by| Uuid::from_bytes(by.bytes()));
+    Ok(transaction.execute(insert, &[&Uuid::from_bytes(call.bytes()), &by]).await? == 1)
+}
+
+/// Returns true if the journal ends with the entry that its row names, and has the one that was signed.
+async fn is_intact(
+    transaction: &Transaction<'_>,
+    end: &ChainEnd,
+    signed_heads: &checkpoint::SignedHeads,
+) -> Result<bool, Untried> {
+    let signed_head = signed_heads.get(&end.name.to_string()).copied();
+    if signed_head.is_some_and(|signed| signed.n > end.head.n) {
+        return Ok(false);
+    }
+    for head in [Some(end.head), signed_head].into_iter().flatten().filter(|head| head.n > 0) {
+        if checkpoint::hash_of(transaction, end.name, signed(head.n)).await? != Some(head.hash) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the number of the last event of a call, whose entries are at these places.
+async fn last_event(transaction: &Transaction<'_>, writer: Uuid, places: &[i64]) -> Result<u32, Untried> {
+    let select = "SELECT line FROM cofferdam.entries WHERE writer = $1 AND n = ANY($2) ORDER BY n";
+    let mut last = 0;
+    for row in transaction.query(select, &[&writer, &places]).await? {
+        let text: &str = row.try_get(0)?;
+        let events = JournalLine::read(text.as_bytes()).and_then(|line| line.events());
+        last = events.ok().and_then(|events| events.last().map(|event| event.seq)).unwrap_or(last);
+    }
+    Ok(last)
+}
+
+/// Returns the event of a call that is resumed by this one.
+fn resumed_by(open: &OpenCall, actor: &Arc<str>, seq: u32) -> EventLine<'static> {
+    let facts = Resolution {
+        actor: actor.to_string().into(),
+        by: Some(open.audit_id.to_string().into()),
+        ..Resolution::default()
+    };
+    EventLine { at: open.at, seq, event: RecordedEvent::Resumed(facts) }
+}

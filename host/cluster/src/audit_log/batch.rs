@@ -1,0 +1,269 @@
+//! Entries that are written in one transaction, with the keys that they claim and end.
+
+use std::time::SystemTime;
+
+use cofferdam_audit::store::{ChainHead, EntryDraft, SealedPlace};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Statement};
+use uuid::Uuid;
+
+/// The states of keys, as the table has them.
+pub(super) const CLAIMED: i16 = 0;
+pub(super) const RETAINED: i16 = 1;
+pub(super) const UNDETERMINED: i16 = 2;
+pub(super) const BLOCKED: i16 = 3;
+
+/// The state of a key that is free again: none is stored.
+const FREE: i16 = -1;
+
+/// The statement that appends.
+pub(super) const APPEND: &str = "SELECT cofferdam.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+                                 $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
+
+/// The end of a journal that this process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChainEnd {
+    pub(super) name: Uuid,
+    pub(super) epoch: i64,
+    pub(super) head: ChainHead,
+    /// The bytes of all sealed parts.
+    pub(super) sealed: u64,
+}
+
+/// A key that a call claims with its first entry.
+#[derive(Debug, Clone)]
+pub(super) struct KeyRow {
+    pub(super) key: [u8; 32],
+    pub(super) call: Uuid,
+    pub(super) fingerprint: [u8; 32],
+    /// When the call was received, in microseconds since 1970.
+    pub(super) at: i64,
+    pub(super) writer: Uuid,
+    pub(super) is_idempotent: bool,
+    pub(super) step_of: Option<String>,
+}
+
+/// The state of a key after its call has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum KeyState {
+    Free,
+    /// Until this time by the clock of this host, and for this many microseconds from now.
+    Retained {
+        until: i64,
+        ttl: i64,
+        has_value: bool,
+    },
+    Undetermined,
+}
+
+/// Entries of one transaction. Each journal in it is added to once its end is known.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    chains: Vec<(ChainEnd, ChainEnd)>,
+    lines: (Vec<Uuid>, Vec<i64>, Vec<String>),
+    parts: (Vec<Uuid>, Vec<i64>, Vec<Vec<u8>>),
+    claims: Vec<KeyRow>,
+    ends: Vec<EndedKey>,
+}
+
+#[derive(Debug)]
+struct EndedKey {
+    key: [u8; 32],
+    call: Uuid,
+    state: KeyState,
+    place: Option<i64>,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.0.is_empty()
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.lines.0.len()
+    }
+
+    /// Returns the journals, each as it was before and as it is after.
+    pub(super) fn chains(&self) -> &[(ChainEnd, ChainEnd)] {
+        &self.chains
+    }
+
+    /// Has the batch follow other epochs of its journals: those in which this process has found that it was not committed.
+    pub(super) fn set_epoch(&mut self, name: Uuid, epoch: i64) {
+        for (before, after) in self.chains.iter_mut().filter(|(before, _)| before.name == name) {
+            (before.epoch, after.epoch) = (epoch, epoch);
+        }
+    }
+
+    /// Appends an entry to a journal that ends here. Returns the place of its sealed part.
+    pub(super) fn append(&mut self, chain: ChainEnd, draft: &EntryDraft) -> Option<i64> {
+        let end = match self.chains.iter().position(|(before, _)| before.name == chain.name) {
+            Some(at) => at,
+            None => {
+                self.chains.push((chain, chain));
+                self.chains.len().saturating_sub(1)
+            }
+        };
+        let (_, end) = self.chains.get_mut(end)?;
+        let offset = end.sealed;
+        let place = draft.sealed().map(|part| SealedPlace::at(offset, part));
+        let mut line = Vec::new();
+        end.head = draft.append_to(&mut line, end.head, place.as_ref());
+        line.pop();
+        // Of JSON that this program wrote.
+        let line = String::from_utf8(line).unwrap_or_default();
+        self.lines.0.push(chain.name);
+        self.lines.1.push(signed(end.head.n));
+        self.lines.2.push(line);
+        let part = draft.sealed()?;
+        end.sealed = end.sealed.saturating_add(part.bytes().len() as u64);
+        self.parts.0.push(chain.name);
+        self.parts.1.push(signed(offset));
+        self.parts.2.push(part.bytes().to_vec());
+        Some(signed(offset))
+    }
+
+    /// Claims a key that no call has.
+    pub(super) fn claim(&mut self, claim: KeyRow) {
+        self.claims.push(claim);
+    }
+
+    /// Has the calls begin without their keys: a defect for a test to detect.
+    pub(super) fn forget_claims(&mut self) {
+        self.claims.clear();
+    }
+
+    /// Returns true if a call of the batch claims this key.
+    pub(super) fn claims(&self, key: &[u8; 32]) -> bool {
+        self.claims.iter().any(|claim| claim.key == *key)
+    }
+
+    /// Ends a key that this call holds. `place` is that of its outcome.
+    pub(super) fn end_key(&mut self, key: [u8; 32], call: Uuid, state: KeyState, place: Option<i64>) {
+        self.ends.push(EndedKey { key, call, state, place });
+    }
+
+    /// Returns true if a call of the batch ends this key.
+    pub(super) fn ends(&self, key: &[u8; 32]) -> bool {
+        self.ends.iter().any(|end| end.key == *key)
+    }
+
+    /// Writes it, in a transaction of its own or in that of `client`.
+    pub(super) async fn write(
+        &self,
+        client: &impl BatchClient,
+        statement: &Statement,
+        process: Uuid,
+        given: Option<SystemTime>,
+    ) -> Result<SystemTime, tokio_postgres::Error> {
+        let chain = |of: fn(&(ChainEnd, ChainEnd)) -> i64| self.chains.iter().map(of).collect::<Vec<_>>();
+        let names: Vec<_> = self.chains.iter().map(|(before, _)| before.name).collect();
+        let epochs = chain(|(before, _)| before.epoch);
+        let (befores, afters) = (chain(|(it, _)| signed(it.head.n)), chain(|(_, it)| signed(it.head.n)));
+        let hashes: Vec<_> = self.chains.iter().map(|(_, after)| &after.head.hash[..]).collect();
+        let places = chain(|(_, after)| signed(after.sealed));
+        let parts: Vec<_> = self.parts.2.iter().map(Vec::as_slice).collect();
+        let claims = &self.claims;
+        let claim_keys: Vec<_> = claims.iter().map(|it| &it.key[..]).collect();
+        let claim_calls: Vec<_> = claims.iter().map(|it| it.call).collect();
+        let fingerprints: Vec<_> = claims.iter().map(|it| &it.fingerprint[..]).collect();
+        let claim_ats: Vec<_> = claims.iter().map(|it| it.at).collect();
+        let claim_writers: Vec<_> = claims.iter().map(|it| it.writer).collect();
+        let idempotent: Vec<_> = claims.iter().map(|it| it.is_idempotent).collect();
+        let steps: Vec<_> = claims.iter().map(|it| it.step_of.as_deref()).collect();
+        let ends = &self.ends;
+        let end_keys: Vec<_> = ends.iter().map(|it| &it.key[..]).collect();
+        let end_calls: Vec<_> = ends.iter().map(|it| it.call).collect();
+        let states: Vec<_> = ends.iter().map(|it| it.state.number()).collect();
+        let retained = |it: &EndedKey| match it.state {
+            KeyState::Retained { until, ttl, .. } => Some((until, ttl)),
+            KeyState::Free | KeyState::Undetermined => None,
+        };
+        let untils: Vec<_> = ends.iter().map(|it| retained(it).map(|(until, _)| until)).collect();
+        let ttls: Vec<_> = ends.iter().map(|it| retained(it).map(|(_, ttl)| ttl)).collect();
+        let values: Vec<_> =
+            ends.iter().map(|it| matches!(it.state, KeyState::Retained { has_value: true, .. })).collect();
+        let end_places: Vec<_> = ends.iter().map(|it| it.place.filter(|_| retained(it).is_some())).collect();
+        let parameters: [&(dyn ToSql + Sync); 28] = [
+            &given,
+            &process,
+            &names,
+            &epochs,
+            &befores,
+            &afters,
+            &hashes,
+            &places,
+            &self.lines.0,
+            &self.lines.1,
+            &self.lines.2,
+            &self.parts.0,
+            &self.parts.1,
+            &parts,
+            &claim_keys,
+            &claim_calls,
+            &fingerprints,
+            &claim_ats,
+            &claim_writers,
+            &idempotent,
+            &steps,
+            &end_keys,
+            &end_calls,
+            &states,
+            &untils,
+            &ttls,
+            &values,
+            &end_places,
+        ];
+        client.write(statement, &parameters).await
+    }
+}
+
+impl KeyState {
+    const fn number(self) -> i16 {
+        match self {
+            Self::Free => FREE,
+            Self::Retained { .. } => RETAINED,
+            Self::Undetermined => UNDETERMINED,
+        }
+    }
+}
+
+/// A session, or a transaction in one.
+pub(super) trait BatchClient {
+    async fn write(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<SystemTime, tokio_postgres::Error>;
+}
+
+impl BatchClient for Client {
+    async fn write(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<SystemTime, tokio_postgres::Error> {
+        self.query_one(statement, parameters).await?.try_get(0)
+    }
+}
+
+impl BatchClient for tokio_postgres::Transaction<'_> {
+    async fn write(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<SystemTime, tokio_postgres::Error> {
+        self.query_one(statement, parameters).await?.try_get(0)
+    }
+}
+
+/// Returns a number as the database has it.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns a number as it was before it was stored.
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

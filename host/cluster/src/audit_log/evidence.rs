@@ -1,0 +1,424 @@
+//! The log as a verification reads it, the comparison of the keys with the entries, and the operator's word that what is
+//! there is what the log goes on with.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cofferdam_audit::store::{
+    EntryDraft, JournalLine, KEYS_KEPT, KeysKept, LOSS_ACCEPTED, LossAccepted, SealedPlace, decision,
+    sign_accepted,
+};
+use cofferdam_audit::{
+    AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
+    SealedState, hex, unhex,
+};
+use cofferdam_core::event::operator::{OperatorAction, OperatorState};
+use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, unsigned};
+use super::engine::Command;
+use super::keys::{self, StoredKey};
+use super::time::SeenTime;
+use super::{LogShared, Running, checkpoint};
+use crate::database::DatabaseError;
+
+/// The entries that are read at once.
+const LINES_AT_ONCE: i64 = 1_000;
+
+/// The most by which the clocks of two hosts, and of the database, may differ, in microseconds. A key that was claimed so
+/// much earlier than its outcome was to be kept was not free.
+const CLOCK_SKEW: i64 = 15 * 60 * 1_000_000;
+
+/// A difference between the keys and the entries is one that is found each time: hosts write both meanwhile.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The entries of one journal from a number on; several with one number in the order of their times.
+const SELECT_LINES: &str =
+    "SELECT n, at, line FROM cofferdam.entries WHERE writer = $1 AND n > $2 ORDER BY n, at LIMIT $3";
+
+/// The log as it is when it is read.
+pub(super) struct PostgresEvidence {
+    running: Arc<Running>,
+}
+
+impl PostgresEvidence {
+    pub(super) fn new(running: Arc<Running>) -> Self {
+        Self { running }
+    }
+
+    fn shared(&self) -> Arc<LogShared> {
+        Arc::clone(&self.running.shared)
+    }
+}
+
+impl AuditEvidence for PostgresEvidence {
+    fn writers(&self) -> Result<Vec<String>, AuditError> {
+        let shared = self.shared();
+        self.running.wait(async move {
+            let mut session = shared.pool.get().await?;
+            let select = "SELECT name FROM cofferdam.writers WHERE n > 0 ORDER BY name";
+            let rows = session.client().query(select, &[]).await?;
+            session.give_back();
+            rows.iter().map(|row| Ok(row.try_get::<_, Uuid>(0)?.to_string())).collect()
+        })
+    }
+
+    fn checkpoint(&self) -> Result<Option<String>, AuditError> {
+        let shared = self.shared();
+        cofferdam_audit::wait(self.running.spawn(async move {
+            let mut session = shared.pool.get().await?;
+            let text = checkpoint::text(session.client()).await?;
+            session.give_back();
+            Ok(text)
+        }))
+    }
+
+    fn read(
+        &self,
+        writer: &str,
+        after: u64,
+        visit: &mut dyn FnMut(EvidenceLine<'_>) -> Result<(), AuditError>,
+    ) -> Result<(), AuditError> {
+        let Ok(name) = Uuid::try_parse(writer) else { return Ok(()) };
+        let mut from = signed(after);
+        loop {
+            let shared = self.shared();
+            let lines = self.running.wait(async move {
+                let mut session = shared.pool.get().await?;
+                let lines = lines_after(session.client(), name, from).await?;
+                session.give_back();
+                Ok(lines)
+            })?;
+            let Some((last, _)) = lines.last() else { return Ok(()) };
+            from = *last;
+            for (n, text) in &lines {
+                // One segment, which begins with the first entry of the journal.
+                let position = if *n == 1 { 0 } else { unsigned(*n) };
+                let text = text.as_bytes();
+                visit(EvidenceLine { segment: 1, position, is_whole: true, is_newest: false, text })?;
+            }
+        }
+    }
+
+    fn is_torn(&self, _writer: &str, _segment: u64, _position: u64) -> Result<bool, AuditError> {
+        // An entry is committed whole, or not at all.
+        Ok(false)
+    }
+
+    fn sealed(&self, writer: &str, _segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError> {
+        let Ok(name) = Uuid::try_parse(writer) else { return Ok(SealedState::Changed) };
+        let (shared, offset) = (self.shared(), signed(place.offset));
+        let part = self.running.wait(async move {
+            let mut session = shared.pool.get().await?;
+            let select = "SELECT part FROM cofferdam.sealed WHERE writer = $1 AND place = $2";
+            let row = session.client().query_opt(select, &[&name, &offset]).await?;
+            session.give_back();
+            Ok(row.map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?)
+        })?;
+        // One that was dropped is not there.
+        let Some(part) = part else { return Ok(SealedState::Intact) };
+        let sha256: [u8; 32] = Sha256::digest(&part).into();
+        let is_same = part.len() as u64 == place.bytes && hex(&sha256) == place.sha256;
+        Ok(if is_same { SealedState::Intact } else { SealedState::Changed })
+    }
+
+    fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError> {
+        let shared = self.shared();
+        self.running.wait(async move { check_derived(&shared).await })
+    }
+}
+
+/// Reads some entries of a journal. None with the last number is left out, also if there are several.
+async fn lines_after(client: &Client, writer: Uuid, from: i64) -> Result<Vec<(i64, String)>, DatabaseError> {
+    let mut limit = LINES_AT_ONCE;
+    loop {
+        let rows = client.query(SELECT_LINES, &[&writer, &from, &limit]).await?;
+        let mut lines = Vec::with_capacity(rows.len());
+        for row in &rows {
+            lines.push((row.try_get::<_, i64>(0)?, row.try_get::<_, String>(2)?));
+        }
+        if signed(lines.len() as u64) < limit {
+            return Ok(lines);
+        }
+        let last = lines.last().map(|(n, _)| *n);
+        lines.retain(|(n, _)| Some(*n) != last);
+        if !lines.is_empty() {
+            return Ok(lines);
+        }
+        limit = limit.saturating_mul(2);
+    }
+}
+
+/// A key according to the entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ExpectedKey {
+    call: Uuid,
+    fingerprint: [u8; 32],
+    state: i16,
+    until: Option<i64>,
+    is_idempotent: bool,
+    has_value: bool,
+}
+
+/// The keys according to the entries.
+#[derive(Default)]
+struct ExpectedKeys {
+    keys: BTreeMap<[u8; 32], ExpectedKey>,
+    of_calls: HashMap<Uuid, Vec<[u8; 32]>>,
+    /// The calls that began under keys which earlier calls still held.
+    early: Vec<Uuid>,
+}
+
+impl ExpectedKeys {
+    /// Adds an entry, after all that were written before it.
+    fn line(&mut self, line: &JournalLine<'_>) {
+        if let Some((call, frees_key)) = decision(line) {
+            self.resolve(Uuid::from_bytes(call.bytes()), frees_key);
+        }
+        if let Some(log) = line.log.as_ref().filter(|log| log.name == KEYS_KEPT) {
+            let kept = serde_json::from_str::<KeysKept>(log.payload.get()).map(|kept| kept.keys);
+            for kept in kept.unwrap_or_default() {
+                let call = AuditId::parse(&kept.call).map(|call| Uuid::from_bytes(call.bytes()));
+                if let (Some(call), Some(key), Some(fingerprint)) =
+                    (call, unhex(&kept.key_sha256), unhex(&kept.fingerprint))
+                    && !self.keys.contains_key(&key)
+                {
+                    let (until, is_idempotent, has_value) = (None, false, false);
+                    let state = BLOCKED;
+                    self.put(key, ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value });
+                }
+            }
+        }
+        let call =
+            line.audit_id.as_deref().and_then(AuditId::parse).map(|call| Uuid::from_bytes(call.bytes()));
+        let (Some(call), Ok(events)) = (call, line.events()) else { return };
+        for event in &events {
+            match event.event() {
+                RecordedEvent::Admitted(admitted) => {
+                    let Some(claim) = &admitted.claim else { continue };
+                    let (Some(key), Some(fingerprint)) =
+                        (unhex(&claim.key_sha256), unhex(&claim.fingerprint))
+                    else {
+                        continue;
+                    };
+                    let held = self.keys.get(&key).filter(|held| held.call != call && held.state == RETAINED);
+                    let claimed = event.at.parse().map_or(i64::MAX, |at: Timestamp| at.as_microsecond());
+                    if held
+                        .and_then(|held| held.until)
+                        .is_some_and(|until| claimed < until.saturating_sub(CLOCK_SKEW))
+                    {
+                        self.early.push(call);
+                    }
+                    let (is_idempotent, until) = (admitted.idempotent.unwrap_or(false), None);
+                    let (state, has_value) = (CLAIMED, false);
+                    self.put(key, ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value });
+                }
+                RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
+                RecordedEvent::Final(end) => {
+                    if let Some(key) = &end.key_end {
+                        self.end(call, &key.state, key.until.as_deref(), end.status == "value");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn put(&mut self, key: [u8; 32], expected: ExpectedKey) {
+        self.of_calls.entry(expected.call).or_default().push(key);
+        self.keys.insert(key, expected);
+    }
+
+    fn held_by(&self, call: Uuid) -> Vec<[u8; 32]> {
+        let keys = self.of_calls.get(&call).into_iter().flatten();
+        keys.filter(|key| self.keys.get(*key).is_some_and(|held| held.call == call)).copied().collect()
+    }
+
+    fn end(&mut self, call: Uuid, state: &str, until: Option<&str>, has_value: bool) {
+        for key in self.held_by(call) {
+            let Some(held) = self.keys.get_mut(&key).filter(|held| held.state == CLAIMED) else { continue };
+            match state {
+                "free" => drop(self.keys.remove(&key)),
+                "keeps" => {
+                    let until = until
+                        .and_then(|until| until.parse::<Timestamp>().ok())
+                        .map(Timestamp::as_microsecond);
+                    (held.state, held.until, held.has_value) = (RETAINED, until, has_value);
+                }
+                _ => (held.state, held.until) = (UNDETERMINED, None),
+            }
+        }
+    }
+
+    fn resolve(&mut self, call: Uuid, frees_key: bool) {
+        for key in self.held_by(call) {
+            let Some(held) = self.keys.get_mut(&key) else { continue };
+            if held.state == RETAINED || held.state == BLOCKED && !frees_key {
+                continue;
+            }
+            match frees_key {
+                true => drop(self.keys.remove(&key)),
+                false => (held.state, held.until) = (BLOCKED, None),
+            }
+        }
+    }
+}
+
+/// Compares the keys, and the ends of the journals, with the entries.
+async fn check_derived(shared: &LogShared) -> Result<Vec<DerivedFinding>, DatabaseError> {
+    let mut session = shared.pool.get().await?;
+    let mut found: Option<Vec<DerivedFinding>> = None;
+    for _ in 0..TRIES {
+        // In this order: what is read later is never behind.
+        let mut now = ends_without_entries(session.client()).await?;
+        let stored = keys::all(session.client()).await?;
+        let expected = expected_keys(session.client()).await?;
+        let seen = SeenTime::read(session.client(), shared.given_time()).await?;
+        now.extend(differences(&stored, &expected.keys, seen.now()));
+        now.extend(expected.early.iter().map(|call| DerivedFinding {
+            audit_id: Some(AuditId::from_bytes(*call.as_bytes())),
+            what: "the call began under an idempotency key that an earlier call still held".to_owned(),
+        }));
+        now.retain(|finding| found.as_ref().is_none_or(|before| before.contains(finding)));
+        if found.insert(now).is_empty() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    session.give_back();
+    Ok(found.unwrap_or_default())
+}
+
+/// Returns the journals whose last entries are missing.
+async fn ends_without_entries(client: &Client) -> Result<Vec<DerivedFinding>, DatabaseError> {
+    let select = "SELECT w.name, w.n FROM cofferdam.writers w WHERE w.n > 0 \
+                  AND NOT EXISTS (SELECT FROM cofferdam.entries e WHERE e.writer = w.name AND e.n = w.n) \
+                  AND EXISTS (SELECT FROM cofferdam.entries e WHERE e.writer = w.name) ORDER BY 1";
+    let rows = client.query(select, &[]).await?;
+    let finding = |row: &tokio_postgres::Row| {
+        let (name, n): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let what = format!("the journal {name} ended with entry {n}, which is missing");
+        Ok(DerivedFinding { audit_id: None, what })
+    };
+    rows.iter().map(finding).collect()
+}
+
+async fn expected_keys(client: &mut Client) -> Result<ExpectedKeys, DatabaseError> {
+    let mut expected = ExpectedKeys::default();
+    let transaction = client.transaction().await?;
+    // In the order in which they were committed: no two transactions have one key at the same time.
+    let select = "SELECT line FROM cofferdam.entries ORDER BY at, writer, n";
+    let portal = transaction.bind(select, &[]).await?;
+    loop {
+        let rows =
+            transaction.query_portal(&portal, i32::try_from(LINES_AT_ONCE).unwrap_or(i32::MAX)).await?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in rows {
+            if let Ok(line) = JournalLine::read(row.try_get::<_, &str>(0)?.as_bytes()) {
+                expected.line(&line);
+            }
+        }
+    }
+    transaction.commit().await?;
+    Ok(expected)
+}
+
+fn differences(
+    stored: &[StoredKey],
+    expected: &BTreeMap<[u8; 32], ExpectedKey>,
+    now: i64,
+) -> Vec<DerivedFinding> {
+    let mut found = Vec::new();
+    let mut differs = |call: Uuid, what: &str| {
+        let audit_id = Some(AuditId::from_bytes(*call.as_bytes()));
+        found.push(DerivedFinding { audit_id, what: what.to_owned() });
+    };
+    let by_key: HashMap<_, _> = stored.iter().map(|stored| (stored.key, stored)).collect();
+    for (key, expected) in expected {
+        let has_expired = expected.state == RETAINED && expected.until.is_some_and(|until| until <= now);
+        match by_key.get(key) {
+            Some(own) if is_same(own, expected) => {}
+            Some(_) => differs(expected.call, "the table of idempotency keys has the key in another state"),
+            None if has_expired => {}
+            None => differs(expected.call, "the table of idempotency keys lacks the key"),
+        }
+    }
+    for own in stored.iter().filter(|own| !expected.contains_key(&own.key)) {
+        if !own.has_expired(now) {
+            differs(own.call, "the table of idempotency keys has a key that no call has");
+        }
+    }
+    found
+}
+
+fn is_same(own: &StoredKey, expected: &ExpectedKey) -> bool {
+    let own = ExpectedKey {
+        call: own.call,
+        fingerprint: own.fingerprint,
+        state: own.state,
+        until: own.until,
+        is_idempotent: own.is_idempotent,
+        has_value: own.has_value,
+    };
+    own == *expected
+}
+
+/// Records and signs that the operator accepts these findings, and signs for the journals as they are.
+pub(super) async fn accept(
+    running: &Arc<Running>,
+    findings: &[AcknowledgedFinding],
+    user: &str,
+) -> Result<String, AuditError> {
+    let shared = &running.shared;
+    let checkpoints = &shared.checkpoints;
+    let mut session = shared.pool.get().await?;
+    let loss = checkpoints.loss(session.client()).await?;
+    running.submit(Command::Begin).await?;
+    if findings.is_empty() && loss.is_none() {
+        session.give_back();
+        return running.sign().await;
+    }
+    // An operator that repairs the vault first does not accept an older one unseen.
+    checkpoints.state().vault_mark().map_err(AuditError::from_state)?;
+    let (now, signer) = (shared.clock.timestamp(), checkpoints.signer()?);
+    let accepted = sign_accepted(findings, now, &signer);
+    let facts = LossAccepted { accepted, checkpoint: checkpoint::text(session.client()).await? };
+    let count = OperatorState { findings: Some(findings.len() as u64), ..OperatorState::default() };
+    let entries = vec![
+        EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
+        EntryDraft::of_operator(now, OperatorAction::Accept, count, user),
+    ];
+    running.submit(|reply| Command::Entries(entries, reply)).await?;
+    failpoint::pass("accept.committed");
+    let known = checkpoints.journals(session.client()).await?.unwrap_or_default();
+    let journals = checkpoint::journals_as_they_are(session.client(), &known).await?;
+    let note = checkpoints.accept(shared, journals).await?;
+    session.give_back();
+    running.submit(Command::Forget).await?;
+    // Keys of calls that are gone stay taken.
+    let derived = check_derived(shared).await?;
+    if derived.is_empty() {
+        return Ok(note);
+    }
+    let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
+    let accepted = sign_accepted(&findings, now, &signer);
+    let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &LossAccepted { accepted, checkpoint: None });
+    running.submit(|reply| Command::Entries(vec![entry], reply)).await?;
+    running.sign().await
+}
+
+/// Returns the error of a log that is not as it was written.
+pub(super) fn damaged(n: u64) -> AuditError {
+    let what = format_args!("entry {n} is not as it was written, and nothing is removed");
+    AuditError::new(AuditErrorKind::Tampered, what)
+}

@@ -1,0 +1,194 @@
+//! Work that no call waits for: signing, the table of calls, the quota of sealed bytes, and retention.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use cofferdam_audit::{AuditError, AuditErrorKind};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::batch::unsigned;
+use super::session::make_partitions;
+use super::{FullClients, LogShared, Running, calls, prune, time};
+use crate::database::DatabaseError;
+
+/// The delay after an entry, before it is signed for and indexed.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// The time between two runs of retention in a cluster, in seconds.
+const RETENTION_INTERVAL: f64 = 60.0 * 60.0;
+
+/// The most calls whose sealed parts are dropped at once.
+const CALLS_AT_ONCE: i64 = 1_024;
+
+/// Begins the task that works after entries.
+pub(super) fn begin(running: &Arc<Running>) {
+    let Ok(runtime) = running.handle() else { return };
+    let (weak, shared) = (Arc::downgrade(running), Arc::clone(&running.shared));
+    runtime.spawn(async move {
+        loop {
+            shared.has_new.notified().await;
+            tokio::time::sleep(DELAY).await;
+            let Some(running) = weak.upgrade() else { return };
+            maintain(&running).await;
+        }
+    });
+}
+
+/// Does once an hour what a living host does after a second: some homes are only used by short processes.
+pub(super) fn end(running: &Arc<Running>) {
+    if !running.has_commands() {
+        return;
+    }
+    let own = Arc::clone(running);
+    let work = running.spawn(async move {
+        if is_retention_due(&own.shared).await? {
+            retain(&own).await?;
+        }
+        Ok(())
+    });
+    warn(&running.shared, "retention", "old calls were not removed", cofferdam_audit::wait(work));
+}
+
+async fn maintain(running: &Arc<Running>) {
+    let shared = &running.shared;
+    warn(shared, "checkpoint", "no checkpoint was signed", running.sign().await.map(drop));
+    warn(shared, "index", "the table of calls is behind the audit log", index(shared).await);
+    let retained = match is_retention_due(shared).await {
+        Ok(true) => retain(running).await,
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
+    };
+    warn(shared, "retention", "old calls were not removed", retained);
+}
+
+/// Logs an error that is not the same as the last time.
+fn warn(shared: &LogShared, work: &'static str, what: &str, result: Result<(), AuditError>) {
+    match result {
+        Ok(()) => drop(shared.warnings.resolve(work)),
+        Err(error) if shared.warnings.is_new(work, &error) => {
+            tracing::warn!(target: "cofferdam::audit", %error, "{what}");
+        }
+        Err(_) => {}
+    }
+}
+
+async fn index(shared: &LogShared) -> Result<(), AuditError> {
+    let mut session = shared.pool.get().await?;
+    time::follow(session.client(), shared.given_time()).await?;
+    calls::fill(session.client(), &mut |_| ()).await?;
+    enforce_quota(shared, session.client()).await?;
+    session.give_back();
+    Ok(())
+}
+
+/// Returns true if no process ran retention in the last hour. The one that gets true runs it.
+async fn is_retention_due(shared: &LogShared) -> Result<bool, AuditError> {
+    let mut session = shared.pool.get().await?;
+    let claim = "UPDATE cofferdam.log_time SET retained = coalesce($1, clock_timestamp()) WHERE retained IS NULL \
+                 OR abs(extract(epoch FROM coalesce($1, clock_timestamp()) - retained)::float8) >= $2";
+    let claimed = session.client().execute(claim, &[&shared.given_time(), &RETENTION_INTERVAL]).await;
+    let is_due = claimed.map_err(DatabaseError::from)? == 1;
+    session.give_back();
+    Ok(is_due)
+}
+
+/// Removes calls that are older than the operator keeps, and makes the parts of tables for the time to come.
+async fn retain(running: &Arc<Running>) -> Result<(), AuditError> {
+    let shared = &running.shared;
+    let now = running.submit(super::Command::Time).await?;
+    let mut session = shared.pool.get().await?;
+    make_partitions(session.client(), SystemTime::from(now.clock)).await?;
+    session.give_back();
+    let Some(retention) = shared.settings.log.retention else { return Ok(()) };
+    // Not by a clock that leaps: what it removes is gone.
+    let Ok(before) = now.time.checked_sub(retention) else { return Ok(()) };
+    let pruned = match prune::prune(running, before, false, None).await {
+        // Another host does it.
+        Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),
+        pruned => pruned?,
+    };
+    if let Some(stop) = pruned.stopped
+        && let Some(decide) = &stop.decide
+    {
+        let (audit_id, why) = (stop.audit_id.as_str(), stop.why.says());
+        tracing::warn!(target: "cofferdam::audit", audit_id, "nothing younger than this call is pruned, since {why}: {decide}");
+    }
+    Ok(())
+}
+
+/// Drops sealed parts of the oldest calls that have ended and need no decision, until there are no more than the quota.
+async fn enforce_quota(shared: &LogShared, client: &mut Client) -> Result<(), DatabaseError> {
+    let quota = shared.settings.log.sealed;
+    let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor ORDER BY 2 DESC";
+    let mut usage = Vec::new();
+    for row in client.query(select, &[]).await? {
+        usage.push((row.try_get::<_, String>(0)?, unsigned(row.try_get(1)?)));
+    }
+    let (mut full, mut dropped) = (FullClients::default(), 0_usize);
+    for (actor, bytes) in &mut usage {
+        if *bytes > quota.per_client {
+            let (calls, freed) =
+                drop_oldest(client, actor, bytes.saturating_sub(target(quota.per_client))).await?;
+            if freed == 0 {
+                full.clients.insert(actor.clone());
+            }
+            (*bytes, dropped) = (bytes.saturating_sub(freed), dropped.saturating_add(calls));
+        }
+    }
+    let in_all = usage.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    if in_all > quota.in_all {
+        usage.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let (mut need, mut any) = (in_all.saturating_sub(target(quota.in_all)), false);
+        for (actor, _) in &usage {
+            let (calls, freed) = drop_oldest(client, actor, need).await?;
+            (need, any, dropped) =
+                (need.saturating_sub(freed), any || freed > 0, dropped.saturating_add(calls));
+            if need == 0 {
+                break;
+            }
+        }
+        full.is_all = !any;
+    }
+    if dropped > 0 {
+        tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
+    }
+    *shared.full.write().unwrap_or_else(PoisonError::into_inner) = full;
+    Ok(())
+}
+
+/// Drops the sealed parts of the client's oldest calls, `need` bytes or more. Returns the number of calls and bytes.
+async fn drop_oldest(client: &mut Client, actor: &str, need: u64) -> Result<(usize, u64), DatabaseError> {
+    let (mut count, mut freed) = (0_usize, 0_u64);
+    // The steps of actions last: an interrupted action goes on from the outcomes of its steps.
+    for steps in ["c.step = ''", "c.step <> ''"] {
+        let select = format!(
+            "SELECT c.id, c.writer, c.parts, c.sealed FROM cofferdam.calls c WHERE c.actor = $1 AND c.sealed > 0 \
+             AND c.status <> 0 AND {steps} AND (NOT c.is_undetermined \
+             OR EXISTS (SELECT FROM cofferdam.decided d WHERE d.call = c.id)) \
+             ORDER BY c.opened, c.first_n LIMIT $2 FOR UPDATE"
+        );
+        if freed >= need {
+            break;
+        }
+        let transaction = client.transaction().await?;
+        for row in transaction.query(&select, &[&actor, &CALLS_AT_ONCE]).await? {
+            if freed >= need {
+                break;
+            }
+            let (id, writer): (Uuid, Uuid) = (row.try_get(0)?, row.try_get(1)?);
+            let (parts, bytes): (Vec<i64>, i64) = (row.try_get(2)?, row.try_get(3)?);
+            let delete = "DELETE FROM cofferdam.sealed WHERE writer = $1 AND place = ANY($2)";
+            transaction.execute(delete, &[&writer, &parts]).await?;
+            transaction.execute("UPDATE cofferdam.calls SET sealed = 0 WHERE id = $1", &[&id]).await?;
+            (count, freed) = (count.saturating_add(1), freed.saturating_add(unsigned(bytes)));
+        }
+        transaction.commit().await?;
+    }
+    Ok((count, freed))
+}
+
+/// Returns less than a quota, so that not every enforcement after this one has to make room.
+fn target(quota: u64) -> u64 {
+    quota.saturating_sub(quota / 10)
+}

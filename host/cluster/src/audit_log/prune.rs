@@ -1,0 +1,416 @@
+//! Pruning: the oldest entries of journals are removed, and a signed statement says where each journal begins now.
+//!
+//! An entry goes once all calls that begin in it or before it in its journal have ended, are old enough, and hold no
+//! idempotency key. What the entries say decides, and their chains are verified on the way: a damaged journal is evidence,
+//! and nothing of it is removed. The statement is signed before the entries are removed. Parts of tables with nothing else
+//! are dropped as a whole.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cofferdam_audit::store::{
+    ChainHead, EntryDraft, JournalLine, KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, LOSS_ACCEPTED,
+    SignedJournal,
+};
+use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, PruneStop, Pruned, hex};
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
+use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::failpoint;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed};
+use super::engine::Command;
+use super::evidence::damaged;
+use super::keys::{self, StoredKey};
+use super::process::GoneProcesses;
+use super::session::old_partitions;
+use super::{Running, calls};
+use crate::database::{DatabaseError, SCHEMA_LOCK};
+
+/// The name of the entry about what was pruned.
+const PRUNED: &str = "pruned";
+
+/// The entries that are read at once.
+const LINES_AT_ONCE: i64 = 1_000;
+
+/// The facts of that entry. The fields are in the order of their names.
+#[derive(Serialize)]
+struct PrunedFacts {
+    before: String,
+    calls: u64,
+    entries: u64,
+    /// By writer, the last entry that was removed.
+    journals: BTreeMap<String, u64>,
+}
+
+/// The part of a journal that can go.
+#[derive(Default, Clone)]
+struct JournalCut {
+    /// The last entry that goes.
+    base: ChainHead,
+    calls: u64,
+    entries: u64,
+    until: Option<Timestamp>,
+    stopped: Option<PruneStop>,
+    /// Keys of calls in it that stay taken.
+    keys: Vec<KeptKey>,
+    /// Keys of calls in it whose outcomes stand no longer, each with its call: another call may have claimed the key since.
+    expired: Vec<([u8; 32], Uuid)>,
+    /// Entries about the log in it that stay true.
+    facts: Vec<KeptFact>,
+}
+
+/// An entry about the log that outlives its place.
+#[derive(Clone)]
+struct KeptFact {
+    name: String,
+    payload: Box<serde_json::value::RawValue>,
+}
+
+/// The reason why an entry stays.
+enum Blocker {
+    /// A call or a change by an operator that is not old enough.
+    Young,
+    Call(AuditId, PruneBlocker),
+}
+
+/// The state that decides about calls.
+struct PruneContext {
+    before: Timestamp,
+    now: i64,
+    keys: HashMap<Uuid, Vec<StoredKey>>,
+    /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
+    has_unfinished: bool,
+    /// By call without an end, the process that holds its journal.
+    unended: HashMap<Uuid, Option<Uuid>>,
+    own: Option<Uuid>,
+    own_calls: std::collections::HashSet<AuditId>,
+    /// The ends of the journals of this process.
+    own_ends: HashMap<Uuid, u64>,
+    gone: GoneProcesses,
+}
+
+/// Removes the calls that were received before `before`, as far as none of them is needed. `user` is the operator who asks
+/// for it; none if it is retention.
+pub(super) async fn prune(
+    running: &Arc<Running>,
+    before: Timestamp,
+    dry_run: bool,
+    user: Option<&str>,
+) -> Result<Pruned, AuditError> {
+    let shared = &running.shared;
+    let mut session = shared.pool.get().await?;
+    let client = session.client();
+    let lock = "SELECT pg_try_advisory_lock($1)";
+    let lock_number = SCHEMA_LOCK ^ 2;
+    let row = client.query_one(lock, &[&lock_number]).await.map_err(DatabaseError::from)?;
+    if !row.try_get::<_, bool>(0).map_err(DatabaseError::from)? {
+        return Err(AuditError::new(AuditErrorKind::Locked, "it is being pruned already"));
+    }
+    // The lock ends with the session, unless it is given back.
+    let pruned = prune_locked(running, client, before, dry_run, user).await;
+    client.execute("SELECT pg_advisory_unlock($1)", &[&lock_number]).await.map_err(DatabaseError::from)?;
+    session.give_back();
+    pruned
+}
+
+async fn prune_locked(
+    running: &Arc<Running>,
+    client: &mut Client,
+    before: Timestamp,
+    dry_run: bool,
+    user: Option<&str>,
+) -> Result<Pruned, AuditError> {
+    let shared = &running.shared;
+    let is_empty = "SELECT NOT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
+    let row = client.query_one(is_empty, &[]).await.map_err(DatabaseError::from)?;
+    if row.try_get::<_, bool>(0).map_err(DatabaseError::from)? {
+        return Ok(Pruned::default());
+    }
+    if let Some(loss) = shared.checkpoints.loss(client).await? {
+        return Err(AuditError::new(AuditErrorKind::Lost, loss));
+    }
+    // What this process has written is signed for first, so that it can go.
+    if !dry_run {
+        running.submit(Command::Begin).await?;
+        running.sign().await?;
+    }
+    let journals = shared.checkpoints.journals(client).await?;
+    let journals = journals.ok_or_else(|| {
+        AuditError::new(
+            AuditErrorKind::Tampered,
+            "the signed statement in the database is missing or was changed",
+        )
+    })?;
+    let context = context(running, client, before).await?;
+    let (mut cuts, mut pruned) = (BTreeMap::new(), Pruned::default());
+    for (writer, journal) in &journals {
+        let Ok(name) = Uuid::try_parse(writer) else { continue };
+        let mut cut = cut(client, name, journal, &context).await?;
+        pruned.entries = pruned.entries.saturating_add(cut.entries);
+        pruned.calls = pruned.calls.saturating_add(cut.calls);
+        pruned.until = pruned.until.max(cut.until);
+        pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
+        if cut.calls > 0 {
+            cuts.insert(name, cut);
+        }
+    }
+    if !dry_run {
+        // Of a process that ended while it pruned.
+        let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
+        remove(client, &bases.collect(), &[]).await?;
+        if !cuts.is_empty() {
+            carry_out(running, client, &cuts, before, &pruned, user).await?;
+        }
+    }
+    Ok(pruned)
+}
+
+async fn context(
+    running: &Arc<Running>,
+    client: &mut Client,
+    before: Timestamp,
+) -> Result<PruneContext, AuditError> {
+    let shared = &running.shared;
+    let time = running.submit(Command::Time).await?;
+    let holdings = running.holdings().await?;
+    calls::fill(client, &mut |_| ()).await?;
+    let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
+    let all = keys::all(client).await?;
+    let has_unfinished = all.iter().any(|stored| {
+        let is_open = stored.state == CLAIMED || stored.state == UNDETERMINED;
+        is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
+    });
+    for stored in all {
+        keys_of.entry(stored.call).or_default().push(stored);
+    }
+    let select = "SELECT c.id, w.holder FROM cofferdam.calls c LEFT JOIN cofferdam.writers w ON w.name = c.writer \
+                  WHERE c.status = 0";
+    let mut unended = HashMap::new();
+    for row in client.query(select, &[]).await.map_err(DatabaseError::from)? {
+        let row = (|| Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?)))();
+        let (id, holder) = row.map_err(DatabaseError::from)?;
+        unended.insert(id, holder);
+    }
+    let gone = super::process::all_gone(client, &shared.home).await?;
+    Ok(PruneContext {
+        before,
+        now: time.time.as_microsecond(),
+        keys: keys_of,
+        has_unfinished,
+        unended,
+        own: Some(holdings.process),
+        own_ends: holdings.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
+        own_calls: holdings.calls,
+        gone,
+    })
+}
+
+/// Returns what can go of a journal.
+async fn cut(
+    client: &Client,
+    writer: Uuid,
+    journal: &SignedJournal,
+    context: &PruneContext,
+) -> Result<JournalCut, AuditError> {
+    let mut cut = JournalCut { base: journal.base, ..JournalCut::default() };
+    // Up to an entry of a call: removing others alone would gain nothing.
+    let mut last_call = cut.clone();
+    let mut head = journal.base;
+    loop {
+        let select = "SELECT line FROM cofferdam.entries WHERE writer = $1 AND n > $2 AND n <= $3 ORDER BY n, at LIMIT $4";
+        // What no one has signed for yet stays, unless this process has written it.
+        let end = context.own_ends.get(&writer).copied().unwrap_or(0).max(journal.head.n);
+        let (from, to) = (signed(head.n), signed(end));
+        let rows = client
+            .query(select, &[&writer, &from, &to, &LINES_AT_ONCE])
+            .await
+            .map_err(DatabaseError::from)?;
+        for row in &rows {
+            let text: &str = row.try_get(0).map_err(DatabaseError::from)?;
+            let n = head.n.saturating_add(1);
+            let line = JournalLine::following(head, text.as_bytes()).map_err(|_| damaged(n))?;
+            head = head.after(text.as_bytes());
+            if head.n == journal.head.n && head.hash != journal.head.hash {
+                return Err(damaged(n));
+            }
+            match line_facts(&line, context, &mut cut) {
+                None => {}
+                Some(Blocker::Young) => return Ok(last_call),
+                Some(Blocker::Call(audit_id, why)) => {
+                    last_call.stopped = Some(PruneStop::new(audit_id, why));
+                    return Ok(last_call);
+                }
+            }
+            (cut.entries, cut.base) = (cut.entries.saturating_add(1), head);
+            if line.audit_id.is_some() {
+                last_call = cut.clone();
+            }
+        }
+        if rows.is_empty() {
+            return Ok(last_call);
+        }
+    }
+}
+
+fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalCut) -> Option<Blocker> {
+    if let Some(log) = &line.log {
+        if log.name == KEYS_KEPT {
+            let kept = serde_json::from_str::<KeysKept>(log.payload.get());
+            cut.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
+        } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
+            cut.facts.push(KeptFact { name: log.name.to_string(), payload: log.payload.to_owned() });
+        } else if log.name == OPERATOR_EVENT && log.at().is_none_or(|at| at >= context.before) {
+            return Some(Blocker::Young);
+        }
+        return None;
+    }
+    let id = line.audit_id.as_deref().and_then(AuditId::parse)?;
+    let begun = line.events().unwrap_or_default().into_iter().next();
+    let begun = begun.filter(|event| matches!(event.event(), RecordedEvent::Received(_)))?;
+    let at = begun.at.parse::<Timestamp>().unwrap_or_default();
+    if let Some(blocker) = context.blocker(&id, at, cut) {
+        return Some(blocker);
+    }
+    cut.calls = cut.calls.saturating_add(1);
+    cut.until = cut.until.max(Some(at));
+    None
+}
+
+impl PruneContext {
+    /// Returns the reason why a call stays. A key that stays taken without the call, or whose outcome stands no longer, is
+    /// added to `cut`.
+    fn blocker(&self, id: &AuditId, at: Timestamp, cut: &mut JournalCut) -> Option<Blocker> {
+        if at >= self.before {
+            return Some(Blocker::Young);
+        }
+        let call = |why| Some(Blocker::Call(id.clone(), why));
+        let uuid = Uuid::from_bytes(id.bytes());
+        if let Some(holder) = self.unended.get(&uuid) {
+            let is_running = match holder {
+                Some(holder) if Some(*holder) == self.own => self.own_calls.contains(id),
+                Some(holder) => !self.gone.has(*holder),
+                None => false,
+            };
+            return call(if is_running { PruneBlocker::Running } else { PruneBlocker::Incomplete });
+        }
+        for stored in self.keys.get(&uuid).into_iter().flatten() {
+            match stored.state {
+                RETAINED
+                    if !stored.has_expired(self.now) || self.has_unfinished && stored.outlives_its_time() =>
+                {
+                    return call(PruneBlocker::KeyStands);
+                }
+                RETAINED => cut.expired.push((stored.key, uuid)),
+                BLOCKED => cut.keys.push(KeptKey {
+                    call: id.to_string(),
+                    fingerprint: hex(&stored.fingerprint),
+                    key_sha256: hex(&stored.key),
+                }),
+                _ => return call(PruneBlocker::KeyUndecided),
+            }
+        }
+        None
+    }
+}
+
+async fn carry_out(
+    running: &Arc<Running>,
+    client: &mut Client,
+    cuts: &BTreeMap<Uuid, JournalCut>,
+    before: Timestamp,
+    pruned: &Pruned,
+    user: Option<&str>,
+) -> Result<(), AuditError> {
+    let shared = &running.shared;
+    let now = shared.clock.timestamp();
+    let facts = cuts.values().flat_map(|cut| &cut.facts);
+    let mut entries: Vec<_> = facts.map(|fact| EntryDraft::of_log(&fact.name, now, &fact.payload)).collect();
+    let keys: Vec<_> = cuts.values().flat_map(|cut| cut.keys.iter().cloned()).collect();
+    if !keys.is_empty() {
+        entries.push(EntryDraft::of_log(KEYS_KEPT, now, &KeysKept { keys }));
+    }
+    let facts = PrunedFacts {
+        before: format!("{before:.6}"),
+        calls: pruned.calls,
+        entries: pruned.entries,
+        journals: cuts.iter().map(|(writer, cut)| (writer.to_string(), cut.base.n)).collect(),
+    };
+    entries.push(EntryDraft::of_log(PRUNED, now, &facts));
+    entries.extend(user.map(|user| {
+        let after = OperatorState {
+            calls: Some(pruned.calls),
+            entries: Some(pruned.entries),
+            until: Some(facts.before.as_str().into()),
+            ..OperatorState::default()
+        };
+        EntryDraft::of_operator(now, OperatorAction::Prune, after, user)
+    }));
+    running.submit(|reply| Command::Entries(entries, reply)).await?;
+    // Every signed statement is about a larger log than the one before it.
+    running.sign().await?;
+    let bases = cuts.iter().map(|(writer, cut)| (*writer, cut.base)).collect();
+    shared.checkpoints.prune(shared, &bases).await?;
+    failpoint::pass("prune.signed");
+    let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
+    remove(client, &bases, &expired).await
+}
+
+/// Removes the entries of journals up to their new beginnings, what is sealed of them, and what is derived from them.
+async fn remove(
+    client: &mut Client,
+    bases: &BTreeMap<Uuid, ChainHead>,
+    expired: &[([u8; 32], Uuid)],
+) -> Result<(), AuditError> {
+    let (names, ns): (Vec<_>, Vec<_>) =
+        bases.iter().filter(|(_, base)| base.n > 0).map(|(name, base)| (*name, signed(base.n))).unzip();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Ok(remove_rows(client, &names, &ns, expired).await?)
+}
+
+async fn remove_rows(
+    client: &mut Client,
+    names: &Vec<Uuid>,
+    ns: &Vec<i64>,
+    expired: &[([u8; 32], Uuid)],
+) -> Result<(), DatabaseError> {
+    let transaction = client.transaction().await?;
+    let (keys, calls): (Vec<_>, Vec<_>) = expired.iter().map(|(key, call)| (&key[..], *call)).unzip();
+    let release = "DELETE FROM cofferdam.keys k USING unnest($1::bytea[], $2::uuid[]) AS e (key, call) \
+                   WHERE k.key = e.key AND k.call = e.call AND k.state = 1";
+    transaction.execute(release, &[&keys, &calls]).await?;
+    // Calls whose beginning goes. Those that go on have their last entries left.
+    let parts = "WITH gone AS (DELETE FROM cofferdam.calls c USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
+                 WHERE c.writer = b.name AND c.first_n <= b.n RETURNING c.writer, c.parts) \
+                 DELETE FROM cofferdam.sealed s USING gone g WHERE s.writer = g.writer AND s.place = ANY(g.parts)";
+    transaction.execute(parts, &[names, ns]).await?;
+    let events = "DELETE FROM cofferdam.operator_events o USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
+                  WHERE o.writer = b.name AND o.n <= b.n";
+    transaction.execute(events, &[names, ns]).await?;
+    transaction.commit().await?;
+    let now = client.query_one("SELECT clock_timestamp()", &[]).await?.try_get(0)?;
+    for [entries, sealed] in old_partitions(client, now).await? {
+        let transaction = client.transaction().await?;
+        let stays = format!(
+            "SELECT EXISTS (SELECT FROM {entries} e LEFT JOIN unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
+             ON b.name = e.writer WHERE b.n IS NULL OR e.n > b.n)"
+        );
+        if !transaction.query_one(&stays, &[names, ns]).await?.try_get::<_, bool>(0)? {
+            transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK]).await?;
+            transaction
+                .batch_execute(&format!("DROP TABLE {entries}; DROP TABLE IF EXISTS {sealed}"))
+                .await?;
+        }
+        transaction.commit().await?;
+    }
+    let rest = "DELETE FROM cofferdam.entries e USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
+                WHERE e.writer = b.name AND e.n <= b.n";
+    client.execute(rest, &[names, ns]).await?;
+    Ok(())
+}

@@ -1,0 +1,531 @@
+//! Reads the audit log: calls are found in the table that is derived from the entries, and their entries are checked.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use cofferdam_audit::store::JournalLine;
+use cofferdam_audit::{
+    AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, Sealed, SealedUsage,
+    Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry, UsageStats,
+};
+use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::batch::{UNDETERMINED, signed, unsigned};
+use super::engine::Command;
+use super::{LogShared, Running, calls, process};
+use crate::database::DatabaseError;
+
+/// The microseconds of an hour.
+const HOUR: i64 = 3_600_000_000;
+
+const ROW: &str = "SELECT c.id, c.at, c.connector, c.op, c.action, c.step, c.actor, c.is_idempotent, c.status, c.class, \
+                   c.code, c.duration, c.attempts, c.writer, w.holder FROM cofferdam.calls c \
+                   LEFT JOIN cofferdam.writers w ON w.name = c.writer";
+
+/// A reader of the log of this process.
+pub(super) struct PostgresReader {
+    running: Arc<Running>,
+}
+
+/// A query that runs.
+type Query<'c, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'c>>;
+
+/// The state of the processes, which the database does not know alone.
+struct Lives {
+    own: Option<Uuid>,
+    /// The calls of this process that have no end.
+    calls: HashSet<AuditId>,
+    gone: process::GoneProcesses,
+}
+
+impl Lives {
+    /// Returns true if the call's process is gone.
+    fn is_incomplete(&self, call: &AuditId, holder: Option<Uuid>) -> bool {
+        match holder {
+            Some(holder) if Some(holder) == self.own => !self.calls.contains(call),
+            Some(holder) => self.gone.has(holder),
+            None => true,
+        }
+    }
+}
+
+/// A line of a call, as it was found.
+struct FoundLine {
+    entry: StoredEntry,
+    place: Option<i64>,
+}
+
+impl PostgresReader {
+    /// Creates a reader.
+    ///
+    /// # Errors
+    /// `Absent`: nothing was recorded yet; the database cannot be read.
+    pub(super) fn open(running: Arc<Running>) -> Result<Self, AuditError> {
+        let own = Self { running };
+        let is_empty = own.query(move |client, _| {
+            Box::pin(async move {
+                let select = "SELECT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
+                Ok(!client.query_one(select, &[]).await?.try_get::<_, bool>(0)?)
+            })
+        })?;
+        match is_empty {
+            true => Err(AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet")),
+            false => Ok(own),
+        }
+    }
+
+    /// Runs a query on the calls as the entries are now.
+    fn query<T: Send + 'static>(
+        &self,
+        query: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> Query<'c, T> + Send + 'static,
+    ) -> Result<T, AuditError> {
+        let shared = Arc::clone(&self.running.shared);
+        self.running.wait(async move {
+            let mut session = shared.pool.get().await?;
+            calls::fill(session.client(), &mut |_| ()).await?;
+            let result = query(session.client(), &shared).await?;
+            session.give_back();
+            Ok(result)
+        })
+    }
+
+    /// Returns the rows of a query of calls, with their states.
+    fn rows(&self, text: String, parameters: Parameters) -> Result<Vec<CallRow>, AuditError> {
+        // In this order: a call that has ended since is no incomplete one.
+        let (own, live) = self.holdings()?;
+        let (rows, gone) = self.query(move |client, shared| {
+            Box::pin(async move {
+                let gone = process::all_gone(client, &shared.home).await?;
+                let transaction = client.transaction().await?;
+                let rows = transaction.query(&text, &parameters.as_sql()).await?;
+                transaction.commit().await?;
+                Ok((rows, gone))
+            })
+        })?;
+        let lives = Lives { own, calls: live, gone };
+        let rows = rows.iter().map(|row| call_row(row, &lives));
+        rows.collect::<Result<_, _>>().map_err(AuditError::from)
+    }
+
+    fn holdings(&self) -> Result<(Option<Uuid>, HashSet<AuditId>), AuditError> {
+        if !self.running.has_commands() {
+            return Ok((None, HashSet::new()));
+        }
+        let holdings = cofferdam_audit::wait(self.running.submit(Command::Holdings))?;
+        Ok((Some(holdings.process).filter(|id| !id.is_nil()), holdings.calls))
+    }
+
+    /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
+    fn lines_of(&self, audit_id: &AuditId) -> Result<Vec<FoundLine>, AuditError> {
+        let id = Uuid::from_bytes(audit_id.bytes());
+        let found = self.query(move |client, _| {
+            Box::pin(async move {
+                let select = "SELECT writer, places FROM cofferdam.calls WHERE id = $1";
+                let Some(row) = client.query_opt(select, &[&id]).await? else { return Ok(None) };
+                let (writer, places): (Uuid, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+                let with_next: Vec<_> = places.iter().flat_map(|n| [*n, n.saturating_add(1)]).collect();
+                let select = "SELECT n, line FROM cofferdam.entries WHERE writer = $1 AND n = ANY($2)";
+                let mut lines = HashMap::new();
+                for row in client.query(select, &[&writer, &with_next]).await? {
+                    lines.insert(row.try_get::<_, i64>(0)?, row.try_get::<_, String>(1)?);
+                }
+                Ok(Some((writer.to_string(), places, lines)))
+            })
+        })?;
+        let Some((writer, places, lines)) = found else { return Ok(Vec::new()) };
+        let changed = |n: i64, what: &str| {
+            AuditError::new(
+                AuditErrorKind::Tampered,
+                format_args!("entry {n} of the journal {writer} {what}"),
+            )
+        };
+        let mut read = Vec::new();
+        for n in places {
+            let text = lines.get(&n).ok_or_else(|| changed(n, "is missing"))?;
+            let line = JournalLine::read(text.as_bytes())
+                .map_err(|fault| changed(n, &format!("is damaged: {fault}")))?;
+            if line.audit_id.as_deref() != Some(audit_id.as_str()) || signed(line.n) != n {
+                return Err(changed(n, "is not the one that was indexed"));
+            }
+            let number = n.saturating_add(1);
+            if let Some(next) = lines.get(&number) {
+                let next = JournalLine::read(next.as_bytes())
+                    .map_err(|fault| changed(number, &format!("is damaged: {fault}")))?;
+                if next.prev().ok() != Some(Sha256::digest(text.as_bytes()).into()) {
+                    return Err(changed(n, "was changed"));
+                }
+            }
+            let place = line.sealed.as_ref().map(|sealed| signed(sealed.offset));
+            let entry = StoredEntry { writer: writer.clone(), n: line.n, text: text.clone() };
+            read.push(FoundLine { entry, place });
+        }
+        Ok(read)
+    }
+}
+
+/// The parameters of a query, in their order.
+#[derive(Default)]
+struct Parameters(Vec<Box<dyn ToSql + Sync + Send>>);
+
+impl Parameters {
+    /// Adds a parameter, and returns its name.
+    fn add(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+        self.0.push(Box::new(value));
+        format!("${}", self.0.len())
+    }
+
+    fn as_sql(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
+    }
+}
+
+/// Returns the conditions of a filter, without that on the state of processes.
+fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
+    let Filter { failed, status, incomplete, class, code, connector, op, action, since, until, .. } = filter;
+    let mut all = Vec::new();
+    let number = |status: CallStatus| i16::from(status.number());
+    if *failed {
+        all.push("c.status > 1".to_owned());
+    }
+    if *incomplete {
+        all.push("c.status = 0".to_owned());
+    }
+    if let Some(status) = status {
+        all.push(format!("c.status = {}", number(*status)));
+    }
+    for (column, word) in [("class", class), ("code", code), ("op", op)] {
+        if let Some(word) = word {
+            all.push(format!("c.{column} = {}", parameters.add(word.clone())));
+        }
+    }
+    for (column, name) in [("connector", connector), ("action", action)] {
+        if let Some(name) = name {
+            let name = parameters.add(name.clone());
+            // With its version, or without.
+            all.push(format!("(c.{column} = {name} OR regexp_replace(c.{column}, '@[^@]*$', '') = {name})"));
+        }
+    }
+    if let Some(since) = since {
+        all.push(format!("c.at >= {}", parameters.add(since.as_microsecond())));
+    }
+    if let Some(until) = until {
+        all.push(format!("c.at < {}", parameters.add(until.as_microsecond())));
+    }
+    all
+}
+
+fn where_all(conditions: &[String]) -> String {
+    if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) }
+}
+
+fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
+    let text =
+        |at: usize| row.try_get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
+    let status: i16 = row.try_get(8)?;
+    let status = usize::try_from(status).ok().and_then(|status| CallStatus::ALL.get(status).copied());
+    let status = status.unwrap_or(CallStatus::Running);
+    let audit_id = AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes());
+    let is_incomplete = status == CallStatus::Running && lives.is_incomplete(&audit_id, row.try_get(14)?);
+    Ok(CallRow {
+        audit_id,
+        at: Timestamp::from_microsecond(row.try_get(1)?).unwrap_or_default(),
+        connector: row.try_get(2)?,
+        op: row.try_get(3)?,
+        action: text(4)?,
+        step: text(5)?,
+        actor: row.try_get(6)?,
+        idempotent: row.try_get(7)?,
+        status,
+        incomplete: is_incomplete,
+        class: text(9)?,
+        code: text(10)?,
+        duration_us: row.try_get::<_, Option<i64>>(11)?.map(unsigned),
+        attempts: row.try_get::<_, Option<i32>>(12)?.map(|attempts| u32::try_from(attempts).unwrap_or(0)),
+    })
+}
+
+impl AuditReader for PostgresReader {
+    fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
+        let mut parameters = Parameters::default();
+        let mut conditions = conditions(filter, &mut parameters);
+        if let Some(before) = &filter.before {
+            let id = parameters.add(Uuid::from_bytes(before.bytes()));
+            // For a call that is not there, it is the time in the id.
+            let [a, b, c, d, e, f, ..] = before.bytes();
+            let millis = signed(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+            let time = parameters
+                .add(std::time::SystemTime::from(Timestamp::from_millisecond(millis).unwrap_or_default()));
+            conditions.push(format!(
+                "(c.opened, c.first_n, c.id) < (SELECT coalesce(max(b.opened), {time}::timestamptz), \
+                 coalesce(max(b.first_n), 0), {id}::uuid FROM cofferdam.calls b WHERE b.id = {id}::uuid)"
+            ));
+        }
+        let depends = filter.incomplete || filter.status == Some(CallStatus::Running);
+        let limit = match filter.limit {
+            limit if limit > 0 && !depends => format!(" LIMIT {limit}"),
+            _ => String::new(),
+        };
+        let order = " ORDER BY c.opened DESC, c.first_n DESC, c.id DESC";
+        let mut rows = self.rows(format!("{ROW}{}{order}{limit}", where_all(&conditions)), parameters)?;
+        rows.retain(|row| {
+            (!filter.incomplete || row.incomplete)
+                && (filter.status != Some(CallStatus::Running) || !row.incomplete)
+        });
+        if filter.limit > 0 {
+            rows.truncate(filter.limit);
+        }
+        Ok(rows)
+    }
+
+    fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
+        let mut parameters = Parameters::default();
+        let id = parameters.add(Uuid::from_bytes(audit_id.bytes()));
+        Ok(self.rows(format!("{ROW} WHERE c.id = {id}"), parameters)?.pop())
+    }
+
+    fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
+        let (from, to) = (Uuid::from_bytes(from.bytes()), Uuid::from_bytes(to.bytes()));
+        let most = signed(most as u64);
+        self.query(move |client, _| {
+            Box::pin(async move {
+                let select =
+                    "SELECT id FROM cofferdam.calls WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+                let rows = client.query(select, &[&from, &to, &most]).await?;
+                let ids =
+                    rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes())));
+                ids.collect()
+            })
+        })
+    }
+
+    fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
+        let since = filter.since.map(|since| since.as_microsecond().div_euclid(HOUR).saturating_mul(HOUR));
+        let until = filter.until.map(|until| {
+            let last = until.as_microsecond().saturating_sub(1).div_euclid(HOUR);
+            last.saturating_add(1).saturating_mul(HOUR)
+        });
+        let time = |micros: Option<i64>| micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+        let (since, until) = (time(since), time(until));
+        let rounded = Filter { since, until, before: None, limit: 0, ..filter.clone() };
+        let mut stats = Stats { since, until, ..Stats::default() };
+        let open = Filter { status: None, incomplete: true, ..rounded.clone() };
+        let has_open = !rounded.failed
+            && rounded.class.is_none()
+            && rounded.code.is_none()
+            && rounded.status.is_none_or(|status| status == CallStatus::Running);
+        if has_open {
+            let mut parameters = Parameters::default();
+            let conditions = conditions(&open, &mut parameters);
+            for row in self.rows(format!("{ROW}{}", where_all(&conditions)), parameters)? {
+                *if row.incomplete { &mut stats.incomplete } else { &mut stats.running } += 1;
+            }
+        }
+        let mut parameters = Parameters::default();
+        let mut conditions = conditions(&rounded, &mut parameters);
+        conditions.push("c.status > 0".to_owned());
+        let name = match query.by {
+            StatsGrouping::Connector => "c.connector",
+            StatsGrouping::Operation => "c.connector || ' ' || c.op",
+            StatsGrouping::Host => "h.host",
+            StatsGrouping::Code => "c.code",
+            StatsGrouping::Actor => "c.actor",
+        };
+        let hosts = match query.by {
+            StatsGrouping::Host => " CROSS JOIN LATERAL unnest(c.hosts) AS h (host)",
+            _ => "",
+        };
+        let usage = if query.usage { "c.usage" } else { "'{}'::bigint[]" };
+        let select = format!(
+            "SELECT {name}, c.status, c.class, c.duration, {usage} FROM cofferdam.calls c{hosts}{}",
+            where_all(&conditions)
+        );
+        let groups = self.query(move |client, _| {
+            Box::pin(async move {
+                let mut groups = BTreeMap::<(String, i16, String), StatsGroup>::new();
+                for row in client.query(&select, &parameters.as_sql()).await? {
+                    count(&row, query.usage, &mut groups)?;
+                }
+                Ok(groups)
+            })
+        })?;
+        stats.groups = groups.into_values().collect();
+        stats.groups.sort_by(|a, b| {
+            let key = |group: &StatsGroup| (group.name.clone(), group.status.number(), group.class.clone());
+            b.calls.cmp(&a.calls).then_with(|| key(a).cmp(&key(b)))
+        });
+        Ok(stats)
+    }
+
+    fn codes(&mut self) -> Result<Vec<String>, AuditError> {
+        self.query(move |client, _| {
+            Box::pin(async move {
+                let select =
+                    "SELECT DISTINCT code COLLATE \"C\" FROM cofferdam.calls WHERE code <> '' ORDER BY 1";
+                let rows = client.query(select, &[]).await?;
+                rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+            })
+        })
+    }
+
+    fn end(&mut self) -> Result<LogPosition, AuditError> {
+        self.query(move |client, _| {
+            Box::pin(async move {
+                let select = "SELECT writer, n FROM cofferdam.indexed";
+                let mut position = LogPosition::default();
+                for row in client.query(select, &[]).await? {
+                    position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
+                }
+                Ok(position)
+            })
+        })
+    }
+
+    fn ended_after(&mut self, position: &mut LogPosition, most: usize) -> Result<Vec<CallRow>, AuditError> {
+        let mut rows = Vec::new();
+        for (writer, to) in self.end()?.0 {
+            let from = position.0.get(&writer).copied().unwrap_or(0);
+            let Ok(name) = Uuid::try_parse(&writer) else { continue };
+            if from >= to || rows.len() >= most {
+                continue;
+            }
+            let mut parameters = Parameters::default();
+            let (name, from_n, to_n) =
+                (parameters.add(name), parameters.add(signed(from)), parameters.add(signed(to)));
+            let limit = most.saturating_sub(rows.len());
+            let select = format!(
+                "{ROW} WHERE c.writer = {name} AND c.ended_n > {from_n} AND c.ended_n <= {to_n} ORDER BY c.ended_n LIMIT \
+                 {limit}"
+            );
+            let found = self.rows(select, parameters)?;
+            let last = match found.last().filter(|_| found.len() >= limit) {
+                Some(last) => self.ended_n(&last.audit_id)?.unwrap_or(to),
+                None => to,
+            };
+            position.0.insert(writer, last);
+            rows.extend(found);
+        }
+        Ok(rows)
+    }
+
+    fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {
+        Ok(self.lines_of(audit_id)?.into_iter().map(|line| line.entry).collect())
+    }
+
+    fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
+        self.query(move |client, _| Box::pin(async move {
+            let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor \
+                          ORDER BY 2 DESC, actor COLLATE \"C\"";
+            let rows = client.query(select, &[]).await?;
+            let usage =
+                rows.iter().map(|row| Ok(SealedUsage { client: row.try_get(0)?, bytes: unsigned(row.try_get(1)?) }));
+            usage.collect()
+        }))
+    }
+
+    fn operator_events(
+        &mut self,
+        since: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+        let since = since.map_or(i64::MIN, Timestamp::as_microsecond);
+        let limit = if limit == 0 { i64::MAX } else { signed(limit as u64) };
+        self.query(move |client, _| Box::pin(async move {
+            let select = "SELECT at, event FROM cofferdam.operator_events WHERE at >= $1 ORDER BY at DESC, n DESC \
+                          LIMIT $2";
+            let mut events = Vec::new();
+            for row in client.query(select, &[&since, &limit]).await? {
+                let (at, event): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+                if let (Ok(at), Ok(event)) = (Timestamp::from_microsecond(at), serde_json::from_str(&event)) {
+                    events.push((at, event));
+                }
+            }
+            Ok(events)
+        }))
+    }
+
+    fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
+        let of = of.map(|of| Uuid::from_bytes(of.bytes()));
+        self.query(move |client, _| Box::pin(async move {
+            let select = "SELECT DISTINCT call FROM cofferdam.keys WHERE state = $1 AND ($2::uuid IS NULL OR call = $2) \
+                          ORDER BY call";
+            let rows = client.query(select, &[&UNDETERMINED, &of]).await?;
+            rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes()))).collect()
+        }))
+    }
+
+    fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {
+        let (mut request, mut outcome) = (None, None);
+        for (position, line) in self.lines_of(audit_id)?.into_iter().enumerate() {
+            let (Some(place), Ok(writer)) = (line.place, Uuid::try_parse(&line.entry.writer)) else {
+                continue;
+            };
+            let part = self.query(move |client, _| {
+                Box::pin(async move {
+                    let select = "SELECT part FROM cofferdam.sealed WHERE writer = $1 AND place = $2";
+                    let row = client.query_opt(select, &[&writer, &place]).await?;
+                    Ok(row.map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?)
+                })
+            })?;
+            *if position == 0 { &mut request } else { &mut outcome } = part.map(Sealed::from_bytes);
+        }
+        Ok((request, outcome))
+    }
+}
+
+impl PostgresReader {
+    fn ended_n(&self, audit_id: &AuditId) -> Result<Option<u64>, AuditError> {
+        let id = Uuid::from_bytes(audit_id.bytes());
+        self.query(move |client, _| {
+            Box::pin(async move {
+                let row =
+                    client.query_opt("SELECT ended_n FROM cofferdam.calls WHERE id = $1", &[&id]).await?;
+                Ok(row.map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?.flatten().map(unsigned))
+            })
+        })
+    }
+}
+
+/// Counts a call in its group.
+fn count(
+    row: &Row,
+    has_usage: bool,
+    groups: &mut BTreeMap<(String, i16, String), StatsGroup>,
+) -> Result<(), DatabaseError> {
+    let key: (String, i16, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let status = usize::try_from(key.1).ok().and_then(|status| CallStatus::ALL.get(status).copied());
+    let group = groups.entry(key.clone()).or_insert_with(|| StatsGroup {
+        name: key.0,
+        status: status.unwrap_or(CallStatus::Running),
+        class: Some(key.2).filter(|class| !class.is_empty()),
+        calls: 0,
+        durations: cofferdam_audit::Histogram::default(),
+        usage: has_usage.then(UsageStats::default),
+    });
+    group.calls = group.calls.saturating_add(1);
+    if let Some(duration) = row.try_get::<_, Option<i64>>(3)? {
+        group.durations.record(unsigned(duration));
+    }
+    let amounts: Vec<i64> = row.try_get(4)?;
+    if let Some(usage) = &mut group.usage {
+        for attempt in amounts.as_chunks::<8>().0 {
+            let [fuel, memory, wall, requests, bytes, fuel_limit, memory_limit, wall_limit] =
+                attempt.map(unsigned);
+            usage.fuel.record(fuel);
+            usage.memory_bytes.record(memory);
+            usage.wall_us.record(wall);
+            usage.requests.record(requests);
+            usage.bytes.record(bytes);
+            usage.fuel_limit = usage.fuel_limit.max(fuel_limit);
+            usage.memory_limit_bytes = usage.memory_limit_bytes.max(memory_limit);
+            usage.wall_limit_ms = usage.wall_limit_ms.max(wall_limit);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Lost connections and servers that end: what was acknowledged is there, once, and what was not may be written again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cofferdam_audit::{AuditErrorKind, AuditLog as _, CallStatus, Filter, OpenOutcome, Sealed, wait};
+
+use super::super::PostgresLog;
+use super::support::*;
+
+/// Runs calls until `is_over`, several at once, and returns how many were acknowledged.
+fn run_until(log: &PostgresLog, is_over: &AtomicBool) -> usize {
+    std::thread::scope(|scope| {
+        let work = |of: usize| {
+            let mut done = 0_usize;
+            while !is_over.load(Ordering::SeqCst) {
+                let key = format!("{of}-{done}-{:p}", log);
+                let call = call(done.is_multiple_of(2).then_some(&*key), false);
+                let opened = retried(|| log.open(call.clone()));
+                assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+                let end = value(&call);
+                retried(|| log.close(None, end.clone()));
+                done += 1;
+            }
+            done
+        };
+        let threads: Vec<_> = (0..4).map(|of| scope.spawn(move || work(of))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
+/// All calls are there once, with a value, and the log holds.
+fn check(cluster: &Cluster, log: &PostgresLog, acknowledged: usize) {
+    assert!(acknowledged > 0);
+    let rows = log.reader().unwrap().list(&Filter::default()).unwrap();
+    assert_eq!(rows.len(), acknowledged);
+    assert!(rows.iter().all(|row| row.status == CallStatus::Value), "{rows:?}");
+    let found = cluster.findings(log);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn cut_connections_lose_and_double_nothing() {
+    let Some(cluster) = Cluster::start() else { return };
+    let hosts = [cluster.host("a"), cluster.host("b")];
+    let is_over = AtomicBool::new(false);
+    let acknowledged: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = hosts.iter().map(|log| scope.spawn(|| run_until(log, &is_over))).collect();
+        for _ in 0..40 {
+            std::thread::sleep(Duration::from_millis(100));
+            cluster.cut();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    check(&cluster, &hosts[0], acknowledged);
+}
+
+#[test]
+fn a_server_that_crashes_loses_and_doubles_nothing() {
+    let Some(mut cluster) = Cluster::alone() else { return };
+    let log = cluster.host("a");
+    let is_over = AtomicBool::new(false);
+    let acknowledged = std::thread::scope(|scope| {
+        let calls = scope.spawn(|| run_until(&log, &is_over));
+        for kills in [true, false, true] {
+            std::thread::sleep(Duration::from_millis(700));
+            match kills {
+                true => cluster.server().kill(),
+                false => cluster.server().stop(),
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            cluster.server().start_again();
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        is_over.store(true, Ordering::SeqCst);
+        calls.join().unwrap()
+    });
+    check(&cluster, &log, acknowledged);
+}
+
+/// A call whose beginning could not be acknowledged is not run, and its end is recorded once the database is back.
+#[test]
+fn what_fails_is_not_begun_and_ends_later() {
+    let Some(mut cluster) = Cluster::alone() else { return };
+    let log = cluster.host("a");
+    let (first, second) = (call(Some("k"), false), call(None, true));
+    assert!(matches!(open(&log, &first), OpenOutcome::Started));
+    cluster.server().stop();
+    assert!(wait(log.open(second.clone())).is_err());
+    let late = value(&first);
+    assert!(wait(log.close(None, late.clone())).is_err());
+    cluster.server().start_again();
+    retried(|| log.close(None, late.clone()));
+    retried(|| log.flush());
+    let mut reader = log.reader().unwrap();
+    assert_eq!(reader.call(&first.audit_id).unwrap().unwrap().status, CallStatus::Value);
+    assert!(reader.call(&second.audit_id).unwrap().is_none());
+    assert!(matches!(state(&log, "k"), cofferdam_audit::KeyState::Done { .. }));
+    assert!(cluster.findings(&log).is_empty());
+}
+
+#[test]
+fn a_full_database_begins_and_loses_nothing() {
+    let Some(cluster) = Cluster::alone() else { return };
+    let log = cluster.host("a");
+    let large = || Some(Sealed::from_bytes(vec![7; 1 << 20]));
+    let early = call(Some("early"), false);
+    assert!(matches!(open(&log, &early), OpenOutcome::Started));
+    cluster.postgres.limit_files(Some(17_000_001));
+    let mut begun = vec![early.clone()];
+    let refused = loop {
+        let mut next = call(None, true);
+        next.request = large();
+        match wait(log.open(next.clone())) {
+            Ok(_) => begun.push(next),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), AuditErrorKind::Full, "{refused:?}");
+    assert!((10..20).contains(&begun.len()), "{} calls", begun.len());
+    let mut late = value(&early);
+    late.outcome = large();
+    let refused = wait(log.close(None, late.clone())).unwrap_err();
+    assert_eq!(refused.kind(), AuditErrorKind::Full, "{refused:?}");
+
+    cluster.postgres.limit_files(None);
+    retried(|| log.close(None, late.clone()));
+    for call in &begun[1..] {
+        close(&log, value(call));
+    }
+    check(&cluster, &log, begun.len());
+    assert!(matches!(state(&log, "early"), cofferdam_audit::KeyState::Done { .. }));
+}

@@ -1,0 +1,321 @@
+//! The audit log in a real PostgreSQL: by one host, by several, by processes that are killed, and over lost connections.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+mod approvals;
+mod faults;
+mod processes;
+mod support;
+mod verified;
+
+use cofferdam_audit::{
+    AuditErrorKind, AuditLog as _, CallStatus, Entry, Filter, KeyClaim, KeyDisposition, KeyState, OpenCall,
+    OpenOutcome, StatsQuery, wait,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use support::*;
+
+#[test]
+fn calls_are_written_and_found() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    assert_eq!(log.reader().err().map(|it| it.kind()), Some(AuditErrorKind::Absent));
+    let calls: Vec<_> = (0..3).map(|_| call(None, true)).collect();
+    for call in &calls {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+        assert!(matches!(open(&log, call), OpenOutcome::Started), "it is open already");
+        drop(log.append(&call.audit_id, Entry::new(Vec::new())));
+    }
+    close(&log, value(&calls[0]));
+    close(&log, end(&calls[1], CallStatus::Failure, KeyDisposition::Release));
+    let mut reader = log.reader().unwrap();
+    let rows = reader.list(&Filter::default()).unwrap();
+    let statuses: Vec<_> =
+        rows.iter().map(|row| (row.audit_id.clone(), row.status, row.incomplete)).collect();
+    let expected = [CallStatus::Running, CallStatus::Failure, CallStatus::Value];
+    let expected: Vec<_> = calls
+        .iter()
+        .rev()
+        .zip(expected)
+        .map(|(call, status)| (call.audit_id.clone(), status, false))
+        .collect();
+    assert_eq!(statuses, expected);
+    let failed = reader.list(&Filter { failed: true, ..Filter::default() }).unwrap();
+    assert_eq!(failed.len(), 1);
+    let before = Filter { before: Some(calls[2].audit_id.clone()), limit: 1, ..Filter::default() };
+    assert_eq!(reader.list(&before).unwrap()[0].audit_id, calls[1].audit_id);
+    let of_other = Filter { connector: Some("github://acme/other".into()), ..Filter::default() };
+    assert!(reader.list(&of_other).unwrap().is_empty());
+    let of_this = Filter { connector: Some("github://acme/a".into()), ..Filter::default() };
+    assert_eq!(reader.list(&of_this).unwrap().len(), 3);
+    assert_eq!(reader.entries_of(&calls[0].audit_id).unwrap().len(), 2);
+    let (request, outcome) = reader.sealed(&calls[0].audit_id).unwrap();
+    assert_eq!(request.unwrap().bytes(), b"the request");
+    assert_eq!(outcome.unwrap().bytes(), b"the outcome");
+    let stats = reader.stats(&Filter::default(), StatsQuery::default()).unwrap();
+    assert_eq!((stats.running, stats.incomplete, stats.groups.len()), (1, 0, 2));
+    let mut position = reader.end().unwrap();
+    close(&log, value(&calls[2]));
+    let ended = reader.ended_after(&mut position, 10).unwrap();
+    assert_eq!(ended.iter().map(|row| &row.audit_id).collect::<Vec<_>>(), [&calls[2].audit_id]);
+    assert!(reader.ended_after(&mut position, 10).unwrap().is_empty());
+    assert_eq!(reader.sealed_usage().unwrap()[0].bytes, 3 * 22);
+    drop(reader);
+    assert!(cluster.findings(&log).is_empty());
+    assert_eq!(log.reindex(&mut |_, _| ()).unwrap(), cluster.count("entries"));
+    assert_eq!(log.reader().unwrap().list(&Filter::default()).unwrap().len(), 3);
+}
+
+#[test]
+fn a_key_is_claimed_once_over_all_hosts() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (one, other) = (cluster.host("a"), cluster.host("b"));
+    let first = call(Some("k"), false);
+    assert!(matches!(state(&one, "k"), KeyState::Free));
+    assert!(matches!(open(&one, &first), OpenOutcome::Started));
+    for log in [&one, &other] {
+        assert!(matches!(state(log, "k"), KeyState::Running { .. }));
+        let opened = open(log, &call(Some("k"), false));
+        assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
+    }
+    close(&one, value(&first));
+    for log in [&one, &other] {
+        let KeyState::Done { audit_id, outcome, .. } = state(log, "k") else { panic!() };
+        assert_eq!((audit_id, outcome.unwrap().bytes()), (first.audit_id.clone(), &b"the outcome"[..]));
+        let different = KeyClaim { fingerprint: [8; 32], ..claim("k") };
+        assert!(matches!(wait(log.key_state(different)).unwrap(), KeyState::Different { .. }));
+        let opened = open(log, &call(Some("k"), false));
+        assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
+    }
+    assert!(cluster.findings(&one).is_empty());
+}
+
+#[test]
+fn a_released_key_is_free_and_an_unknown_one_is_not() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (one, other) = (cluster.host("a"), cluster.host("b"));
+    for log in [&one, &other, &one] {
+        let call = call(Some("k"), false);
+        assert!(matches!(open(log, &call), OpenOutcome::Started));
+        close(log, end(&call, CallStatus::Failure, KeyDisposition::Release));
+    }
+    let unknown = call(Some("k"), false);
+    assert!(matches!(open(&one, &unknown), OpenOutcome::Started));
+    close(&one, end(&unknown, CallStatus::Failure, KeyDisposition::Undetermined));
+    assert!(matches!(state(&other, "k"), KeyState::Unknown { .. }));
+    assert_eq!(
+        other.reader().unwrap().undecided_keys(None).unwrap(),
+        std::slice::from_ref(&unknown.audit_id)
+    );
+    assert!(skip(&other, &unknown, false), "it stays taken");
+    assert!(matches!(state(&one, "k"), KeyState::Unknown { .. }));
+    assert!(skip(&one, &unknown, true), "a second review may know better");
+    assert!(matches!(state(&other, "k"), KeyState::Free));
+    assert!(!skip(&other, &unknown, true), "nothing is left to decide");
+    assert!(cluster.findings(&other).is_empty());
+}
+
+/// Both claim each key at the same time, many at once.
+#[test]
+fn keys_that_hosts_race_for_are_one_hosts() {
+    let Some(cluster) = Cluster::start() else { return };
+    let hosts = [cluster.host("a"), cluster.host("b"), cluster.host("c")];
+    let keys: Vec<_> = (0..60).map(|n| format!("key-{n}")).collect();
+    let started: Vec<usize> = std::thread::scope(|scope| {
+        let race = |log: &super::PostgresLog| {
+            let opened: Vec<_> = keys.iter().map(|key| log.open(call(Some(key), false))).collect();
+            let outcomes: Vec<_> = opened.into_iter().map(|opened| wait(opened).unwrap()).collect();
+            outcomes.iter().filter(|outcome| matches!(outcome, OpenOutcome::Started)).count()
+        };
+        let threads: Vec<_> = hosts.iter().map(|log| scope.spawn(move || race(log))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(started.iter().sum::<usize>(), keys.len(), "{started:?}");
+    assert_eq!(cluster.count("keys"), 60);
+    assert!(cluster.findings(&hosts[0]).is_empty());
+}
+
+/// The caller has gone while its call was to begin.
+#[test]
+fn a_call_that_never_began_has_no_end() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (first, second) = (cluster.host("a"), cluster.host("b"));
+    assert!(matches!(open(&first, &call(Some("k"), false)), OpenOutcome::Started));
+    let late = call(Some("k"), false);
+    // Both are there before the session is.
+    let opening = second.open(late.clone());
+    let closing = second.close(None, end(&late, CallStatus::Cancelled, KeyDisposition::Release));
+    assert!(matches!(wait(opening).unwrap(), OpenOutcome::KeyInUse(KeyState::Running { .. })));
+    assert!(wait(closing).is_err());
+    assert!(second.reader().unwrap().entries_of(&late.audit_id).unwrap().is_empty());
+    assert!(matches!(state(&first, "k"), KeyState::Running { .. }));
+}
+
+#[test]
+fn outcomes_expire_by_the_clock_of_the_database() {
+    let Some(cluster) = Cluster::start() else { return };
+    // Hosts whose clocks are ten minutes apart from the database's, one on each side.
+    let (behind, ahead) = (cluster.host_at("a", -600), cluster.host_at("b", 600));
+    for (log, other, key) in [(&behind, &ahead, "a"), (&ahead, &behind, "b")] {
+        let call = call(Some(key), false);
+        assert!(matches!(open(log, &call), OpenOutcome::Started));
+        let now = Cluster::clock_of(log);
+        close(
+            log,
+            end(&call, CallStatus::Value, KeyDisposition::Retain(now + SignedDuration::from_secs(60))),
+        );
+        for log in [log, other] {
+            assert!(matches!(state(log, key), KeyState::Done { .. }), "{key}");
+        }
+    }
+    cluster.psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 second'");
+    assert!(matches!(state(&ahead, "a"), KeyState::Free));
+    assert!(matches!(open(&behind, &call(Some("b"), false)), OpenOutcome::Started));
+}
+
+#[test]
+fn no_key_expires_by_a_clock_that_leaps() {
+    let Some(cluster) = Cluster::start() else { return };
+    let clock = cluster.manual_clock();
+    let log = cluster.host_with_clock("a", &clock);
+    let kept = call_at(Some("k"), false, clock.now());
+    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
+    let until = clock.now() + SignedDuration::from_hours(1);
+    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    clock.advance(SignedDuration::from_hours(20));
+    assert!(matches!(state(&log, "k"), KeyState::Free), "an hour has passed");
+    let kept = call_at(Some("l"), false, clock.now());
+    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
+    let until = clock.now() + SignedDuration::from_hours(1);
+    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    clock.advance(SignedDuration::from_hours(24 * 30));
+    assert!(matches!(state(&log, "l"), KeyState::Done { .. }), "a leap is not believed");
+    assert!(!wait(log.time()).unwrap().is_believed);
+    accept_clock(&log, clock.now());
+    assert!(matches!(state(&log, "l"), KeyState::Free), "the operator accepted it");
+    clock.advance(SignedDuration::from_hours(-24 * 30));
+    let refused = wait(log.key_state(claim("l"))).unwrap_err();
+    assert_eq!(refused.kind(), AuditErrorKind::ClockBehind);
+    assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started), "calls without a key go on");
+}
+
+#[test]
+fn an_action_holds_the_keys_of_its_steps() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (one, other) = (cluster.host("a"), cluster.host("b"));
+    let action = |key: &str| {
+        let of = action_scope("act@1", &["k/one", "k/two"]);
+        let key = KeyClaim { of, ..claim(key) };
+        OpenCall { key: Some(key), ..call(Some("k"), false) }
+    };
+    let stranger = call(Some("k/one"), false);
+    assert!(matches!(open(&other, &stranger), OpenOutcome::Started));
+    let refused = open(&one, &action("k"));
+    assert!(matches!(refused, OpenOutcome::KeyInUse(KeyState::Different { .. })), "{refused:?}");
+    close(&other, end(&stranger, CallStatus::Failure, KeyDisposition::Release));
+    let begun = action("k");
+    assert!(matches!(open(&one, &begun), OpenOutcome::Started));
+    assert!(matches!(open(&other, &action("k")), OpenOutcome::KeyInUse(KeyState::Running { .. })));
+    close(&one, value(&begun));
+    assert!(matches!(open(&other, &action("k")), OpenOutcome::KeyInUse(KeyState::Done { .. })));
+}
+
+#[test]
+fn a_host_of_another_home_has_another_name() {
+    let Some(cluster) = Cluster::start() else { return };
+    let first = cluster.host("twin");
+    assert!(matches!(open(&first, &call(None, true)), OpenOutcome::Started));
+    let second = cluster.other_home("twin");
+    let refused = wait(second.open(call(None, true))).unwrap_err();
+    assert!(refused.to_string().contains("\"twin\""), "{refused}");
+    assert!(refused.fix().contains("[cluster] host"), "{}", refused.fix());
+    assert!(wait(second.ready()).is_err());
+    drop(first);
+    // Its host is gone: the name is free.
+    let third = cluster.other_home("twin");
+    assert!(matches!(open(&third, &call(None, true)), OpenOutcome::Started));
+}
+
+#[test]
+fn old_calls_are_removed_with_a_signed_statement() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let old = Timestamp::now() - SignedDuration::from_hours(240);
+    let run = |at, key: Option<&str>| {
+        let call = call_at(key, false, at);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+        call
+    };
+    let gone: Vec<_> = (0..5).map(|_| run(old, None)).collect();
+    let kept = run(old, Some("k"));
+    let young = run(Timestamp::now(), None);
+    let before = Timestamp::now() - SignedDuration::from_hours(24);
+    let dry = wait(log.prune(before, true, "ada".into())).unwrap();
+    assert_eq!((dry.calls, cluster.count("calls") > 0), (5, true));
+    assert_eq!(dry.stopped.as_ref().map(|stop| stop.audit_id.clone()), Some(kept.audit_id.clone()));
+    let pruned = wait(log.prune(before, false, "ada".into())).unwrap();
+    assert_eq!((pruned.calls, pruned.entries), (dry.calls, dry.entries));
+    let mut reader = log.reader().unwrap();
+    assert!(reader.call(&gone[0].audit_id).unwrap().is_none());
+    assert!(
+        reader.call(&kept.audit_id).unwrap().is_some() && reader.call(&young.audit_id).unwrap().is_some()
+    );
+    assert!(cluster.findings(&log).is_empty());
+    assert_eq!(reader.operator_events(None, 0).unwrap().len(), 1);
+    // A journal without its beginning goes on, also in the next process.
+    drop((reader, log));
+    let log = cluster.host("a");
+    assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started));
+    assert!(cluster.findings(&log).is_empty());
+}
+
+#[test]
+fn parts_of_tables_are_dropped_as_a_whole() {
+    let Some(cluster) = Cluster::start() else { return };
+    let clock = cluster.manual_clock();
+    clock.set("2025-03-05T00:00:00Z".parse().unwrap());
+    let log = cluster.host_with_clock("a", &clock);
+    let run = || {
+        let call = call_at(None, false, clock.now());
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    };
+    (0..3).for_each(|_| run());
+    let parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'cofferdam.entries'::regclass";
+    assert_eq!(cluster.psql(parts), "2", "the month, and the one after it");
+    for _ in 0..6 {
+        clock.advance(SignedDuration::from_hours(23 * 5));
+        run();
+    }
+    let had: u32 = cluster.psql(parts).parse().unwrap();
+    let before = clock.now() - SignedDuration::from_hours(24);
+    assert_eq!(wait(log.prune(before, false, "ada".into())).unwrap().calls, 8);
+    let has: u32 = cluster.psql(parts).parse().unwrap();
+    assert!(has < had, "{has} of {had}");
+    assert!(cluster.findings(&log).is_empty());
+}
+
+#[test]
+fn the_quota_of_sealed_bytes_drops_the_oldest() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host_with_quota("a", 200);
+    let calls: Vec<_> = (0..20).map(|_| call(None, true)).collect();
+    for call in &calls {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+        close(&log, value(call));
+    }
+    let has_dropped =
+        || cluster.psql("SELECT coalesce(sum(length(part)), 0) < 200 FROM cofferdam.sealed") == "t";
+    until(has_dropped);
+    let mut reader = log.reader().unwrap();
+    assert_eq!(reader.sealed(&calls[0].audit_id).unwrap(), (None, None));
+    assert!(reader.sealed(&calls[19].audit_id).unwrap().1.is_some());
+    assert!(cluster.findings(&log).is_empty());
+}

@@ -1,0 +1,230 @@
+//! Real processes: many at once, some that are killed, and one that is cut off for longer than its lease.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use cofferdam_audit::{
+    AuditErrorKind, AuditLog as _, CallStatus, Filter, KeyDisposition, KeyState, LogSettings, OpenCall,
+    OpenOutcome, wait,
+};
+use cofferdam_core::clock::SystemClock;
+use cofferdam_core::failure::AuditId;
+
+use super::support::*;
+
+const URL: &str = "COFFERDAM_TEST_URL";
+const HOME: &str = "COFFERDAM_TEST_HOME";
+const CALLS: &str = "COFFERDAM_TEST_CALLS";
+
+/// Begins or runs calls, and says so. It ends its last call when a line comes, and says how that went.
+#[test]
+#[ignore = "a process that other tests start"]
+fn calls_of_a_process() {
+    let text = |name: &str| std::env::var(name).unwrap();
+    let home = PathBuf::from(text(HOME));
+    let name = home.file_name().unwrap().to_str().unwrap().to_owned();
+    let log = log(&text(URL), &home, &name, Arc::new(SystemClock), LogSettings::default(), false);
+    let calls = text(CALLS);
+    if let Some(count) = calls.strip_prefix("run ") {
+        for n in 0..count.parse().unwrap() {
+            let key = format!("{}-{n}", std::process::id());
+            let call = call((n % 3 == 0).then_some(&*key), false);
+            assert!(matches!(open(&log, &call), OpenOutcome::Started));
+            close(&log, value(&call));
+        }
+        return;
+    }
+    let mut last = None;
+    for key in calls.split(' ') {
+        let (key, idempotent) = key.split_once(':').unwrap();
+        let call = call(Some(key).filter(|key| !key.is_empty()), idempotent == "again");
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        println!("\nbegun {}", call.audit_id);
+        last = Some(call);
+    }
+    println!("\nready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let ended = wait(log.close(None, value(&last.unwrap())));
+    println!("\nended {:?}", ended.map_err(|error| error.kind()));
+    std::io::stdout().flush().unwrap();
+}
+
+/// A process with calls of its own, and the calls that it has begun.
+struct Process {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+    begun: Vec<AuditId>,
+}
+
+impl Process {
+    fn start(cluster: &Cluster, home: &str, calls: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "audit_log::tests::processes::calls_of_a_process", "--ignored", "--nocapture"])
+            .env(HOME, cluster.home(home))
+            .env(URL, &cluster.url)
+            .env(CALLS, calls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output, begun: Vec::new() }
+    }
+
+    /// Starts one that begins these calls, and waits until they are begun.
+    fn begin(cluster: &Cluster, home: &str, calls: &str) -> Self {
+        let mut own = Self::start(cluster, home, calls);
+        own.read("ready");
+        own
+    }
+
+    /// Reads up to a line that begins so, and returns the rest of it.
+    fn read(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the process ended before `{word}`");
+            if let Some(id) = line.strip_prefix("begun ") {
+                self.begun.push(AuditId::parse(id.trim()).unwrap());
+            }
+            if let Some(rest) = line.strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) -> Vec<AuditId> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.begun
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+fn as_call(id: &AuditId, key: Option<&str>, idempotent: bool) -> OpenCall {
+    OpenCall { audit_id: id.clone(), ..call(key, idempotent) }
+}
+
+/// The host of a killed process knows at once, and others when its lease has expired.
+#[test]
+fn calls_of_a_killed_process_are_interrupted() {
+    let Some(cluster) = Cluster::start() else { return };
+    let process = Process::begin(&cluster, "a", "once:once again:again :once");
+    let (same, other) = (cluster.host("a"), cluster.host("b"));
+    for log in [&same, &other] {
+        assert!(matches!(state(log, "once"), KeyState::Running { .. }));
+        assert!(!skip(log, &as_call(&process.begun[0], None, false), true), "its process lives");
+        let rows = log.reader().unwrap().list(&Filter::default()).unwrap();
+        assert!(rows.iter().all(|row| !row.incomplete) && rows.len() == 3);
+    }
+    let begun = process.kill();
+    // The server may take a moment to see that the connection has ended.
+    until(|| matches!(state(&same, "once"), KeyState::Unknown { .. }));
+    until(|| matches!(state(&other, "once"), KeyState::Unknown { .. }));
+    assert!(matches!(state(&other, "again"), KeyState::Free), "it may be repeated");
+    let rows = other.reader().unwrap().list(&Filter { incomplete: true, ..Filter::default() }).unwrap();
+    assert_eq!(rows.len(), 3);
+    // A call under the key does the interrupted one again.
+    let again = call(Some("again"), true);
+    assert!(matches!(open(&other, &again), OpenOutcome::Started));
+    assert!(matches!(state(&same, "again"), KeyState::Running { .. }));
+    close(&other, value(&again));
+    assert!(matches!(state(&same, "again"), KeyState::Done { .. }));
+    // The journal is given back with the end of that call: the others in it do not look as if they were running there.
+    until(|| matches!(state(&same, "once"), KeyState::Unknown { .. }));
+    assert!(
+        skip(&same, &as_call(&begun[0], None, false), true)
+            || skip(&other, &as_call(&begun[0], None, false), true)
+    );
+    assert!(matches!(state(&same, "once"), KeyState::Free));
+    let statuses: Vec<_> =
+        begun.iter().map(|id| same.reader().unwrap().call(id).unwrap().unwrap().status).collect();
+    assert_eq!(statuses, [CallStatus::Skipped, CallStatus::Resumed, CallStatus::Running]);
+    assert!(cluster.findings(&other).is_empty());
+    assert!(cluster.findings(&same).is_empty());
+}
+
+#[test]
+fn an_interrupted_call_is_resumed_once() {
+    let Some(cluster) = Cluster::start() else { return };
+    for _ in 0..5 {
+        let begun = Process::begin(&cluster, "a", ":again").kill();
+        let hosts = [cluster.host("b"), cluster.host("c"), cluster.host("d")];
+        let interrupted = as_call(&begun[0], None, true);
+        until(|| hosts[0].reader().unwrap().call(&begun[0]).unwrap().unwrap().incomplete);
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let resume = |log| matches!(open(log, &resuming(&interrupted)), OpenOutcome::Started);
+            let threads: Vec<_> = hosts.iter().map(|log| scope.spawn(move || resume(log))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(started.iter().filter(|started| **started).count(), 1, "{started:?}");
+        assert!(cluster.findings(&hosts[0]).is_empty());
+    }
+}
+
+/// A process that is cut off for longer than its lease, and whose journal another one takes, can acknowledge nothing more.
+#[test]
+fn a_fenced_process_acknowledges_nothing() {
+    let Some(cluster) = Cluster::start() else { return };
+    let mut process = Process::begin(&cluster, "a", "k:again");
+    process.signal("STOP");
+    let other = cluster.host("b");
+    assert!(matches!(state(&other, "k"), KeyState::Running { .. }));
+    cluster.cut();
+    until(|| matches!(retried(|| other.key_state(claim("k"))), KeyState::Free));
+    let again = call(Some("k"), true);
+    assert!(matches!(retried(|| other.open(again.clone())), OpenOutcome::Started));
+    process.signal("CONT");
+    process.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(process.read("ended"), format!("Err({:?})", AuditErrorKind::Replaced));
+    process.child.wait().unwrap();
+    close(&other, value(&again));
+    let KeyState::Done { audit_id, .. } = state(&other, "k") else { panic!() };
+    assert_eq!(audit_id, again.audit_id);
+    assert!(cluster.findings(&other).is_empty());
+}
+
+#[test]
+fn many_processes_write_at_once() {
+    let Some(cluster) = Cluster::start() else { return };
+    let processes: Vec<_> =
+        (0..20).map(|n| Process::start(&cluster, &format!("host-{}", n % 5), "run 12")).collect();
+    for mut process in processes {
+        assert!(process.child.wait().unwrap().success());
+    }
+    let log = cluster.host("a");
+    let rows = log.reader().unwrap().list(&Filter::default()).unwrap();
+    assert_eq!(rows.len(), 20 * 12);
+    assert!(rows.iter().all(|row| row.status == CallStatus::Value));
+    assert_eq!(cluster.count("keys"), 20 * 4);
+    assert!(cluster.findings(&log).is_empty());
+    // Journals of ended processes are gone on with.
+    let before = cluster.count("writers");
+    let call = call(None, true);
+    assert!(matches!(open(&log, &call), OpenOutcome::Started));
+    close(&log, end(&call, CallStatus::Value, KeyDisposition::Release));
+    assert_eq!(cluster.count("writers"), before);
+}
+
+#[test]
+fn killed_processes_lose_and_double_nothing() {
+    let Some(cluster) = Cluster::start() else { return };
+    for n in 0..6 {
+        let process = Process::start(&cluster, &format!("host-{}", n % 2), "run 1000");
+        std::thread::sleep(std::time::Duration::from_millis(300 + 70 * n));
+        process.kill();
+    }
+    let log = cluster.host("a");
+    // Signed for by its own process alone: entries since the last signature are there and follow each other.
+    let found = cluster.findings(&log);
+    assert!(found.is_empty(), "{found:#?}");
+    let rows = log.reader().unwrap().list(&Filter::default()).unwrap();
+    assert!(rows.iter().filter(|row| row.status == CallStatus::Running).count() <= 6, "one for each process");
+    assert!(rows.len() > 6);
+}

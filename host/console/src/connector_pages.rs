@@ -1,0 +1,248 @@
+//! The pages about connectors: all that are installed, and what one of them may do.
+
+use cofferdam_audit::StatsReport;
+use cofferdam_server::http_api::{
+    AcceptanceView, CircuitState, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView,
+    OperationDescription,
+};
+use maud::{Markup, html};
+
+use crate::format::{bytes, encoded, number, percent, plain};
+use crate::frame::{Area, Page, table, time};
+use crate::headroom;
+use crate::router::CONSOLE;
+
+/// Returns the path of the page about a connector; with its version, as the HTTP API has it.
+fn path(connector: &ConnectorSummary) -> String {
+    let name = connector.name.replacen("://", "/", 1);
+    let segments: Vec<_> = name.split('/').map(encoded).collect();
+    format!("{CONSOLE}/connectors/{}@{}", segments.join("/"), encoded(&connector.version))
+}
+
+/// Returns the path of the calls of a connector.
+fn calls_path(connector: &ConnectorSummary, failed: bool) -> String {
+    let text = encoded(&format!("{}@{}", connector.name, connector.version));
+    format!("{CONSOLE}/calls?connector={text}{}", if failed { "&failed=true" } else { "" })
+}
+
+/// The page about all connectors.
+pub(crate) fn list(list: &ConnectorList) -> Page {
+    let header =
+        ["Connector", "Active", "Accepted", "Calls", "Failed", "Last call", "Circuits", "Signed by", "Hash"];
+    let rows = html! {
+        @for connector in &list.connectors {
+            tr {
+                th.wide scope="row" { a href=(path(connector)) { (plain(&connector.name)) "@" (plain(&connector.version)) } }
+                td { (if connector.active { "yes" } else { "no" }) }
+                td.wide { (accepted(connector.accepted.as_ref())) }
+                td.number { (count(connector.calls)) }
+                td.number { (failures(connector)) }
+                td { (time(connector.last_call.as_deref())) }
+                td { (circuits(&connector.circuits)) }
+                td.wide { (signers(connector.accepted.as_ref().map_or(&[], |accepted| accepted.signers.as_slice()))) }
+                td.wide { code { (plain(&connector.hash)) } }
+            }
+        }
+    };
+    let body = html! {
+        @if list.connectors.is_empty() {
+            p { "No connector is installed. " code { "cofferdam install PACKAGE" } " installs one." }
+        } @else {
+            (table("Installed connectors", &header, &rows))
+        }
+    };
+    Page::new(Area::Connectors, "Connectors", body)
+}
+
+fn count(calls: Option<u64>) -> String {
+    calls.map_or_else(|| "unknown".to_owned(), number)
+}
+
+fn failures(connector: &ConnectorSummary) -> Markup {
+    html! {
+        @match (connector.failed, connector.calls) {
+            (Some(0), _) => "0",
+            (Some(failed), Some(calls)) => {
+                a href=(calls_path(connector, true)) { (number(failed)) } " (" (percent(failed, calls)) ")"
+            },
+            _ => "unknown",
+        }
+    }
+}
+
+fn signers(signers: &[String]) -> Markup {
+    html! {
+        @if signers.is_empty() { "nobody" }
+        @for signer in signers { div { code { (plain(signer)) } } }
+    }
+}
+
+fn accepted(acceptance: Option<&AcceptanceView>) -> Markup {
+    html! {
+        @match acceptance {
+            Some(acceptance) => {
+                (time(Some(&acceptance.at))) " by " (plain(&acceptance.by))
+                @if let Some(version) = &acceptance.no_wider_than { ", no wider than " (plain(version)) }
+            },
+            None => span.bad { "not accepted" },
+        }
+    }
+}
+
+fn circuits(circuits: &[CircuitState]) -> Markup {
+    html! {
+        @if circuits.is_empty() { "closed" }
+        @for circuit in circuits {
+            div {
+                span.bad[circuit.state == "open"].doubtful[circuit.state == "half_open"] { (plain(&circuit.state)) }
+                " to " (plain(&circuit.host)) ", " (circuit.failures) " failures"
+            }
+        }
+    }
+}
+
+/// The page about one connector. `stats` are those of its calls, with their usage, and `hosts` the same by host; none if they
+/// cannot be read.
+pub(crate) fn show(
+    connector: &ConnectorView,
+    stats: Option<&StatsReport>,
+    hosts: Option<&StatsReport>,
+) -> Page {
+    let summary = &connector.summary;
+    let usage = stats.and_then(|stats| stats.names().next()).and_then(|named| named.usage.as_ref());
+    let body = html! {
+        @if let Some(description) = &connector.description { p { (plain(description)) } }
+        p {
+            a href=(calls_path(summary, false)) { (count(summary.calls)) " calls" } ", " (failures(summary)) " failed, last "
+            (time(summary.last_call.as_deref()))
+        }
+        @if !connector.notes.is_empty() {
+            h2 { "Look at" }
+            ul { @for note in &connector.notes { li.doubtful { (plain(note)) } } }
+        }
+        h2 { "Identity" }
+        (identity(connector))
+        h2 { "Grants" }
+        (grants(connector, hosts))
+        h2 { "Limits" }
+        (headroom::limits(&connector.limits, usage))
+        h2 { "Operations" }
+        @for operation in &connector.operations { (describe(operation)) }
+    };
+    Page::new(Area::Connectors, format!("{}@{}", plain(&summary.name), plain(&summary.version)), body)
+}
+
+fn identity(connector: &ConnectorView) -> Markup {
+    let (summary, signature) = (&connector.summary, &connector.signature);
+    html! {
+        dl {
+            dt { "Hash" } dd { code { (plain(&summary.hash)) } }
+            dt { "Installed bytes" }
+            dd {
+                @if connector.intact { span.good { "are those of the hash" } }
+                @else { span.bad { "CHANGED: they are not those of the hash" } }
+            }
+            dt { "Signature" }
+            dd {
+                @if signature.status == "trusted" { span.good { "trusted" } }
+                @else { span.bad { "not trusted: " (plain(&signature.status)) } }
+                @if let Some(threshold) = signature.threshold { ", " (threshold) " signers needed" }
+            }
+            dt { "Signers" }
+            dd { (signers(&signature.signers)) }
+            dt { "Grants accepted" } dd { (accepted(summary.accepted.as_ref())) }
+            dt { "Active version" } dd { (if summary.active { "yes" } else { "no: another version is" }) }
+            dt { "Size" } dd { (bytes(connector.size)) }
+            @if let Some(publisher) = &connector.publisher {
+                dt { "Publisher, as the manifest claims" } dd { (plain(publisher)) }
+            }
+            dt { "Circuits" } dd { (circuits(&summary.circuits)) }
+        }
+    }
+}
+
+fn grants(connector: &ConnectorView, by_host: Option<&StatsReport>) -> Markup {
+    let grants = &connector.grants;
+    let (plumbing, imports): (Vec<_>, Vec<_>) =
+        grants.imports.iter().partition(|import| import.standing == "plumbing");
+    html! {
+        h3 { "Hosts" }
+        @if grants.hosts.is_empty() { p.good { "None: it cannot reach any host." } }
+        ul {
+            @for host in &grants.hosts {
+                li {
+                    code { (plain(host)) }
+                    @if host.starts_with("http://") { " " span.bad { "not encrypted" } }
+                    @if let Some(by_host) = by_host { " " (requested(host, by_host)) }
+                }
+            }
+        }
+        @if !grants.methods.is_empty() { p { "Methods besides those of every connector: " (plain(&grants.methods.join(", "))) } }
+        h3 { "Credentials" }
+        @if grants.credentials.is_empty() { p.good { "None." } }
+        @else { (credentials(&grants.credentials)) }
+        h3 { "Imports" }
+        ul {
+            @for import in imports {
+                li {
+                    code { (plain(&import.name)) } " "
+                    span.bad[!matches!(import.standing.as_str(), "declared" | "shut")] { (plain(&import.standing)) }
+                }
+            }
+            @if !plumbing.is_empty() { li { (plumbing.len()) " that grant nothing: every connector may have them" } }
+        }
+    }
+}
+
+/// Returns whether a granted host was requested, by the calls on record.
+fn requested(grant: &str, by_host: &StatsReport) -> Markup {
+    let host = grant.split_once("://").map_or(grant, |(_, host)| host);
+    let calls = by_host.names().find(|named| named.name == host).map_or(0, |named| named.calls);
+    html! {
+        @match calls {
+            0 => span.doubtful { "never requested" },
+            1 => span.dim { "requested by 1 call" },
+            calls => span.dim { "requested by " (number(calls)) " calls" },
+        }
+    }
+}
+
+fn credentials(credentials: &[CredentialGrantView]) -> Markup {
+    let rows = html! {
+        @for credential in credentials {
+            tr {
+                th scope="row" { code { (plain(&credential.name)) } @if credential.optional { " optional" } }
+                td {
+                    @match credential.bound {
+                        Some(true) => span.good { "bound: " (plain(&credential.bindings.join(", "))) },
+                        Some(false) => span.doubtful { "not bound" },
+                        None => "unknown: the vault cannot be read",
+                    }
+                }
+                td { (plain(&credential.place)) }
+                td.wide { (plain(&credential.hosts.join(", "))) }
+            }
+        }
+    };
+    table("Credentials", &["Credential", "Binding", "Sent as", "Sent to"], &rows)
+}
+
+fn describe(operation: &OperationDescription) -> Markup {
+    let effect = operation.effect.as_deref();
+    html! {
+        h3 { (plain(&operation.name)) }
+        pre { code { (plain(&operation.signature)) } }
+        @if let Some(docs) = &operation.docs { @for line in docs.lines() { p { (plain(line)) } } }
+        dl {
+            dt { "Effect" }
+            dd {
+                span.good[effect == Some("read_only")].doubtful[matches!(effect, None | Some("destructive"))] {
+                    (plain(effect.unwrap_or("not declared")))
+                }
+            }
+            dt { "Idempotency" } dd { (plain(&operation.idempotency)) }
+            dt { "Repeated by the host" } dd { (plain(&operation.repeat)) }
+            @if operation.partial { dt { "Value" } dd { "may be partial: the failed items are in it" } }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The frame of every page: head, navigation and footer, and the headers that browsers get with it.
+
+use axum::body::Body;
+use axum::response::Response;
+use cofferdam_core::error::{Error, HostError};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
+
+use crate::format::plain;
+use crate::router::CONSOLE;
+
+/// The policy for browsers: no script, nothing of another host, styles from this server only.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
+                      frame-ancestors 'none'";
+
+/// The style sheet.
+const STYLE: &str = include_str!("style.css");
+
+/// The part of the console that a page belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Area {
+    Connectors,
+    Calls,
+    /// None of the parts: an error, or a page without a session.
+    None,
+}
+
+/// A page before it is put into the frame.
+pub(crate) struct Page {
+    pub(crate) status: StatusCode,
+    pub(crate) area: Area,
+    pub(crate) title: String,
+    pub(crate) body: Markup,
+}
+
+impl Page {
+    pub(crate) fn new(area: Area, title: impl Into<String>, body: Markup) -> Self {
+        Self { status: StatusCode::OK, area, title: title.into(), body }
+    }
+
+    /// The page for a browser without a session.
+    pub(crate) fn no_session() -> Self {
+        let body = html! {
+            p { "This browser has no session, or its session has ended." }
+            p {
+                "Run " code { "cofferdam console" } " (or " code { "cofferdam serve --console" }
+                ") again and open the link that it prints. A link works once, and for five minutes."
+            }
+        };
+        Self { status: StatusCode::UNAUTHORIZED, ..Self::new(Area::None, "No session", body) }
+    }
+
+    /// The page for a path or a thing that is not there.
+    pub(crate) fn not_found() -> Self {
+        let body = html! { p { "There is nothing at this address." } };
+        Self { status: StatusCode::NOT_FOUND, ..Self::new(Area::None, "Not found", body) }
+    }
+
+    /// The page for an error. Errors that the operator has to fix are named by their code: their messages may name paths.
+    pub(crate) fn error(error: &Error) -> Self {
+        let told = cofferdam_server::http_api::error_message(error);
+        let body = html! {
+            p { (plain(&told.message)) }
+            @if let Some(hint) = &told.hint { p { (plain(hint)) } }
+            p { "Code " code { (told.code) } ", request " code { (told.request_id) } "." }
+        };
+        Self { status: told.status, ..Self::new(Area::None, "It cannot be shown", body) }
+    }
+
+    /// As [`error`](Self::error), of the host itself.
+    pub(crate) fn host_error(error: HostError) -> Self {
+        Self::error(&error.into())
+    }
+
+    /// Returns the whole page; `form_token` is that of the session, if there is one.
+    pub(crate) fn framed(self, form_token: Option<&str>) -> Response {
+        let link = |area: Area, path: &str, text: &str| {
+            let current = (self.area == area).then_some("page");
+            html! { a href=(format!("{CONSOLE}{path}")) aria-current=[current] { (text) } }
+        };
+        let document = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (self.title) " - cofferdam" }
+                    link rel="stylesheet" href=(format!("{CONSOLE}/style.css"));
+                }
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    header {
+                        span.brand { "cofferdam" }
+                        @if let Some(token) = form_token {
+                            nav aria-label="Pages" {
+                                (link(Area::Connectors, "", "Connectors"))
+                                (link(Area::Calls, "/calls", "Calls"))
+                            }
+                            form method="post" action=(format!("{CONSOLE}/close")) {
+                                input type="hidden" name="token" value=(token);
+                                button { "End session" }
+                            }
+                        }
+                    }
+                    main id="main" tabindex="-1" {
+                        h1 { (self.title) }
+                        (self.body)
+                    }
+                }
+            }
+        };
+        let mut response = text(document.into_string(), "text/html; charset=utf-8");
+        *response.status_mut() = self.status;
+        response
+    }
+}
+
+/// Returns the style sheet.
+pub(crate) fn style() -> Response {
+    text(STYLE.to_owned(), "text/css; charset=utf-8")
+}
+
+fn text(text: String, content_type: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Returns the response with the headers that every one has.
+pub(crate) fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Returns a table that a keyboard can scroll sideways where it is wider than the page.
+pub(crate) fn table(label: &str, header: &[&str], rows: &Markup) -> Markup {
+    html! {
+        div.scroll role="region" aria-label=(label) tabindex="0" {
+            table {
+                thead { tr { @for title in header { th scope="col" { (title) } } } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
+/// Returns a time for people and programs; a dash without one.
+pub(crate) fn time(at: Option<&str>) -> Markup {
+    html! {
+        @match at {
+            Some(at) => time datetime=(plain(at)) { (crate::format::time(at)) },
+            None => "-",
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Tests: every text that a page shows is text, whatever is in it.
+
+use std::collections::BTreeMap;
+
+use cofferdam_server::http_api::{
+    AcceptanceView, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, CircuitState,
+    ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView, ImportGrant,
+    LimitDescription, LoggedCallView, LoggedEventView, OperationDescription, RequestReport, SignatureVerdict,
+};
+
+use crate::explanation::FailureExplanation;
+use crate::frame::Page;
+use crate::{call_pages, connector_pages};
+
+/// A text that would end a text, an attribute and an element, begin a script, and hide the rest.
+const HOSTILE: &str =
+    "x\"'></td></script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\u{202e}\u{0}\n";
+
+fn hostile() -> String {
+    HOSTILE.to_owned()
+}
+
+/// The page as a browser gets it, after checking that the hostile texts are in it as texts.
+fn check(page: Page, texts: usize) {
+    let markup = page.body.into_string();
+    for forbidden in ["<script", "<img", "onerror=alert(1)>", "</script>", "\u{202e}", "\u{0}", "x\"'"] {
+        assert!(!markup.contains(forbidden), "{forbidden}: {markup}");
+    }
+    let found = markup.matches("&lt;script&gt;").count();
+    assert!(found >= texts, "{found} texts of {texts}: {markup}");
+    // Elements and attributes are those of the templates.
+    let elements = markup.matches('<').count();
+    assert_eq!(elements, markup.matches('>').count(), "{markup}");
+}
+
+fn summary() -> ConnectorSummary {
+    ConnectorSummary {
+        name: hostile(),
+        version: hostile(),
+        active: true,
+        hash: hostile(),
+        accepted: Some(AcceptanceView {
+            at: hostile(),
+            by: hostile(),
+            no_wider_than: Some(hostile()),
+            signers: vec![hostile()],
+        }),
+        calls: Some(2),
+        failed: Some(1),
+        last_call: Some(hostile()),
+        circuits: vec![CircuitState { host: hostile(), state: hostile(), failures: 1 }],
+    }
+}
+
+#[test]
+fn texts_of_connectors_are_escaped() {
+    check(connector_pages::list(&ConnectorList { connectors: vec![summary()] }), 8);
+    let limit =
+        || LimitDescription { effective: 1, manifest: Some(1), default: 1, ceiling: 1, unit: hostile() };
+    let limits = ["fuel", "memory", "wall_time", HOSTILE].map(|name| (name.to_owned(), limit()));
+    let view = ConnectorView {
+        summary: summary(),
+        description: Some(hostile()),
+        publisher: Some(hostile()),
+        size: 1,
+        intact: false,
+        signature: SignatureVerdict { status: hostile(), signers: vec![hostile()], threshold: Some(1) },
+        grants: ConnectorGrants {
+            hosts: vec![hostile()],
+            methods: vec![hostile()],
+            credentials: vec![CredentialGrantView {
+                name: hostile(),
+                place: hostile(),
+                hosts: vec![hostile()],
+                optional: true,
+                bound: Some(true),
+                bindings: vec![hostile()],
+            }],
+            imports: vec![ImportGrant { name: hostile(), standing: hostile() }],
+        },
+        limits: BTreeMap::from(limits),
+        operations: vec![OperationDescription {
+            name: hostile(),
+            signature: hostile(),
+            docs: Some(hostile()),
+            effect: Some(hostile()),
+            idempotency: hostile(),
+            repeat: hostile(),
+            partial: true,
+            path: hostile(),
+            input: serde_json::Map::new(),
+            output: serde_json::Map::new(),
+        }],
+        notes: vec![hostile()],
+    };
+    check(connector_pages::show(&view, None, None), 24);
+}
+
+fn row() -> CallRowView {
+    CallRowView {
+        audit_id: hostile(),
+        at: hostile(),
+        connector: hostile(),
+        op: hostile(),
+        action: Some(hostile()),
+        step: Some(hostile()),
+        actor: hostile(),
+        idempotent: true,
+        status: hostile(),
+        class: Some(hostile()),
+        code: Some(hostile()),
+        duration_us: Some(1),
+        attempts: Some(1),
+    }
+}
+
+#[test]
+fn texts_of_calls_are_escaped() {
+    let page = CallPage { calls: vec![row()], next: Some(hostile()) };
+    let query = ["connector", "op", "status", "class", "before", HOSTILE];
+    let query = query.map(|name| (name.to_owned(), hostile()));
+    check(call_pages::list(&BTreeMap::from(query), &page, &["network_error"]), 9);
+    let attempt = AttemptReport {
+        attempt: 1,
+        connector: hostile(),
+        ended: hostile(),
+        status: hostile(),
+        class: Some(hostile()),
+        code: Some(hostile()),
+        phases: AttemptPhases { admit_us: 1, record_us: 1, instantiate_us: 1, guest_us: u64::MAX / 8 },
+        usage: AttemptUsage {
+            fuel: u64::MAX,
+            fuel_limit: 0,
+            memory_bytes: 1,
+            memory_limit_bytes: 1,
+            wall_us: 1,
+            wall_limit_ms: u64::MAX,
+            requests: 1,
+            bytes_in: 1,
+            bytes_out: 1,
+        },
+        requests: vec![RequestReport {
+            at: hostile(),
+            method: hostile(),
+            host: hostile(),
+            status: Some(503),
+            code: Some(hostile()),
+            phase: Some(hostile()),
+            ms: 1,
+            bytes_sent: 1,
+            bytes_received: 1,
+            keyed: true,
+            aborted: true,
+            bindings: vec![hostile()],
+        }],
+    };
+    let facts = serde_json::Map::from_iter([(hostile(), hostile().into())]);
+    let call = LoggedCallView {
+        call: row(),
+        hash: Some(hostile()),
+        signer: Some(hostile()),
+        profile: Some(hostile()),
+        key: Some(hostile()),
+        error: Some(serde_json::Map::from_iter([("boundary".to_owned(), hostile().into())])),
+        ended_attempts: vec![attempt],
+        events: vec![LoggedEventView { seq: 1, at: hostile(), name: hostile(), facts }],
+    };
+    let explanation =
+        FailureExplanation { meaning: hostile(), advice: hostile(), fixed_by: hostile(), fix: hostile() };
+    let page = call_pages::show(&call, Some(&explanation));
+    let titled = page.title.clone();
+    check(page, 30);
+    assert!(!titled.contains('\u{202e}'), "{titled}");
+}

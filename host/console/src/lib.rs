@@ -1,0 +1,20 @@
+//! The web console for reviewers and operators: pages made of what the HTTP API returns, and of nothing else.
+//!
+//! Pages are HTML that the server renders, without a script. A browser gets in with a link that works once, and then has a
+//! session. Every text of a connector, an agent or a service is escaped by the template engine.
+
+mod call_pages;
+mod connector_pages;
+mod explanation;
+mod format;
+mod frame;
+mod headroom;
+mod router;
+mod sessions;
+
+#[cfg(test)]
+mod hostile_tests;
+
+pub use explanation::{Explain, FailureExplanation};
+pub use router::{CONSOLE, Console};
+pub use sessions::{LINK_LIFETIME, SESSION_LIFETIME};

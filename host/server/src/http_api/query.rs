@@ -1,0 +1,292 @@
+//! The query of a request about the audit log: which calls, and how they are counted.
+
+use std::collections::BTreeMap;
+
+use cofferdam_audit::{CallStatus, Filter, StatsGrouping, StatsQuery};
+use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{AuditId, FailureClass, sanitize_line};
+use cofferdam_model::manifest::ConnectorName;
+use cofferdam_runtime::call::ConnectorRef;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The number of calls in a page without a `limit`.
+const PAGE: usize = 100;
+
+/// The most calls in a page.
+const LONGEST_PAGE: usize = 1_000;
+
+/// The longest value of a parameter, in characters.
+const LONGEST: usize = 200;
+
+/// The pattern of a connector's name, with or without its version.
+pub(super) const CONNECTOR_PATTERN: &str = r"^(github|gitlab|hub|local)://[a-z0-9]{1,20}/[a-z0-9]{1,20}(@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4}))?$";
+
+/// The pattern of the id of a call.
+pub(super) const ID_PATTERN: &str = "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+
+/// The parameters of a query, each of which may be given once.
+#[derive(Debug, Default)]
+pub(super) struct QueryParameters(BTreeMap<String, String>);
+
+impl QueryParameters {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// `validation`: one is given twice.
+    pub(super) fn new(pairs: Vec<(String, String)>) -> Result<Self, HostError> {
+        let mut parameters = BTreeMap::new();
+        for (name, value) in pairs {
+            if parameters.insert(name.clone(), value).is_some() {
+                return Err(invalid(&name, "stands there twice", "Give it once."));
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    /// Takes the parameter `name` out.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    /// Refuses parameters that were not taken out; `known` are those that exist.
+    pub(super) fn finish(self, known: &[&str]) -> Result<(), HostError> {
+        match self.0.into_keys().next() {
+            None => Ok(()),
+            Some(name) => {
+                Err(invalid(&name, "does not exist here", &format!("There are {}.", known.join(", "))))
+            }
+        }
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &str,
+        form: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, HostError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match parse(&value) {
+            Some(parsed) => Ok(Some(parsed)),
+            None => Err(invalid(name, &format!("cannot be `{}`", sanitize_line(&value, 100)), form)),
+        }
+    }
+
+    /// Takes out the parameter `connector`.
+    ///
+    /// # Errors
+    /// `validation`: it is not the name of a connector.
+    pub(super) fn connector(&mut self) -> Result<Option<String>, HostError> {
+        let form = "Write it like github://acme/slack or github://acme/slack@1.2.0.";
+        self.parsed("connector", form, |text| is_connector(text).then(|| text.to_owned()))
+    }
+
+    fn word(&mut self, name: &str) -> Result<Option<String>, HostError> {
+        let form = format!("It is a text of 1 to {LONGEST} characters.");
+        self.parsed(name, &form, |text| {
+            (1..=LONGEST).contains(&text.chars().count()).then(|| text.to_owned())
+        })
+    }
+
+    fn flag(&mut self, name: &str) -> Result<bool, HostError> {
+        let flag = self.parsed(name, "It is true or false.", |text| text.parse().ok())?;
+        Ok(flag.unwrap_or_default())
+    }
+
+    fn time(&mut self, name: &str) -> Result<Option<Timestamp>, HostError> {
+        self.parsed(name, "Write it like 2026-11-22T12:00:00Z.", |text| text.parse().ok())
+    }
+}
+
+fn invalid(name: &str, what: &str, fix: &str) -> HostError {
+    let message = format!("The parameter `{}` {what}.", sanitize_line(name, 100));
+    HostError::new(HostErrorKind::Validation, message).with_hint(fix)
+}
+
+/// Returns true if this is the name of a connector, with or without a version.
+pub(super) fn is_connector(text: &str) -> bool {
+    match text.contains('@') {
+        true => ConnectorRef::parse(text).is_ok_and(|connector| connector.hash().is_none()),
+        false => ConnectorName::parse(text).is_ok(),
+    }
+}
+
+/// The parameters that select calls.
+const FILTER: [&str; 10] =
+    ["connector", "op", "action", "class", "code", "status", "failed", "actor", "since", "until"];
+
+fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
+    let statuses = format!("It is one of {}.", CallStatus::filter_names().collect::<Vec<_>>().join(", "));
+    let classes = format!("It is one of {}.", classes().collect::<Vec<_>>().join(", "));
+    let mut filter = Filter::default();
+    query.parsed("status", &statuses, |name| filter.select_state(name).then_some(()))?;
+    Ok(Filter {
+        failed: query.flag("failed")?,
+        class: query.parsed("class", &classes, classes_with_name)?,
+        code: query.word("code")?,
+        connector: query.connector()?,
+        op: query.word("op")?,
+        action: query.word("action")?,
+        actor: query.word("actor")?,
+        since: query.time("since")?,
+        until: query.time("until")?,
+        ..filter
+    })
+}
+
+fn classes_with_name(text: &str) -> Option<String> {
+    classes().find(|class| *class == text).map(str::to_owned)
+}
+
+fn classes() -> impl Iterator<Item = &'static str> {
+    FailureClass::ALL.iter().map(|class| class.name())
+}
+
+/// Reads the query of a page of calls.
+///
+/// # Errors
+/// `validation`: a parameter is unknown, or has a value that it cannot have.
+pub(super) fn page(mut query: QueryParameters) -> Result<Filter, HostError> {
+    let mut filter = filter(&mut query)?;
+    filter.before =
+        query.parsed("before", "It is the id of a call, like `next` of a page.", AuditId::parse)?;
+    let limit = format!("It is a number from 1 to {LONGEST_PAGE}.");
+    let limit = query.parsed("limit", &limit, |text| {
+        text.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit))
+    })?;
+    filter.limit = limit.unwrap_or(PAGE);
+    query.finish(&[&FILTER[..], &["before", "limit"]].concat())?;
+    Ok(filter)
+}
+
+/// Reads the query of statistics.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn stats(mut query: QueryParameters) -> Result<(Filter, StatsQuery), HostError> {
+    let filter = filter(&mut query)?;
+    let names: Vec<_> = StatsGrouping::ALL.iter().map(|by| by.name()).collect();
+    let by = query.parsed("by", &format!("It is one of {}.", names.join(", ")), |text| {
+        StatsGrouping::ALL.into_iter().find(|by| by.name() == text)
+    })?;
+    let usage = query.flag("usage")?;
+    query.finish(&[&FILTER[..], &["by", "usage"]].concat())?;
+    Ok((filter, StatsQuery { by: by.unwrap_or_default(), usage }))
+}
+
+/// Returns the description of one parameter.
+pub(super) fn parameter(name: &str, description: &str, schema: Value) -> Value {
+    json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
+}
+
+fn filter_parameters() -> Vec<Value> {
+    let text = || json!({"type": "string", "minLength": 1, "maxLength": LONGEST});
+    let words = |words: Vec<&str>| json!({"type": "string", "enum": words});
+    let time = || json!({"type": "string", "format": "date-time"});
+    vec![
+        parameter(
+            "connector",
+            "Calls of this connector, of all versions or of the one that is named.",
+            json!({"type": "string", "pattern": CONNECTOR_PATTERN}),
+        ),
+        parameter("op", "Calls of this operation.", text()),
+        parameter(
+            "action",
+            "Runs of this action, `name` or `name@version`, and the calls of its steps.",
+            text(),
+        ),
+        parameter("class", "Calls whose failure is of this class.", words(classes().collect())),
+        parameter("code", "Calls whose failure or error has this code.", text()),
+        parameter(
+            "status",
+            "Calls with this status; `incomplete` are those of a process that is gone.",
+            words(CallStatus::filter_names().collect()),
+        ),
+        parameter("failed", "Calls that ended without a value.", json!({"type": "boolean"})),
+        parameter("actor", "Calls of this actor.", text()),
+        parameter("since", "Calls received at or after this time.", time()),
+        parameter("until", "Calls received before this time.", time()),
+    ]
+}
+
+/// Returns the parameters of a page of calls, for the description of the API.
+pub(super) fn page_parameters() -> Vec<Value> {
+    let mut parameters = filter_parameters();
+    parameters.push(parameter(
+        "before",
+        "Calls before this one: `next` of the page before.",
+        json!({"type": "string", "pattern": ID_PATTERN}),
+    ));
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
+    parameters.push(parameter("limit", "The most calls in the page.", limit));
+    parameters
+}
+
+/// Returns the parameters of statistics, for the description of the API.
+pub(super) fn stats_parameters() -> Vec<Value> {
+    let mut parameters = filter_parameters();
+    let by: Vec<_> = StatsGrouping::ALL.iter().map(|by| by.name()).collect();
+    let by = json!({"type": "string", "enum": by, "default": StatsGrouping::default().name()});
+    parameters.push(parameter("by", "The property by which calls are grouped.", by));
+    let usage = "Adds what attempts used of their limits.";
+    parameters.push(parameter("usage", usage, json!({"type": "boolean", "default": false})));
+    parameters
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn query(pairs: &[(&str, &str)]) -> QueryParameters {
+        QueryParameters::new(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+            .unwrap()
+    }
+
+    #[test]
+    fn a_page_is_read_from_its_parameters() {
+        let empty = page(query(&[])).unwrap();
+        assert_eq!((empty.limit, empty.before, empty.failed), (PAGE, None, false));
+        let all = [
+            ("connector", "github://acme/slack@1.2.0"),
+            ("op", "post"),
+            ("class", "network_error"),
+            ("status", "incomplete"),
+            ("failed", "true"),
+            ("actor", "ada"),
+            ("since", "2026-11-22T12:00:00Z"),
+            ("limit", "1000"),
+        ];
+        let filter = page(query(&all)).unwrap();
+        assert!(filter.failed && filter.incomplete && filter.status.is_none());
+        assert_eq!((filter.actor.as_deref(), filter.limit), (Some("ada"), 1_000));
+        let counted = stats(query(&[("by", "actor"), ("usage", "true")])).unwrap().1;
+        assert_eq!(counted, StatsQuery { by: StatsGrouping::Actor, usage: true });
+    }
+
+    #[test]
+    fn invalid_parameters_are_named() {
+        for (name, value) in [
+            ("connector", "slack"),
+            ("connector", ""),
+            ("op", ""),
+            ("class", "other"),
+            ("status", "failed"),
+            ("failed", "1"),
+            ("since", "yesterday"),
+            ("before", "audit-1"),
+            ("limit", "0"),
+            ("limit", "1001"),
+            ("limit", "-1"),
+            ("by", "connector"),
+            ("actr", "ada"),
+        ] {
+            let error = page(query(&[(name, value)])).unwrap_err();
+            assert!(error.message().contains(&format!("`{name}`")), "{error}");
+            assert!(error.kind() == HostErrorKind::Validation && error.hint().is_some(), "{error}");
+        }
+        assert!(stats(query(&[("by", "week")])).is_err() && stats(query(&[("limit", "1")])).is_err());
+        let twice = [("op".to_owned(), "a".to_owned()), ("op".to_owned(), "b".to_owned())];
+        assert!(QueryParameters::new(twice.to_vec()).unwrap_err().message().contains("twice"));
+    }
+}
