@@ -97,8 +97,22 @@ mod vault;
 mod verify_script;
 mod wasm_features;
 
+use cofferdam_test_support::services::Tools;
+
 /// The binary under test.
 const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
+
+/// The servers and tools of this machine; none where they are not installed, which is said with `what` is not tried.
+fn tools(what: &str) -> Option<Tools> {
+    match Tools::find() {
+        Ok(tools) => Some(tools),
+        Err(why) => {
+            assert!(!Tools::required(), "COFFERDAM_REQUIRE_SERVICES is set, and {why}");
+            skipped(&format!("{what} is not tried: {why}"));
+            None
+        }
+    }
+}
 
 /// Says, past the capture of a test's output, what is not checked on this machine.
 fn skipped(why: &str) {

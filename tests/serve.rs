@@ -2,6 +2,7 @@
 
 mod actions;
 mod audit;
+mod browser;
 mod confined;
 mod connectors;
 mod console;

@@ -26,14 +26,7 @@ const PROFILES: &str = "[retry]\nprofile = \"quick\"\n[retry.profiles.quick]\nre
 
 /// The servers of this machine; none where they are not installed, which is said.
 pub(super) fn tools() -> Option<Tools> {
-    match Tools::find() {
-        Ok(tools) => Some(tools),
-        Err(why) => {
-            assert!(!Tools::required(), "COFFERDAM_REQUIRE_SERVICES is set, and {why}");
-            crate::skipped(&format!("jobs are not tried on a real NATS server: {why}"));
-            None
-        }
-    }
+    crate::tools("the queue on a real NATS server")
 }
 
 /// The home, NATS and the upstream.

@@ -12,9 +12,9 @@ fn cookie(answer: &Answer) -> String {
     format!("cookie: {}", cookie.split(';').next().unwrap())
 }
 
-/// The path and query of the link that the server printed.
-fn link(stage: &Stage) -> String {
-    let open = stage.ready["open"].as_str().unwrap();
+/// The path and query of a link that the server printed.
+fn link(stage: &Stage, name: &str) -> String {
+    let open = stage.ready[name].as_str().unwrap();
     open.strip_prefix(stage.ready["listening"].as_str().unwrap()).unwrap().to_owned()
 }
 
@@ -26,13 +26,27 @@ struct Browser<'s> {
 
 impl<'s> Browser<'s> {
     fn open(stage: &'s Stage) -> Self {
-        let opened = read(stage.begin_plain("GET", &link(stage), &[], b""));
+        Self::open_link(stage, "open")
+    }
+
+    fn open_link(stage: &'s Stage, name: &str) -> Self {
+        let opened = read(stage.begin_plain("GET", &link(stage, name), &[], b""));
         assert_eq!((opened.status, opened.header("location")), (303, Some("/console")), "{opened:?}");
         Self { stage, cookie: cookie(&opened) }
     }
 
     fn get(&self, path: &str) -> Answer {
         read(self.stage.begin_plain("GET", path, &[&self.cookie], b""))
+    }
+
+    /// Sends a form with the token of the session.
+    fn send(&self, path: &str, fields: &str) -> Answer {
+        self.send_with_token(path, &form_token(&self.get("/console").body), fields)
+    }
+
+    fn send_with_token(&self, path: &str, token: &str, fields: &str) -> Answer {
+        let form = ["content-type: application/x-www-form-urlencoded", &self.cookie];
+        read(self.stage.begin_plain("POST", path, &form, format!("token={token}&{fields}").as_bytes()))
     }
 
     /// A page, after checking what holds for every page.
@@ -43,6 +57,11 @@ impl<'s> Browser<'s> {
         check_page(self.stage, &answer);
         answer.body
     }
+}
+
+/// The token that the forms of a page have.
+fn form_token(page: &str) -> String {
+    page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
 }
 
 #[track_caller]
@@ -79,15 +98,15 @@ fn a_link_opens_one_session() {
         assert!(answer.body.contains("cofferdam console") && answer.header("set-cookie").is_none());
     }
     // Whatever only looks at the link does not use it, and a foreign page cannot.
-    assert_eq!(plain("HEAD", &link(&stage), &[]).status, 401);
-    assert_eq!(plain("GET", &link(&stage), &["host: evil.example"]).status, 403);
-    assert_eq!(plain("GET", &link(&stage), &["origin: https://evil.example"]).status, 403);
-    let opened = plain("GET", &link(&stage), &[]);
+    assert_eq!(plain("HEAD", &link(&stage, "open"), &[]).status, 401);
+    assert_eq!(plain("GET", &link(&stage, "open"), &["host: evil.example"]).status, 403);
+    assert_eq!(plain("GET", &link(&stage, "open"), &["origin: https://evil.example"]).status, 403);
+    let opened = plain("GET", &link(&stage, "open"), &[]);
     let set = opened.header("set-cookie").unwrap();
     for attribute in ["; Path=/console", "; HttpOnly", "; SameSite=Strict", "; Max-Age=43200"] {
         assert!(set.contains(attribute), "{set}");
     }
-    assert_eq!(plain("GET", &link(&stage), &[]).status, 401, "a second time");
+    assert_eq!(plain("GET", &link(&stage, "open"), &[]).status, 401, "a second time");
     let cookie = cookie(&opened);
     assert_eq!(plain("GET", "/console", &[&cookie]).status, 200);
     assert_eq!(plain("GET", "/console", &[&cookie.to_uppercase()]).status, 401);
@@ -97,32 +116,32 @@ fn a_link_opens_one_session() {
     assert_eq!(stage.get("/v1/connectors").status, 200);
     let style = plain("GET", "/console/style.css", &[]);
     assert_eq!((style.status, style.header("content-type")), (200, Some("text/css; charset=utf-8")));
+    let icon = plain("GET", "/console/icon.svg", &[]);
+    assert_eq!((icon.status, icon.header("content-type")), (200, Some("image/svg+xml")));
 }
 
 #[test]
 fn a_session_ends_with_its_form_and_its_time() {
     let stage = Stage::with(&["--console", "--session", "3s"]);
     let browser = Browser::open(&stage);
-    let page = browser.page("/console");
-    let token = page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let post = |headers: &[&str], body: &str| {
-        read(stage.begin_plain("POST", "/console/close", headers, body.as_bytes())).status
+    let token = form_token(&browser.page("/console"));
+    for wrong in ["", "x", &token[1..]] {
+        assert_eq!(browser.send_with_token("/console/close", wrong, "").status, 403, "{wrong}");
+    }
+    let close = |headers: &[&str], body: &str| {
+        let headers = [headers, &["content-type: application/x-www-form-urlencoded"]].concat();
+        read(stage.begin_plain("POST", "/console/close", &headers, body.as_bytes())).status
     };
     let right = format!("token={token}");
-    for body in ["", "token=", "token=x", token] {
-        assert_eq!(post(&[&browser.cookie], body), 403, "{body}");
-    }
-    assert_eq!(post(&[&browser.cookie, "origin: https://evil.example"], &right), 403);
-    assert_eq!(post(&[], &right), 401);
+    assert_eq!(close(&[&browser.cookie], ""), 403);
+    assert_eq!(close(&[&browser.cookie, "origin: https://evil.example"], &right), 403);
+    assert_eq!(close(&[], &right), 401);
     assert_eq!(browser.get("/console").status, 200);
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(browser.get("/console").status, 401);
     let stage = Stage::with(&["--console"]);
     let browser = Browser::open(&stage);
-    let page = browser.page("/console");
-    let token = page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let body = format!("token={token}");
-    let closed = read(stage.begin_plain("POST", "/console/close", &[&browser.cookie], body.as_bytes()));
+    let closed = browser.send("/console/close", "");
     assert_eq!(closed.status, 303, "{closed:?}");
     assert!(closed.header("set-cookie").unwrap().contains("Max-Age=0"), "{closed:?}");
     assert_eq!(browser.get("/console").status, 401);
@@ -209,7 +228,128 @@ fn the_console_runs_without_the_api() {
     assert!(browser.page("/console").contains("github://cofferdam/hello"));
     assert!(browser.page("/console/calls").contains("No call on record fits."));
     assert_eq!(browser.get("/v1/connectors").status, 404);
-    stage.cli().run(&["serve", "--session", "1m"]).fails(65).said("--console");
+    assert!(stage.ready.get("approve").is_none(), "{:?}", stage.ready);
+    for option in [&["--session", "1m"][..], &["--approvals"]] {
+        stage.cli().run(&[&["serve"], option].concat()).fails(65).said("--console");
+    }
     let refused = stage.cli().run(&["console", "--listen", "0.0.0.0:0"]).fails(64);
     assert!(refused.stderr.contains("token"), "{refused:?}");
+}
+
+/// The rule by which every post of a program waits for a person.
+pub(super) const POSTS_ASK: &str = "[[approvals.rules]]\noperations = [\"post\"]\nask = true\n";
+
+/// A stage with both links, and a call that waits.
+fn waiting_stage(path: &str) -> (Stage, serde_json::Value) {
+    let stage = Stage::configured(&["--token-file", "token", "--console", "--approvals"], POSTS_ASK);
+    let call = probe("post", &json!({"url": stage.upstream.url(path), "body": "b"}));
+    (stage, call)
+}
+
+/// The id of the approval that a call waits for.
+#[track_caller]
+pub(super) fn asked(stage: &Stage, call: &serde_json::Value) -> String {
+    let waits = stage.post(call);
+    assert_eq!(waits.word(), "approval_required", "{waits:?}");
+    waits.json()["error"]["details"]["approval"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_person_approves_a_call_in_the_console() {
+    let path = "/text/console-approved";
+    let (stage, call) = waiting_stage(path);
+    let id = asked(&stage, &call);
+    let (url, person) = (format!("/console/approvals/{id}"), Browser::open_link(&stage, "approve"));
+    assert!(person.page("/console/approvals").contains(&url));
+    let page = person.page(&url);
+    for shown in ["waiting", "github://cofferdam/probe@0.1.0", path, "not declared", "one call", "Deny"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    for wrong in ["decision=approved", "decision=approve&for=1s", "decision=", ""] {
+        assert_eq!(person.send(&url, wrong).status, 400, "{wrong}");
+    }
+    assert_eq!(person.send_with_token(&url, "x", "decision=approve").status, 403);
+    assert_eq!(asked(&stage, &call), id, "it still waits");
+    let approved = person.send(&url, "decision=approve&for=&reason=asked+for+in+%3Cticket%3E+17");
+    assert_eq!((approved.status, approved.header("location")), (303, Some(&*url)), "{approved:?}");
+    assert!(person.page(&url).contains("&lt;ticket&gt; 17"));
+    assert_eq!(person.send(&url, "decision=approve").status, 409, "a second time");
+    assert_eq!((stage.post(&call).status, stage.upstream.seen(path).len()), (200, 1));
+    let used = person.page(&url);
+    assert!(used.contains("Used by") && used.contains("(console)") && !used.contains("<h2>Deny"), "{used}");
+    assert_ne!(asked(&stage, &call), id, "it is used up");
+    assert_eq!(stage.upstream.seen(path).len(), 1);
+}
+
+#[test]
+fn a_person_denies_a_call_in_the_console() {
+    let (stage, call) = waiting_stage("/text/console-denied");
+    let url = format!("/console/approvals/{}", asked(&stage, &call));
+    let person = Browser::open_link(&stage, "approve");
+    assert_eq!(person.send(&url, "decision=deny&reason=a-secret-reason").status, 303);
+    let denied = stage.post(&call);
+    assert_eq!((denied.status, denied.word().as_str()), (403, "approval_denied"), "{denied:?}");
+    assert!(!denied.body.contains("a-secret-reason"), "{denied:?}");
+    assert_eq!(person.send(&url, "decision=approve").status, 409);
+    assert!(person.page("/console/approvals").contains("No call waits"));
+    assert!(person.page("/console/approvals?all=true").contains("denied"));
+    assert!(stage.upstream.seen("/text/console-denied").is_empty());
+}
+
+#[test]
+fn a_session_that_reads_cannot_approve() {
+    let path = "/text/console-read";
+    let (stage, call) = waiting_stage(path);
+    let id = asked(&stage, &call);
+    let (url, reader) = (format!("/console/approvals/{id}"), Browser::open(&stage));
+    let page = reader.page(&url);
+    assert!(page.contains("This session only reads.") && !page.contains(path), "{page}");
+    assert!(!page.contains("name=\"decision\""), "{page}");
+    for decision in ["decision=approve", "decision=deny"] {
+        let refused = reader.send(&url, decision);
+        assert_eq!(refused.status, 403, "{refused:?}");
+        check_page(&stage, &refused);
+    }
+    assert_eq!(reader.get("/console/approvals/approval-01890000-0000-7000-8000-000000000001").status, 404);
+    // A program sees that it waits, and neither the arguments nor a way to answer.
+    let list = stage.get("/v1/approvals").json();
+    assert_eq!((list["waiting"].as_u64(), list["approvals"][0]["id"].as_str()), (Some(1), Some(&*id)));
+    let shown = stage.get(&format!("/v1/approvals/{id}"));
+    assert_eq!(shown.json()["state"], "waiting", "{shown:?}");
+    assert!(!shown.body.contains(path) && !list.to_string().contains(path), "{shown:?}");
+    for (method, path) in [("POST", ""), ("POST", "/approve"), ("PUT", ""), ("DELETE", "")] {
+        let answer = stage.ask(method, &format!("/v1/approvals/{id}{path}"), &[], b"{}");
+        assert!([404, 405].contains(&answer.status), "{answer:?}");
+    }
+    assert_eq!(asked(&stage, &call), id);
+    assert!(stage.upstream.seen(path).is_empty());
+}
+
+#[test]
+fn reports_are_files_that_need_no_server() {
+    let stage = Stage::with(&["--console"]);
+    for path in ["/text/a-hidden-path", "/status/503/a-hidden-path"] {
+        stage.post(&probe("fetch", &json!({"url": stage.upstream.url(path)})));
+    }
+    let dir = stage.home.path().join("reports");
+    std::fs::create_dir(&dir).unwrap();
+    let (to, single) = (dir.to_str().unwrap(), dir.join("all.html"));
+    stage.cli().run(&["report", PROBE, "--out", to]).ok();
+    stage.cli().run(&["report", "--since", "1h", "--out", single.to_str().unwrap()]).ok();
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    let (connector, period) = (read("github-cofferdam-probe-0.1.0.html"), read("all.html"));
+    assert!(connector.contains("2 attempts used") && connector.contains("never requested"), "{connector}");
+    for shown in ["external_api_error", "github://cofferdam/probe@0.1.0 fetch", "unavailable", "audit-"] {
+        assert!(period.contains(shown), "{shown}: {period}");
+    }
+    for report in [&connector, &period] {
+        for forbidden in
+            ["<script", "<a ", "href=", "src=", "a-hidden-path", stage.home.path().to_str().unwrap()]
+        {
+            assert!(!report.contains(forbidden), "{forbidden}: {report}");
+        }
+    }
+    let _ = stage.cli().run(&["report", "github://acme/none", "--out", to]).fails(66);
+    stage.cli().run(&["report", "--since", "1h", "--until", "2h", "--out", to]).fails(65).said("--since");
+    let _ = stage.cli().run(&["report", PROBE, "--since", "1h", "--out", to]).fails(2);
 }

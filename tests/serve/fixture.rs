@@ -66,15 +66,20 @@ impl Stage {
 
     /// The same with this text at the end of `config.toml`.
     pub(super) fn configured(more: &[&str], config: &str) -> Self {
-        Self::start_configured(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), config)
+        Self::prepared(more, config, |_| ())
+    }
+
+    /// The same over a home that is prepared further before the server starts.
+    pub(super) fn prepared(more: &[&str], config: &str, prepare: impl FnOnce(&Home)) -> Self {
+        Self::start_configured(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), config, prepare)
     }
 
     /// A server that this command starts.
     pub(super) fn start(command: &[&str]) -> Self {
-        Self::start_configured(command, "")
+        Self::start_configured(command, "", |_| ())
     }
 
-    fn start_configured(command: &[&str], config: &str) -> Self {
+    fn start_configured(command: &[&str], config: &str, prepare: impl FnOnce(&Home)) -> Self {
         let (home, upstream, signer) = (Home::new(COFFERDAM), Upstream::start(), Signer::new());
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         home.trust(&signer.public(), "github://cofferdam/*");
@@ -92,6 +97,7 @@ impl Stage {
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&token, mode).unwrap();
+        prepare(&home);
         let args = [command, &["--format", "json"]].concat();
         let mut command = Cli::new(COFFERDAM, home.path()).command(&args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

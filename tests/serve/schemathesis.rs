@@ -14,14 +14,7 @@ const CHECKS: &str = "status_code_conformance,content_type_conformance,response_
 
 /// The tools, and a server; none where they are not there.
 fn stage() -> Option<(Tools, Stage)> {
-    match Tools::find() {
-        Ok(tools) => Some((tools, Stage::new())),
-        Err(why) => {
-            assert!(!Tools::required(), "{why}");
-            crate::skipped(&why);
-            None
-        }
-    }
+    crate::tools("the API with generated requests").map(|tools| (tools, Stage::new()))
 }
 
 /// Has requests generated from `description` (a URL or a file); it finds no violation.

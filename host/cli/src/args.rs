@@ -192,6 +192,8 @@ pub(super) enum Command {
     Serve(commands::serve::Args),
     #[cfg(feature = "server")]
     Console(commands::console::Args),
+    #[cfg(feature = "server")]
+    Report(commands::report::Args),
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Submit(Box<commands::submit::Command>),

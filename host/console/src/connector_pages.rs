@@ -1,9 +1,10 @@
 //! The pages about connectors: all that are installed, and what one of them may do.
 
 use cofferdam_audit::StatsReport;
+use cofferdam_core::error::Error;
 use cofferdam_server::http_api::{
     AcceptanceView, CircuitState, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView,
-    OperationDescription,
+    HttpApi, OperationDescription,
 };
 use maud::{Markup, html};
 
@@ -99,6 +100,22 @@ fn circuits(circuits: &[CircuitState]) -> Markup {
             }
         }
     }
+}
+
+/// Reads the connector of this name from `api`, and returns the page about it.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub(crate) async fn load(api: &HttpApi, name: &str) -> Result<Page, Error> {
+    let connector = api.connector(name).await?;
+    let name = format!("{}@{}", connector.summary.name, connector.summary.version);
+    let stats = async |by: &str| {
+        let query = [("connector", name.as_str()), ("usage", "true"), ("by", by)];
+        let query = query.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        api.stats(query.to_vec()).await.ok()
+    };
+    let (all, hosts) = (stats("connector").await, stats("host").await);
+    Ok(show(&connector, all.as_ref(), hosts.as_ref()))
 }
 
 /// The page about one connector. `stats` are those of its calls, with their usage, and `hosts` the same by host; none if they

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use cofferdam_core::error::{Error, HostError};
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::format::plain;
 use crate::router::CONSOLE;
@@ -16,11 +16,16 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
 
+/// The icon: a wall, and the water that it keeps out. Without one, browsers ask for a file beside the console.
+const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"#2f6fb8\" \
+                    d=\"M0 9h4v7H0zM12 9h4v7h-4z\"/><path fill=\"#545c66\" d=\"M4 1h2v15H4zM10 1h2v15h-2z\"/></svg>";
+
 /// The part of the console that a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Area {
     Connectors,
     Calls,
+    Approvals,
     /// None of the parts: an error, or a page without a session.
     None,
 }
@@ -56,6 +61,12 @@ impl Page {
         Self { status: StatusCode::NOT_FOUND, ..Self::new(Area::None, "Not found", body) }
     }
 
+    /// The page for a form that is not of this session, or that the session has no right to send.
+    pub(crate) fn forbidden() -> Self {
+        let body = html! { p { "This session may not do this. Nothing was done." } };
+        Self { status: StatusCode::FORBIDDEN, ..Self::new(Area::None, "Not allowed", body) }
+    }
+
     /// The page for an error. Errors that the operator has to fix are named by their code: their messages may name paths.
     pub(crate) fn error(error: &Error) -> Self {
         let told = cofferdam_server::http_api::error_message(error);
@@ -86,6 +97,7 @@ impl Page {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     title { (self.title) " - cofferdam" }
                     link rel="stylesheet" href=(format!("{CONSOLE}/style.css"));
+                    link rel="icon" href=(format!("{CONSOLE}/icon.svg"));
                 }
                 body {
                     a.skip href="#main" { "Skip to the content" }
@@ -95,6 +107,7 @@ impl Page {
                             nav aria-label="Pages" {
                                 (link(Area::Connectors, "", "Connectors"))
                                 (link(Area::Calls, "/calls", "Calls"))
+                                (link(Area::Approvals, "/approvals", "Approvals"))
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {
                                 input type="hidden" name="token" value=(token);
@@ -115,9 +128,54 @@ impl Page {
     }
 }
 
+impl Page {
+    /// Returns the page as a file that needs no server, with this line below its title. Its links lead nowhere without a
+    /// server, so it has none.
+    pub(crate) fn standalone(self, made: &str) -> String {
+        let policy = "default-src 'none'; style-src 'unsafe-inline'";
+        let document = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content=(policy);
+                    title { (self.title) " - cofferdam" }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    main {
+                        h1 { (self.title) }
+                        p.dim { (made) }
+                        (PreEscaped(without_links(&self.body.into_string())))
+                    }
+                }
+            }
+        };
+        document.into_string()
+    }
+}
+
+/// Returns markup of this crate with its links as plain text. In a text, `<` is escaped, so every tag is one of a template.
+fn without_links(markup: &str) -> String {
+    let mut text = String::with_capacity(markup.len());
+    let mut rest = markup;
+    while let Some((before, link)) = rest.split_once("<a ") {
+        text.push_str(before);
+        rest = link.split_once('>').map_or("", |(_, after)| after);
+    }
+    text.push_str(rest);
+    text.replace("</a>", "")
+}
+
 /// Returns the style sheet.
 pub(crate) fn style() -> Response {
     text(STYLE.to_owned(), "text/css; charset=utf-8")
+}
+
+/// Returns the icon.
+pub(crate) fn icon() -> Response {
+    text(ICON.to_owned(), "image/svg+xml")
 }
 
 fn text(text: String, content_type: &'static str) -> Response {
@@ -132,7 +190,8 @@ pub(crate) fn with_headers(mut response: Response) -> Response {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::CACHE_CONTROL, "no-store"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        // With `no-referrer`, browsers send forms with the origin `null`, which is refused as a foreign one.
+        (header::REFERRER_POLICY, "same-origin"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
 use cofferdam_server::http_api::{
-    AcceptanceView, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, CircuitState,
-    ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView, ImportGrant,
-    LimitDescription, LoggedCallView, LoggedEventView, OperationDescription, RequestReport, SignatureVerdict,
+    AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
+    CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView,
+    ImportGrant, LimitDescription, LoggedCallView, LoggedEventView, OperationDescription, RequestReport,
+    SignatureVerdict,
 };
 
 use crate::explanation::FailureExplanation;
 use crate::frame::Page;
-use crate::{call_pages, connector_pages};
+use crate::{approval_pages, call_pages, connector_pages};
 
 /// A text that would end a text, an attribute and an element, begin a script, and hide the rest.
 const HOSTILE: &str =
@@ -94,6 +96,8 @@ fn texts_of_connectors_are_escaped() {
         notes: vec![hostile()],
     };
     check(connector_pages::show(&view, None, None), 24);
+    let report = connector_pages::show(&view, None, None).standalone(HOSTILE);
+    assert!(!report.contains("<a ") && !report.contains("<script") && !report.contains("href="), "{report}");
 }
 
 fn row() -> CallRowView {
@@ -171,4 +175,39 @@ fn texts_of_calls_are_escaped() {
     let titled = page.title.clone();
     check(page, 30);
     assert!(!titled.contains('\u{202e}'), "{titled}");
+}
+
+#[test]
+fn texts_of_approvals_are_escaped() {
+    let approval = |state: &str| ApprovalView {
+        id: hostile(),
+        state: state.to_owned(),
+        actor: hostile(),
+        agent: true,
+        connector: hostile(),
+        op: hostile(),
+        candidate: 1,
+        operations: vec![hostile()],
+        action: Some(hostile()),
+        step: Some(hostile()),
+        effect: Some(hostile()),
+        hash: hostile(),
+        idempotency_key: Some(hostile()),
+        arguments: ApprovalArguments { bytes: 1, sha256: hostile(), text: Some(hostile()), cut: true },
+        call: hostile(),
+        asked_at: hostile(),
+        waits_until: hostile(),
+        answered_at: Some(hostile()),
+        answered_by: Some(hostile()),
+        reason: Some(hostile()),
+        usable_until: Some(hostile()),
+        same_arguments: true,
+        used_by: Some(hostile()),
+    };
+    let list = ApprovalList { approvals: vec![approval(HOSTILE)], waiting: 1, more: 1 };
+    check(approval_pages::list(&list, true), 9);
+    for state in ["waiting", "approved", HOSTILE] {
+        check(approval_pages::show(&approval(state), Some(HOSTILE)), 17);
+        check(approval_pages::show(&approval(state), None), 17);
+    }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Form, Path, Query, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -18,11 +18,12 @@ use cofferdam_server::server::PathAccess;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
+use crate::approval_pages;
 use crate::call_pages::{self, CallQuery, PAGE};
 use crate::connector_pages;
 use crate::explanation::Explain;
-use crate::frame::{Page, style, with_headers};
-use crate::sessions::{Sessions, form_token, is_form_token};
+use crate::frame::{Page, icon, style, with_headers};
+use crate::sessions::{SessionRight, Sessions, form_token, is_form_token};
 
 /// The path of the console.
 pub const CONSOLE: &str = "/console";
@@ -30,8 +31,9 @@ pub const CONSOLE: &str = "/console";
 /// The path of the link that opens it.
 const OPEN: &str = "/console/open";
 
-/// The path of the style sheet, which pages without a session have as well.
+/// The paths of the style sheet and of the icon, which pages without a session have as well.
 const STYLE: &str = "/console/style.css";
+const ICON: &str = "/console/icon.svg";
 
 /// The console over one HTTP API.
 #[derive(Clone)]
@@ -59,12 +61,13 @@ impl Console {
         Self(Arc::new(ConsoleState { api, sessions: Sessions::new(clock, lifetime), explain, is_secure }))
     }
 
-    /// Returns the path and the query of a new link that opens the console once. An earlier link ends.
+    /// Returns the path and the query of a new link that opens the console once, with this right. An earlier link of the
+    /// right ends.
     ///
     /// # Errors
     /// `internal`: the system has no randomness.
-    pub fn new_link(&self) -> Result<String, HostError> {
-        Ok(format!("{OPEN}?key={}", self.0.sessions.new_link()?))
+    pub fn new_link(&self, right: SessionRight) -> Result<String, HostError> {
+        Ok(format!("{OPEN}?key={}", self.0.sessions.new_link(right)?))
     }
 
     /// Returns the access to the paths of the console, for the listener.
@@ -80,23 +83,25 @@ impl Console {
             .route("/console/connectors/{scheme}/{owner}/{repository}", get(connector))
             .route("/console/calls", get(calls))
             .route("/console/calls/{id}", get(call))
+            .route("/console/approvals", get(approvals))
+            .route("/console/approvals/{id}", get(approval).post(answer))
             .route("/console/close", post(close))
             .route(OPEN, get(open))
             .route(STYLE, get(async || style()))
+            .route(ICON, get(async || icon()))
             .route("/console/{*rest}", get(not_found))
             .layer(middleware::from_fn_with_state(self.clone(), require_session))
             .with_state(self.clone())
     }
 
-    fn session<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+    fn session(&self, headers: &HeaderMap) -> Option<Session> {
         let name = self.cookie_name();
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs =
             cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs
-            .filter(|(key, _)| *key == name)
-            .map(|(_, value)| value)
-            .find(|session| self.0.sessions.is_open(session))
+        pairs.filter(|(key, _)| *key == name).find_map(|(_, secret)| {
+            self.0.sessions.right_of(secret).map(|right| Session { secret: secret.into(), right })
+        })
     }
 
     /// Returns the name of the cookie. A browser sends one with this prefix over TLS only, and no other site can set it.
@@ -127,21 +132,37 @@ impl PathAccess for Console {
 
 /// The session of a request.
 #[derive(Clone)]
-struct SessionId(Arc<str>);
+struct Session {
+    secret: Arc<str>,
+    right: SessionRight,
+}
 
-impl SessionId {
+impl Session {
     fn framed(&self, page: Page) -> Response {
-        page.framed(Some(&form_token(&self.0)))
+        page.framed(Some(&form_token(&self.secret)))
+    }
+
+    /// Returns the token of the forms that answer, if this session may.
+    fn answer_token(&self) -> Option<String> {
+        (self.right == SessionRight::Answer).then(|| form_token(&self.secret))
+    }
+
+    /// Returns true if the form has the token of this session.
+    fn sent(&self, form: &FormFields) -> bool {
+        form.get("token").is_some_and(|token| is_form_token(&self.secret, token))
     }
 }
 
-/// Lets requests of a session through, and those that need none: the link and the style sheet.
+/// The fields of a form. Of a field that is given twice, the last one counts.
+type FormFields = BTreeMap<String, String>;
+
+/// Lets requests of a session through, and those that need none: the link, the style sheet and the icon.
 async fn require_session(State(console): State<Console>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == OPEN || path == STYLE {
+    if [OPEN, STYLE, ICON].contains(&path) {
         return with_headers(next.run(request).await);
     }
-    let Some(session) = console.session(request.headers()).map(|session| SessionId(session.into())) else {
+    let Some(session) = console.session(request.headers()) else {
         return with_headers(Page::no_session().framed(None));
     };
     request.extensions_mut().insert(session);
@@ -149,42 +170,34 @@ async fn require_session(State(console): State<Console>, mut request: Request, n
 }
 
 /// Lists the connectors.
-async fn connectors(State(console): State<Console>, Extension(session): Extension<SessionId>) -> Response {
+async fn connectors(State(console): State<Console>, Extension(session): Extension<Session>) -> Response {
     session.framed(match console.0.api.connectors().await {
         Ok(list) => connector_pages::list(&list),
         Err(error) => Page::host_error(error),
     })
 }
 
-async fn not_found(Extension(session): Extension<SessionId>) -> Response {
+async fn not_found(Extension(session): Extension<Session>) -> Response {
     session.framed(Page::not_found())
 }
 
 /// Shows a connector.
 async fn connector(
     State(console): State<Console>,
-    Extension(session): Extension<SessionId>,
+    Extension(session): Extension<Session>,
     Path((scheme, owner, repository)): Path<(String, String, String)>,
 ) -> Response {
-    let connector = match console.0.api.connector(&format!("{scheme}://{owner}/{repository}")).await {
-        Ok(connector) => connector,
-        Err(error) => return session.framed(Page::error(&error)),
-    };
-    let summary = &connector.summary;
-    let name = format!("{}@{}", summary.name, summary.version);
-    let stats = async |by: &str| {
-        let query = [("connector", name.as_str()), ("usage", "true"), ("by", by)];
-        let query = query.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        console.0.api.stats(query.to_vec()).await.ok()
-    };
-    let (all, hosts) = (stats("connector").await, stats("host").await);
-    session.framed(connector_pages::show(&connector, all.as_ref(), hosts.as_ref()))
+    let name = format!("{scheme}://{owner}/{repository}");
+    session.framed(match connector_pages::load(&console.0.api, &name).await {
+        Ok(page) => page,
+        Err(error) => Page::error(&error),
+    })
 }
 
 /// Lists calls. A form sends fields that are empty: they select nothing.
 async fn calls(
     State(console): State<Console>,
-    Extension(session): Extension<SessionId>,
+    Extension(session): Extension<Session>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
     let query: CallQuery = query.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect();
@@ -200,7 +213,7 @@ async fn calls(
 /// Shows a call.
 async fn call(
     State(console): State<Console>,
-    Extension(session): Extension<SessionId>,
+    Extension(session): Extension<Session>,
     Path(id): Path<String>,
 ) -> Response {
     session.framed(match console.0.api.logged_call(&id).await {
@@ -222,29 +235,90 @@ async fn open(
     let sessions = &console.0.sessions;
     let session = query.get("key").filter(|_| method == Method::GET).and_then(|key| sessions.open(key));
     let cookie = session.and_then(|session| console.cookie(&session, sessions.lifetime()));
-    cookie.map_or_else(|| Page::no_session().framed(None), redirect)
+    cookie.map_or_else(|| Page::no_session().framed(None), first_page)
 }
 
 /// Ends the session of a form.
 async fn close(
     State(console): State<Console>,
-    Extension(session): Extension<SessionId>,
-    body: Bytes,
+    Extension(session): Extension<Session>,
+    form: Result<Form<FormFields>, FormRejection>,
 ) -> Response {
-    let token = std::str::from_utf8(&body).ok().and_then(|body| body.strip_prefix("token="));
-    if !token.is_some_and(|token| is_form_token(&session.0, token)) {
-        return session.framed(Page { status: StatusCode::FORBIDDEN, ..Page::not_found() });
+    if !form.is_ok_and(|Form(form)| session.sent(&form)) {
+        return session.framed(Page::forbidden());
     }
-    console.0.sessions.close(&session.0);
+    console.0.sessions.close(&session.secret);
     let cookie = console.cookie("", Duration::ZERO);
-    cookie.map_or_else(|| Page::no_session().framed(None), redirect)
+    cookie.map_or_else(|| Page::no_session().framed(None), first_page)
+}
+
+/// Lists the calls that wait for a person.
+async fn approvals(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let all = query.iter().any(|(name, value)| name == "all" && value == "true");
+    session.framed(match console.0.api.approvals(query).await {
+        Ok(list) => approval_pages::list(&list, all),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Shows one of them, with its arguments if this session may answer it.
+async fn approval(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Path(id): Path<String>,
+) -> Response {
+    let token = session.answer_token();
+    let approval = match token {
+        Some(_) => console.0.api.approval_with_arguments(&id).await,
+        None => console.0.api.approval(&id).await,
+    };
+    session.framed(match approval {
+        Ok(approval) => approval_pages::show(&approval, token.as_deref()),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Records the answer of a form, and shows the approval with it.
+async fn answer(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Path(id): Path<String>,
+    form: Result<Form<FormFields>, FormRejection>,
+) -> Response {
+    let form = form.ok().map(|Form(form)| form).filter(|form| session.sent(form));
+    let Some(form) = form.filter(|_| session.right == SessionRight::Answer) else {
+        return session.framed(Page::forbidden());
+    };
+    let answered = match approval_pages::decision(&form) {
+        Ok(decision) => {
+            let reason = form.get("reason").map(|reason| reason.trim()).filter(|reason| !reason.is_empty());
+            console.0.api.answer_approval(&id, decision, reason.map(str::to_owned), "console").await
+        }
+        Err(error) => Err(error),
+    };
+    match answered {
+        Ok(approval) => see_other(&approval_pages::path(&approval.id)),
+        Err(error) => session.framed(Page::host_error(error)),
+    }
 }
 
 /// Returns a redirection to the first page, with this cookie.
-fn redirect(cookie: HeaderValue) -> Response {
+fn first_page(cookie: HeaderValue) -> Response {
+    let mut response = see_other(CONSOLE);
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    response
+}
+
+/// Returns a redirection to a page, which is read: a form is not sent again when that page is loaded again.
+fn see_other(path: &str) -> Response {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::SEE_OTHER;
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(CONSOLE));
-    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    if let Ok(path) = HeaderValue::from_str(path) {
+        response.headers_mut().insert(header::LOCATION, path);
+    }
     response
 }

@@ -16,7 +16,16 @@ pub const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 /// The most sessions at once. A new one ends the oldest.
 const SESSIONS: usize = 64;
 
-/// The sessions of a console, and its link. Of their secrets it has digests only.
+/// The right of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionRight {
+    /// It reads.
+    Read,
+    /// It reads, and answers calls that wait for a person.
+    Answer,
+}
+
+/// The sessions of a console, and its links. Of their secrets it has digests only.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
     lifetime: Duration,
@@ -25,7 +34,8 @@ pub(crate) struct Sessions {
 
 #[derive(Default)]
 struct SessionState {
-    link: Option<Expiring>,
+    /// At most one of each right.
+    links: Vec<Expiring>,
     /// The oldest first.
     sessions: Vec<Expiring>,
 }
@@ -33,6 +43,7 @@ struct SessionState {
 /// The digest of a secret that is valid until some time.
 struct Expiring {
     digest: Digest,
+    right: SessionRight,
     until: Instant,
 }
 
@@ -52,34 +63,38 @@ impl Sessions {
         self.lifetime
     }
 
-    /// Creates the secret of a link. An earlier link ends.
+    /// Creates the secret of a link whose session has this right. An earlier link of this right ends.
     ///
     /// # Errors
     /// `internal`: the system has no randomness.
-    pub(crate) fn new_link(&self) -> Result<String, HostError> {
+    pub(crate) fn new_link(&self, right: SessionRight) -> Result<String, HostError> {
         let (text, digest) = secret()?;
-        self.state().link = Some(Expiring { digest, until: self.clock.now() + LINK_LIFETIME });
+        let link = Expiring { digest, right, until: self.clock.now() + LINK_LIFETIME };
+        let mut state = self.state();
+        state.links.retain(|link| link.right != right);
+        state.links.push(link);
         Ok(text)
     }
 
-    /// Begins a session if this is the secret of the link, which ends. Returns the secret of the session.
+    /// Begins a session if this is the secret of a link, which ends. Returns the secret of the session.
     pub(crate) fn open(&self, link: &str) -> Option<String> {
         let now = self.clock.now();
         let mut state = self.state();
-        state.link.take_if(|own| own.is(link, now))?;
+        let at = state.links.iter().position(|own| own.is(link, now))?;
+        let Expiring { right, .. } = state.links.remove(at);
         let (text, digest) = secret().ok()?;
         state.sessions.retain(|session| now < session.until);
         if state.sessions.len() >= SESSIONS {
             state.sessions.remove(0);
         }
-        state.sessions.push(Expiring { digest, until: now + self.lifetime });
+        state.sessions.push(Expiring { digest, right, until: now + self.lifetime });
         Some(text)
     }
 
-    /// Returns true if this is the secret of a session that has not ended.
-    pub(crate) fn is_open(&self, session: &str) -> bool {
+    /// Returns the right of the session with this secret, if it has not ended.
+    pub(crate) fn right_of(&self, session: &str) -> Option<SessionRight> {
         let now = self.clock.now();
-        self.state().sessions.iter().any(|own| own.is(session, now))
+        self.state().sessions.iter().find(|own| own.is(session, now)).map(|own| own.right)
     }
 
     /// Ends a session.
@@ -118,6 +133,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use cofferdam_test_support::ManualClock;
 
+    use super::SessionRight::{Answer, Read};
     use super::*;
 
     fn sessions() -> (Arc<ManualClock>, Sessions) {
@@ -128,45 +144,58 @@ mod tests {
     #[test]
     fn a_link_works_once() {
         let (_, sessions) = sessions();
-        let link = sessions.new_link().unwrap();
+        let link = sessions.new_link(Read).unwrap();
         for wrong in ["", "x", &link[1..], &link.to_uppercase()] {
             assert!(sessions.open(wrong).is_none(), "{wrong}");
         }
         let session = sessions.open(&link).unwrap();
-        assert!(sessions.is_open(&session) && !sessions.is_open(&link) && !sessions.is_open(""));
+        assert_eq!(sessions.right_of(&session), Some(Read));
+        assert!([&*link, ""].iter().all(|wrong| sessions.right_of(wrong).is_none()));
         assert!(sessions.open(&link).is_none(), "a second time");
         sessions.close(&session);
-        assert!(!sessions.is_open(&session));
+        assert!(sessions.right_of(&session).is_none());
     }
 
     #[test]
     fn a_link_ends_after_five_minutes() {
         let (clock, sessions) = sessions();
-        let link = sessions.new_link().unwrap();
+        let link = sessions.new_link(Read).unwrap();
         clock.skip(LINK_LIFETIME);
         assert!(sessions.open(&link).is_none());
-        let (first, second) = (sessions.new_link().unwrap(), sessions.new_link().unwrap());
+        let (first, second) = (sessions.new_link(Read).unwrap(), sessions.new_link(Read).unwrap());
         clock.skip(LINK_LIFETIME - Duration::from_secs(1));
         assert!(sessions.open(&first).is_none() && sessions.open(&second).is_some());
     }
 
     #[test]
+    fn a_session_has_the_right_of_its_link() {
+        let (_, sessions) = sessions();
+        let (read, answer) = (sessions.new_link(Read).unwrap(), sessions.new_link(Answer).unwrap());
+        for (link, right) in [(read, Read), (answer, Answer)] {
+            let session = sessions.open(&link).unwrap();
+            assert_eq!(sessions.right_of(&session), Some(right));
+        }
+    }
+
+    #[test]
     fn a_session_ends_after_its_lifetime() {
         let (clock, sessions) = sessions();
-        let session = sessions.open(&sessions.new_link().unwrap()).unwrap();
+        let session = sessions.open(&sessions.new_link(Read).unwrap()).unwrap();
         clock.skip(SESSION_LIFETIME - Duration::from_secs(1));
-        assert!(sessions.is_open(&session));
+        assert!(sessions.right_of(&session).is_some());
         clock.skip(Duration::from_secs(1));
-        assert!(!sessions.is_open(&session));
+        assert!(sessions.right_of(&session).is_none());
     }
 
     #[test]
     fn the_number_of_sessions_is_bounded() {
         let (_, sessions) = sessions();
-        let open = || sessions.open(&sessions.new_link().unwrap()).unwrap();
+        let open = || sessions.open(&sessions.new_link(Read).unwrap()).unwrap();
         let first = open();
         let others: Vec<_> = (0..SESSIONS).map(|_| open()).collect();
-        assert!(!sessions.is_open(&first) && others.iter().all(|session| sessions.is_open(session)));
+        assert!(
+            sessions.right_of(&first).is_none() && others.iter().all(|it| sessions.right_of(it).is_some())
+        );
     }
 
     #[test]

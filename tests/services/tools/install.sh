@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the real servers and clients that tests/services.rs, tests/telemetry.rs, tests/mcp.rs and tests/registry.rs run against, from PyPI, npm and Debian, into the directory $1.
+# Installs the real servers and clients that tests/services.rs, tests/telemetry.rs, tests/mcp.rs, tests/registry.rs and tests/serve.rs run against, from PyPI, npm and Debian, into the directory $1.
 #
 # Nothing is installed on the system. Versions are exact, npm's by lock file, what is unpacked here by its hash. Run
 # again, it does nothing until one of the lists beside it changes. Then: export COFFERDAM_SERVICES=$1.
@@ -69,6 +69,16 @@ if [[ ! -x $(compgen -G '/usr/lib/postgresql/*/bin/initdb' | head -n 1) ]]; then
   rm -rf postgresql
   mkdir postgresql
   (cd postgresql && apt-get download --quiet --quiet postgresql-15 postgresql-client-15 libpq5 && for package in *.deb; do dpkg-deb --extract "$package" . && rm "$package"; done)
+fi
+
+# Chromium, where the machine has none, and the libraries that it needs and the machine lacks.
+if [[ ! -x /usr/lib/chromium/chromium ]]; then
+  rm -rf chromium
+  mkdir chromium
+  lacking=$(apt-get --simulate --no-install-recommends install chromium fonts-dejavu-core | awk '/^Inst/ {print $2}')
+  # One word each.
+  # shellcheck disable=SC2086
+  (cd chromium && apt-get download --quiet --quiet $lacking && for package in *.deb; do dpkg-deb --extract "$package" . && rm "$package"; done)
 fi
 
 printf '%s' "$wanted" >installed

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_console::{Console, FailureExplanation, SESSION_LIFETIME};
+use cofferdam_console::{Console, FailureExplanation, SESSION_LIFETIME, SessionRight};
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::limits::parse_time;
@@ -26,12 +26,14 @@ const REQUEST_MEMORY: usize = 16 << 20;
 
 const EXAMPLES: &str = "\
 Open the printed link in a browser: it works once, and for five minutes. Then the browser has a session until --session \
-is over. Pages show the installed connectors, their grants and limits, and the calls on record; they change nothing. \
+is over. Pages show the installed connectors, their grants and limits, the calls on record and those that wait for a \
+person; they change nothing. With --approvals a second link is printed, whose session may also approve and deny. \
 docs/guides/console.md has more.
 
 Examples:
   cofferdam console
   cofferdam console --listen 127.0.0.1:0 --session 30m
+  cofferdam console --approvals
   cofferdam serve --console";
 
 /// Shows connectors and calls in a browser.
@@ -56,15 +58,18 @@ pub(super) struct SessionArgs {
     /// The time after which the session of a browser ends, like 30m [default: 12 hours].
     #[arg(id = "session_lifetime", long = "session", value_name = "TIME", value_parser = lifetime)]
     lifetime: Option<Duration>,
+
+    /// Prints a second link, whose session may also answer calls that wait for a person.
+    #[arg(id = "session_approvals", long = "approvals")]
+    approvals: bool,
 }
 
 impl SessionArgs {
     /// Refuses options for a console that is not served.
     pub(super) fn check(self, has_console: bool) -> Result<(), HostError> {
-        if has_console || self.lifetime.is_none() {
-            return Ok(());
-        }
-        let message = "--session is for the console, which is not served.";
+        let given = self.lifetime.map(|_| "--session").or_else(|| self.approvals.then_some("--approvals"));
+        let Some(option) = given.filter(|_| !has_console) else { return Ok(()) };
+        let message = format!("{option} is for the console, which is not served.");
         Err(HostError::new(HostErrorKind::Validation, message).with_hint("Add --console, or leave it out."))
     }
 }
@@ -77,11 +82,45 @@ fn lifetime(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write it like 30m or 3600s, at most a week".to_owned())
 }
 
-/// The addresses of a console.
+/// The addresses of a server with a console.
 #[derive(Serialize)]
-struct ReadyNotice<'a> {
-    listening: &'a str,
-    open: &'a str,
+pub(super) struct ReadyNotice {
+    listening: String,
+    /// The link that opens the console, once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<String>,
+    /// The link to a session that may answer calls that wait for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approve: Option<String>,
+}
+
+impl ReadyNotice {
+    /// Creates the links of `console`, if there is one, at the address of its server.
+    pub(super) fn new(
+        listening: String,
+        console: Option<&Console>,
+        sessions: SessionArgs,
+    ) -> Result<Self, HostError> {
+        let link = |right: SessionRight| -> Result<_, HostError> {
+            let link = console.map(|console| console.new_link(right)).transpose()?;
+            Ok(link.map(|link| format!("{listening}{link}")))
+        };
+        let approve = if sessions.approvals { link(SessionRight::Answer)? } else { None };
+        Ok(Self { open: link(SessionRight::Read)?, approve, listening })
+    }
+
+    /// Reports the addresses.
+    pub(super) fn report(&self, session: &Session<'_>) -> Result<(), CommandError> {
+        session.ui.result(self, |page| {
+            page.field("listening", &self.listening);
+            let links = [("open", &self.open), ("approve", &self.approve)];
+            for (name, link) in links {
+                if let Some(link) = link {
+                    page.field(name, link);
+                }
+            }
+        })
+    }
 }
 
 /// Returns the console of `api`, for a server with these settings.
@@ -121,11 +160,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         let api = HttpApi::new(host.clone(), shutdown.clone());
         let console = console(api, args.session, &settings);
         let server = BoundServer::bind(settings.with_path_access(console.access())).await?;
-        let url = server.url();
-        let open = format!("{url}{}", console.new_link()?);
-        session.ui.result(&ReadyNotice { listening: &url, open: &open }, |page| {
-            page.field("listening", &url).field("open", &open);
-        })?;
+        ReadyNotice::new(server.url(), Some(&console), args.session)?.report(session)?;
         server.serve(console.router(), shutdown.clone()).await;
         Ok(())
     };

@@ -36,6 +36,8 @@ pub(super) mod rebuild;
 pub(super) mod recover;
 pub(super) mod remove;
 pub(super) mod replay;
+#[cfg(feature = "server")]
+pub(super) mod report;
 pub(super) mod review;
 pub(super) mod rollback;
 pub(super) mod run;
@@ -107,6 +109,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Serve(args) => serve::run(args, session),
         #[cfg(feature = "server")]
         Command::Console(args) => console::run(args, session),
+        #[cfg(feature = "server")]
+        Command::Report(args) => report::run(args, session),
         #[cfg(feature = "cluster")]
         Command::Submit(command) => submit::run(*command, session),
         #[cfg(feature = "cluster")]

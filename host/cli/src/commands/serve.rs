@@ -4,16 +4,14 @@ use std::net::SocketAddr;
 #[cfg(feature = "cluster")]
 use std::sync::Arc;
 
-use cofferdam_console::Console;
 #[cfg(feature = "cluster")]
 use cofferdam_runtime::host::Host;
 use cofferdam_server::http_api::HttpApi;
 #[cfg(feature = "cluster")]
 use cofferdam_server::server::ServerSettings;
 use cofferdam_server::server::{BoundServer, Shutdown};
-use serde::Serialize;
 
-use super::console::{self, SessionArgs};
+use super::console::{self, ReadyNotice, SessionArgs};
 use crate::allow_private::AllowPrivate;
 #[cfg(feature = "cluster")]
 use crate::jobs_queue::{self, HostReadiness, ProcessMetrics, QueueConfig};
@@ -63,15 +61,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     sessions: SessionArgs,
-}
-
-/// That it can be asked.
-#[derive(Serialize)]
-struct ReadyNotice<'a> {
-    listening: &'a str,
-    /// The link that opens the console, once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    open: Option<&'a str>,
 }
 
 /// The parts that a host of a cluster serves besides calls: jobs, metrics, and its readiness.
@@ -137,16 +126,8 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             None => settings,
         };
         let listening = BoundServer::bind(settings).await?;
-        let url = listening.url();
         note_who_can_ask(session.ui, has_token);
-        let link = console.as_ref().map(Console::new_link).transpose()?;
-        let open = link.map(|link| format!("{url}{link}"));
-        session.ui.result(&ReadyNotice { listening: &url, open: open.as_deref() }, |page| {
-            page.field("listening", &url);
-            if let Some(open) = &open {
-                page.field("open", open);
-            }
-        })?;
+        ReadyNotice::new(listening.url(), console.as_ref(), args.sessions)?.report(session)?;
         let router = api.router();
         let router = match &console {
             Some(console) => console.router().fallback_service(router),

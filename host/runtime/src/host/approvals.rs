@@ -67,6 +67,12 @@ impl Host {
         Ok(stored.at(wait(gate.log.time()).map_err(unavailable)?))
     }
 
+    /// Returns the user of the host, as the audit log names the one who changes something.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.audit.user
+    }
+
     /// Answers a call that waits for a person, or withdraws an approval that is not used up. The answer is in the audit
     /// log before it takes effect. Of several answers one takes effect. It blocks.
     ///
@@ -87,7 +93,7 @@ impl Host {
         let reason = answer
             .reason
             .map(|reason| redact_likely_secrets(&sanitize_line(&reason, REASON_CHARS), false).into_owned());
-        let by = answer.by.map_or_else(|| self.audit.user.to_string(), |by| sanitize_line(&by, REASON_CHARS));
+        let by = answer.by.map_or_else(|| self.user().to_owned(), |by| sanitize_line(&by, REASON_CHARS));
         let gate = &self.pipeline.approvals;
         let decision = match answer.decision {
             ApprovalDecision::Approve => Decision::ApproveOnce(gate.policy.approval_lifetime()),

@@ -6,6 +6,7 @@
 //! client that disconnects cancels its call, and the audit log says so. Nothing here grants, binds, trusts or
 //! installs anything.
 
+mod approvals;
 mod audit;
 mod calls;
 mod connectors;
@@ -30,6 +31,7 @@ use tokio::sync::Semaphore;
 
 use crate::server::Shutdown;
 
+pub use approvals::ApprovalList;
 pub use audit::{
     AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEventView,
     RequestReport,
@@ -56,6 +58,9 @@ pub const CONNECTORS: &str = "/v1/connectors";
 
 /// The path of the audit log; a call's id follows.
 pub const AUDIT: &str = "/v1/audit";
+
+/// The path of the calls that wait for a person; an approval's id follows.
+pub const APPROVALS: &str = "/v1/approvals";
 
 /// The path of the statistics of calls.
 pub const STATS: &str = "/v1/stats";
@@ -154,6 +159,8 @@ impl HttpApi {
             .route(&format!("{CONNECTOR_PATH}/operations/{{op}}"), post(calls::operation))
             .route(AUDIT, get(audit::list))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
+            .route(APPROVALS, get(approvals::list))
+            .route(&format!("{APPROVALS}/{{id}}"), get(approvals::show))
             .route(STATS, get(audit::stats))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())

@@ -1,6 +1,7 @@
 //! The description of the API in OpenAPI 3.1, generated from the types of requests and answers.
 
 use cofferdam_audit::StatsGrouping;
+use cofferdam_audit::approvals::ApprovalView;
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 use cofferdam_model::package::{Package, ValueShape};
@@ -9,14 +10,17 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::approvals::ApprovalList;
 use super::audit::{CallPage, LoggedCallView};
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
 use super::job_request::JobRequest;
 use super::jobs::JobView;
-use super::query::{self, ID_PATTERN};
+use super::query::{self, APPROVAL_PATTERN, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
-use super::{ACTIONS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, JOBS, STATS, response};
+use super::{
+    ACTIONS, APPROVALS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, JOBS, STATS, response,
+};
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
 use crate::server::{HEALTH, READY};
@@ -288,6 +292,11 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     add_status(&mut connector, 422, "The package cannot be read.", &either);
     let page = read_responses(answer("The calls.", reference::<CallPage>(&mut generator)), &either);
     let stats = read_responses(answer("The statistics.", stats_schema()), &either);
+    let approvals = answer("The approvals.", reference::<ApprovalList>(&mut generator));
+    let approvals = read_responses(approvals, &either);
+    let approval = answer("The approval.", reference::<ApprovalView>(&mut generator));
+    let mut approval = read_responses(approval, &either);
+    add_status(&mut approval, 404, "`audit_not_found`.", &either);
     let operation = reference::<OperationRequest>(&mut generator);
     for (status, response) in &mut actions {
         add_action_headers(status, response);
@@ -351,6 +360,18 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
             AUDIT: {"get": {
                 "operationId": "audit_list", "summary": "The calls on record, the newest first.",
                 "parameters": query::page_parameters(), "responses": page
+            }},
+            APPROVALS: {"get": {
+                "operationId": "approvals", "summary": "The calls that wait for a person, the oldest first.",
+                "parameters": query::approval_parameters(), "responses": approvals
+            }},
+            (format!("{APPROVALS}/{{id}}")): {"get": {
+                "operationId": "approval", "summary": "One call that waits for a person, and its answer.",
+                "parameters": [{
+                    "name": "id", "in": "path", "required": true, "description": "The approval's id.",
+                    "schema": {"type": "string", "pattern": APPROVAL_PATTERN}
+                }],
+                "responses": approval
             }},
             STATS: {"get": {
                 "operationId": "stats", "summary": "The number of calls, and how long they took.",

@@ -25,6 +25,10 @@ pub(super) const CONNECTOR_PATTERN: &str = r"^(github|gitlab|hub|local)://[a-z0-
 /// The pattern of the id of a call.
 pub(super) const ID_PATTERN: &str = "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
+/// The pattern of the id of an approval.
+pub(super) const APPROVAL_PATTERN: &str =
+    "^approval-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+
 /// The parameters of a query, each of which may be given once.
 #[derive(Debug, Default)]
 pub(super) struct QueryParameters(BTreeMap<String, String>);
@@ -93,6 +97,14 @@ impl QueryParameters {
         Ok(flag.unwrap_or_default())
     }
 
+    fn limit(&mut self) -> Result<usize, HostError> {
+        let form = format!("It is a number from 1 to {LONGEST_PAGE}.");
+        let limit = self.parsed("limit", &form, |text| {
+            text.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit))
+        })?;
+        Ok(limit.unwrap_or(PAGE))
+    }
+
     fn time(&mut self, name: &str) -> Result<Option<Timestamp>, HostError> {
         self.parsed(name, "Write it like 2026-11-22T12:00:00Z.", |text| text.parse().ok())
     }
@@ -150,11 +162,7 @@ pub(super) fn page(mut query: QueryParameters) -> Result<Filter, HostError> {
     let mut filter = filter(&mut query)?;
     filter.before =
         query.parsed("before", "It is the id of a call, like `next` of a page.", AuditId::parse)?;
-    let limit = format!("It is a number from 1 to {LONGEST_PAGE}.");
-    let limit = query.parsed("limit", &limit, |text| {
-        text.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit))
-    })?;
-    filter.limit = limit.unwrap_or(PAGE);
+    filter.limit = query.limit()?;
     query.finish(&[&FILTER[..], &["before", "limit"]].concat())?;
     Ok(filter)
 }
@@ -172,6 +180,37 @@ pub(super) fn stats(mut query: QueryParameters) -> Result<(Filter, StatsQuery), 
     let usage = query.flag("usage")?;
     query.finish(&[&FILTER[..], &["by", "usage"]].concat())?;
     Ok((filter, StatsQuery { by: by.unwrap_or_default(), usage }))
+}
+
+/// The approvals that a list has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ApprovalQuery {
+    /// True if it has those that do not wait, too.
+    pub(super) all: bool,
+    /// The most that it has.
+    pub(super) limit: usize,
+}
+
+/// Reads the query of a list of approvals.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn approvals(mut query: QueryParameters) -> Result<ApprovalQuery, HostError> {
+    let (all, limit) = (query.flag("all")?, query.limit()?);
+    query.finish(&["all", "limit"])?;
+    Ok(ApprovalQuery { all, limit })
+}
+
+/// Returns the parameters of a list of approvals, for the description of the API.
+pub(super) fn approval_parameters() -> Vec<Value> {
+    let all = "Lists those with an answer, too, and those that ended without one.";
+    let all = parameter("all", all, json!({"type": "boolean", "default": false}));
+    vec![all, limit_parameter("The most approvals in the list.")]
+}
+
+fn limit_parameter(description: &str) -> Value {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
+    parameter("limit", description, limit)
 }
 
 /// Returns the description of one parameter.
@@ -217,8 +256,7 @@ pub(super) fn page_parameters() -> Vec<Value> {
         "Calls before this one: `next` of the page before.",
         json!({"type": "string", "pattern": ID_PATTERN}),
     ));
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
-    parameters.push(parameter("limit", "The most calls in the page.", limit));
+    parameters.push(limit_parameter("The most calls in the page."));
     parameters
 }
 
@@ -286,6 +324,11 @@ mod tests {
             assert!(error.kind() == HostErrorKind::Validation && error.hint().is_some(), "{error}");
         }
         assert!(stats(query(&[("by", "week")])).is_err() && stats(query(&[("limit", "1")])).is_err());
+        assert_eq!(
+            approvals(query(&[("all", "true"), ("limit", "2")])).unwrap(),
+            ApprovalQuery { all: true, limit: 2 }
+        );
+        assert!(approvals(query(&[("state", "waiting")])).is_err());
         let twice = [("op".to_owned(), "a".to_owned()), ("op".to_owned(), "b".to_owned())];
         assert!(QueryParameters::new(twice.to_vec()).unwrap_err().message().contains("twice"));
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use cofferdam_audit::approvals::ApprovalView;
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
 
-use super::view;
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -78,7 +78,7 @@ fn answer(
 ) -> Result<(), CommandError> {
     let host = session.host()?;
     let approval = host.answer_approval(id, ApprovalAnswer { decision, reason, by: None })?;
-    session.ui.result(&view::json(&approval), |page| {
+    session.ui.result(&ApprovalView::from(approval.clone()), |page| {
         page.field(approval.state.name(), approval.id.as_str());
         if let Some(until) = approval.usable_until {
             page.field("until", &format!("{until:.0}"));

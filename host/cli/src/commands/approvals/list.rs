@@ -1,9 +1,7 @@
 //! `approvals list`: the calls that wait for a person.
 
-use cofferdam_audit::approvals::{Approval, ApprovalState};
-use serde_json::Value;
+use cofferdam_audit::approvals::{Approval, ApprovalState, ApprovalView};
 
-use super::view;
 use crate::layout::Page;
 use crate::report::CommandError;
 use crate::session::Session;
@@ -28,7 +26,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let mut found = session.host()?.approvals()?;
     found.retain(|approval| args.all || approval.state == ApprovalState::Waiting);
-    let data: Vec<Value> = found.iter().map(view::json).collect();
+    let data: Vec<_> = found.iter().cloned().map(ApprovalView::from).collect();
     session.ui.result(&data, |it| page(&found, it))?;
     match found.is_empty() {
         true => session.ui.note("No call waits for a person."),

@@ -1,43 +1,8 @@
-//! An approval for people and for programs.
+//! An approval for people.
 
 use cofferdam_audit::approvals::{Approval, ApprovalState};
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
 use crate::layout::{Page, TextStyle};
-
-/// The approval as JSON. Facts that do not apply are left out.
-pub(super) fn json(approval: &Approval) -> Value {
-    let time = |time: Timestamp| format!("{time:.6}");
-    let arguments = &approval.arguments;
-    let facts = [
-        ("id", json!(approval.id.as_str())),
-        ("state", json!(approval.state.name())),
-        ("actor", json!(approval.actor)),
-        ("agent", json!(approval.agent)),
-        ("connector", json!(approval.connector)),
-        ("op", json!(approval.op)),
-        ("candidate", json!(approval.candidate)),
-        ("operations", json!(approval.operations)),
-        ("action", json!(approval.action)),
-        ("step", json!(approval.step)),
-        ("effect", json!(approval.effect)),
-        ("hash", json!(approval.hash)),
-        ("idempotency_key", json!(approval.idempotency_key)),
-        ("arguments", json!({"bytes": arguments.bytes, "sha256": arguments.sha256, "text": arguments.text})),
-        ("call", json!(approval.call)),
-        ("asked_at", json!(time(approval.asked_at))),
-        ("waits_until", json!(time(approval.waits_until))),
-        ("answered_at", json!(approval.answered_at.map(time))),
-        ("answered_by", json!(approval.answered_by)),
-        ("reason", json!(approval.reason)),
-        ("usable_until", json!(approval.usable_until.map(time))),
-        ("same_arguments", json!(approval.same_arguments)),
-        ("used_by", json!(approval.used_by)),
-    ];
-    let known = facts.into_iter().filter(|(_, fact)| !fact.is_null() && *fact != json!([]));
-    known.map(|(name, fact)| (name.to_owned(), fact)).collect::<Map<_, _>>().into()
-}
 
 /// Writes all of the approval.
 pub(super) fn page(approval: &Approval, page: &mut Page) {
@@ -77,7 +42,7 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
             page.styled(TextStyle::Doubtful, "  Not kept: `[audit] field_bytes` is 0.");
         }
     }
-    if is_cut(approval) {
+    if arguments.is_cut() {
         page.styled(TextStyle::Bad, "  Only their beginning is shown.");
     }
     page.field("first call", &approval.call);
@@ -96,10 +61,4 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
     if let Some(call) = &approval.used_by {
         page.field("used by", call);
     }
-}
-
-/// Returns true if the arguments are longer than what is shown of them.
-pub(super) fn is_cut(approval: &Approval) -> bool {
-    let shown = approval.arguments.text.as_deref();
-    shown.is_some_and(|text| text.ends_with(&format!("…[truncated, {} bytes]", approval.arguments.bytes)))
 }

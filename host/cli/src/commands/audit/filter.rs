@@ -48,13 +48,37 @@ pub(super) struct CallFilterArgs {
     #[arg(long, value_name = "ACTOR")]
     actor: Option<String>,
 
+    #[command(flatten)]
+    period: PeriodArgs,
+}
+
+/// The time at which calls were received.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct PeriodArgs {
     /// Those received at or after: so long ago (90s, 30m, 2h, 7d), a date, or RFC 3339. In UTC.
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
-    since: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
 
     /// Those received before.
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
-    until: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl PeriodArgs {
+    /// Refuses a period without a moment.
+    ///
+    /// # Errors
+    /// `validation`: it ends before it begins.
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        match (self.since, self.until) {
+            (Some(since), Some(until)) if since >= until => {
+                let message = "No time is between --since and --until.";
+                Err(HostError::new(HostErrorKind::Validation, message)
+                    .with_hint("Give --since the earlier one."))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl CallFilterArgs {
@@ -63,14 +87,7 @@ impl CallFilterArgs {
     /// # Errors
     /// `validation`: the code is none that a call could have, or no time is left.
     pub(super) fn filter(self) -> Result<Filter, CommandError> {
-        if let (Some(since), Some(until)) = (self.since, self.until)
-            && since >= until
-        {
-            let message = "No time is between --since and --until.";
-            return Err(HostError::new(HostErrorKind::Validation, message)
-                .with_hint("Give --since the earlier one.")
-                .into());
-        }
+        self.period.check()?;
         let mut filter = Filter {
             failed: self.failed,
             class: self.class,
@@ -79,8 +96,8 @@ impl CallFilterArgs {
             op: self.op,
             action: self.action,
             actor: self.actor,
-            since: self.since,
-            until: self.until,
+            since: self.period.since,
+            until: self.period.until,
             ..Filter::default()
         };
         if let Some(status) = &self.status {

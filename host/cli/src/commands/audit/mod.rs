@@ -21,6 +21,8 @@ pub(crate) use attempt_facts::attempts_of;
 use cofferdam_audit::{AuditError, AuditReader};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::unreadable;
+#[cfg(feature = "server")]
+pub(crate) use filter::PeriodArgs;
 pub(crate) use line::ended_call;
 
 use crate::report::CommandError;

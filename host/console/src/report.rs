@@ -1,0 +1,129 @@
+//! Reports: what the console shows, as files that need no server.
+
+use cofferdam_audit::{DurationPercentiles, StatsReport};
+use cofferdam_core::error::{Error, HostError};
+use cofferdam_server::http_api::{CallPage, HttpApi};
+use maud::{Markup, html};
+
+use crate::format::{duration, number, percent, plain};
+use crate::frame::{Area, Page, table, time};
+use crate::{call_pages, connector_pages};
+
+/// The most failed calls that a report lists.
+const FAILED: &str = "200";
+
+/// The period of a report: the times that calls were received at, as RFC 3339, from one and before the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Period {
+    /// The beginning; none for the first call on record.
+    pub since: Option<String>,
+    /// The end; none for now.
+    pub until: Option<String>,
+}
+
+impl Period {
+    fn parameters(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let times = [("since", &self.since), ("until", &self.until)];
+        let times = times.into_iter().filter_map(|(name, time)| Some((name, time.as_deref()?)));
+        let pairs = times.chain(more.iter().copied());
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+/// Returns the report of a connector, as HTML: what it may do, and its limits with what calls used of them. `made` says when
+/// it was made, and by what.
+///
+/// # Errors
+/// There is no such connector, or it cannot be read.
+pub async fn connector_report(api: &HttpApi, name: &str, made: &str) -> Result<String, Error> {
+    Ok(connector_pages::load(api, name).await?.standalone(made))
+}
+
+/// Returns the report of a period, as HTML: how calls ended, by connector, operation and host, and the newest that failed.
+///
+/// # Errors
+/// The period is not acceptable, or the audit log cannot be read.
+pub async fn period_report(api: &HttpApi, period: &Period, made: &str) -> Result<String, HostError> {
+    let stats = async |by: &str| api.stats(period.parameters(&[("by", by)])).await;
+    let connectors = stats("connector").await?;
+    let groups = [("Operations", stats("operation").await?), ("Hosts", stats("host").await?)];
+    let failed = api.calls(period.parameters(&[("failed", "true"), ("limit", FAILED)])).await?;
+    Ok(page(period, &connectors, &groups, &failed).standalone(made))
+}
+
+fn page(
+    period: &Period,
+    connectors: &StatsReport,
+    groups: &[(&str, StatsReport)],
+    failed: &CallPage,
+) -> Page {
+    let body = html! {
+        p {
+            "Received from " (since(period.since.as_deref())) " until " (until(period.until.as_deref()))
+            ". Numbers are of whole hours."
+        }
+        dl {
+            dt { "Calls that ended" } dd { (number(connectors.calls)) }
+            dt { "Without a value" } dd { (number(connectors.failed)) ", " (percent(connectors.failed, connectors.calls)) }
+            dt { "Without an end" } dd { (number(connectors.incomplete)) " of hosts that are gone, " (number(connectors.running)) " that run" }
+            dt { "Durations" } dd { (durations(&connectors.durations)) }
+        }
+        h2 { "Outcomes" }
+        (outcomes(connectors))
+        h2 { "Connectors" }
+        (names("Connectors", connectors))
+        @for (title, stats) in groups { h2 { (title) } (names(title, stats)) }
+        h2 { "Failed calls" }
+        @if failed.calls.is_empty() {
+            p { "None." }
+        } @else {
+            @if failed.next.is_some() { p { "The newest " (FAILED) "." } }
+            (call_pages::calls("Failed calls", &failed.calls))
+        }
+    };
+    Page::new(Area::Calls, "Calls on record", body)
+}
+
+fn since(at: Option<&str>) -> Markup {
+    html! { @match at { Some(_) => (time(at)), None => "the first call on record" } }
+}
+
+fn until(at: Option<&str>) -> Markup {
+    html! { @match at { Some(_) => (time(at)), None => "now" } }
+}
+
+fn durations(of: &DurationPercentiles) -> String {
+    let named = [("p50", of.p50_us), ("p90", of.p90_us), ("p99", of.p99_us), ("most", of.max_us)];
+    let known = named.iter().filter_map(|(name, micros)| Some(format!("{name} {}", duration((*micros)?))));
+    known.collect::<Vec<_>>().join(", ")
+}
+
+fn outcomes(stats: &StatsReport) -> Markup {
+    let rows = html! {
+        @for outcome in &stats.by_class {
+            tr {
+                th scope="row" { (outcome.status) }
+                td { (plain(outcome.class.as_deref().unwrap_or("-"))) }
+                td.number { (number(outcome.calls)) }
+                td.number { (percent(outcome.calls, stats.calls)) }
+                td { (durations(&outcome.durations)) }
+            }
+        }
+    };
+    table("Outcomes", &["Status", "Class", "Calls", "Share", "Durations"], &rows)
+}
+
+fn names(title: &str, stats: &StatsReport) -> Markup {
+    let rows = html! {
+        @for named in stats.names() {
+            tr {
+                th.wide scope="row" { (plain(&named.name)) }
+                td.number { (number(named.calls)) }
+                td.number { (number(named.failed)) }
+                td.number { (percent(named.failed, named.calls)) }
+                td { (durations(&named.durations)) }
+            }
+        }
+    };
+    table(title, &["Name", "Calls", "Failed", "Share", "Durations"], &rows)
+}
