@@ -8,6 +8,7 @@ mod console;
 mod ends;
 mod fixture;
 mod flood;
+mod health;
 mod openapi;
 mod outcomes;
 mod partial_actions;

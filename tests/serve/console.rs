@@ -19,25 +19,25 @@ fn link(stage: &Stage) -> String {
 }
 
 /// A browser, which has no token.
-struct Browser<'s> {
+pub(super) struct Browser<'s> {
     stage: &'s Stage,
     cookie: String,
 }
 
 impl<'s> Browser<'s> {
-    fn open(stage: &'s Stage) -> Self {
+    pub(super) fn open(stage: &'s Stage) -> Self {
         let opened = read(stage.begin_plain("GET", &link(stage), &[], b""));
         assert_eq!((opened.status, opened.header("location")), (303, Some("/console")), "{opened:?}");
         Self { stage, cookie: cookie(&opened) }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(super) fn get(&self, path: &str) -> Answer {
         read(self.stage.begin_plain("GET", path, &[&self.cookie], b""))
     }
 
     /// A page, after checking what holds for every page.
     #[track_caller]
-    fn page(&self, path: &str) -> String {
+    pub(super) fn page(&self, path: &str) -> String {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         check_page(self.stage, &answer);

@@ -49,14 +49,12 @@ fn why(class: Option<&str>, code: Option<&str>) -> String {
 
 /// The page about calls. `classes` are those of failures.
 pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page {
-    let header = ["Time", "Call", "Connector", "Operation", "Status", "Actor", "Duration", "Attempts"];
-    let rows = html! { @for call in &page.calls { (row(call)) } };
     let body = html! {
         (filter(query, classes))
         @if page.calls.is_empty() {
             p { "No call on record fits." }
         } @else {
-            (table("Calls", &header, &rows))
+            (calls_table("Calls", &page.calls))
         }
         nav aria-label="Pages of calls" {
             @if query.contains_key("before") { a href=(query_path(query, None)) { "Newest calls" } " " }
@@ -64,6 +62,13 @@ pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page
         }
     };
     Page::new(Area::Calls, "Calls", body)
+}
+
+/// Returns a table of calls.
+pub(crate) fn calls_table(label: &str, calls: &[CallRowView]) -> Markup {
+    let header = ["Time", "Call", "Connector", "Operation", "Status", "Actor", "Duration", "Attempts"];
+    let rows = html! { @for call in calls { (row(call)) } };
+    table(label, &header, &rows)
 }
 
 /// Returns the path of a page of the same filter.

@@ -21,6 +21,7 @@ const STYLE: &str = include_str!("style.css");
 pub(crate) enum Area {
     Connectors,
     Calls,
+    Health,
     /// None of the parts: an error, or a page without a session.
     None,
 }
@@ -95,6 +96,7 @@ impl Page {
                             nav aria-label="Pages" {
                                 (link(Area::Connectors, "", "Connectors"))
                                 (link(Area::Calls, "/calls", "Calls"))
+                                (link(Area::Health, "/health", "Health"))
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {
                                 input type="hidden" name="token" value=(token);

@@ -4,11 +4,13 @@
 //! session. Every text of a connector, an agent or a service is escaped by the template engine.
 
 mod call_pages;
+mod chart;
 mod connector_pages;
 mod explanation;
 mod format;
 mod frame;
 mod headroom;
+mod health_page;
 mod router;
 mod sessions;
 

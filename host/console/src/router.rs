@@ -22,6 +22,7 @@ use crate::call_pages::{self, CallQuery, PAGE};
 use crate::connector_pages;
 use crate::explanation::Explain;
 use crate::frame::{Page, style, with_headers};
+use crate::health_page::{self, Range};
 use crate::sessions::{Sessions, form_token, is_form_token};
 
 /// The path of the console.
@@ -80,6 +81,7 @@ impl Console {
             .route("/console/connectors/{scheme}/{owner}/{repository}", get(connector))
             .route("/console/calls", get(calls))
             .route("/console/calls/{id}", get(call))
+            .route("/console/health", get(health))
             .route("/console/close", post(close))
             .route(OPEN, get(open))
             .route(STYLE, get(async || style()))
@@ -209,6 +211,21 @@ async fn call(
             let explanation = (console.0.explain)(row.class.as_deref(), row.code.as_deref());
             call_pages::show(&call, explanation.as_ref())
         }
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Shows the calls of a time, and the state of what they depend on.
+async fn health(
+    State(console): State<Console>,
+    Extension(session): Extension<SessionId>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let range = query.get("range").and_then(|name| Range::with_name(name)).unwrap_or_default();
+    let api = &console.0.api;
+    let read = async { Ok((api.health().await?, api.history(range.parameters()).await?)) };
+    session.framed(match read.await {
+        Ok((health, history)) => health_page::show(range, &health, &history),
         Err(error) => Page::host_error(error),
     })
 }

@@ -263,9 +263,9 @@ impl HttpApi {
 }
 
 /// The parameters of a query, or the reason why they are none.
-type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
+pub(super) type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, HostError> {
+pub(super) fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, HostError> {
     parameters.map(|Query(parameters)| parameters).map_err(unreadable_query)
 }
 

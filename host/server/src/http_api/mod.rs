@@ -9,6 +9,8 @@
 mod audit;
 mod calls;
 mod connectors;
+mod health;
+mod history;
 mod job_request;
 mod jobs;
 mod openapi;
@@ -38,6 +40,10 @@ pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
 };
+pub use health::{
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, VerificationResult, WaitingCalls,
+};
+pub use history::{FailureCount, HistoryReport, HistoryStepView};
 pub use response::{ErrorMessage, error_message};
 
 pub use job_request::{ActionWork, CallWork, JobRequest, JobTarget, JobWork};
@@ -59,6 +65,12 @@ pub const AUDIT: &str = "/v1/audit";
 
 /// The path of the statistics of calls.
 pub const STATS: &str = "/v1/stats";
+
+/// The path of the calls of a time, step by step.
+pub const HISTORY: &str = "/v1/history";
+
+/// The path of the state of what calls depend on.
+pub const HEALTH_REPORT: &str = "/v1/health";
 
 /// The path of jobs, if the server has a queue; a job's id follows.
 pub const JOBS: &str = "/v1/jobs";
@@ -155,6 +167,8 @@ impl HttpApi {
             .route(AUDIT, get(audit::list))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
             .route(STATS, get(audit::stats))
+            .route(HISTORY, get(history::show))
+            .route(HEALTH_REPORT, get(health::show))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {

@@ -11,12 +11,17 @@ use serde_json::{Map, Value, json};
 
 use super::audit::{CallPage, LoggedCallView};
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
+use super::health::HealthReport;
+use super::history::HistoryReport;
 use super::job_request::JobRequest;
 use super::jobs::JobView;
 use super::query::{self, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
-use super::{ACTIONS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, JOBS, STATS, response};
+use super::{
+    ACTIONS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT, HISTORY, JOBS, STATS,
+    response,
+};
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
 use crate::server::{HEALTH, READY};
@@ -293,6 +298,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
         add_action_headers(status, response);
     }
     let jobs = has_jobs.then(|| job_operations(&mut generator, &either));
+    let overviews = overview_paths(&mut generator, &either);
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
     let schemas = definitions(&mut generator, profiles);
@@ -380,6 +386,9 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
         },
         "components": {"schemas": schemas}
     });
+    if let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut) {
+        paths.extend(overviews);
+    }
     if let Some(jobs) = jobs
         && let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut)
     {
@@ -404,6 +413,23 @@ fn read_responses(found: Value, error: &Value) -> Map<String, Value> {
     add_status(&mut responses, 500, "`internal`, `configuration`.", error);
     add_refused(&mut responses, error);
     responses
+}
+
+/// Returns the paths of what an operator looks at: many calls at once, and the state of the host.
+fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String, Value> {
+    let get = |path: &str, id: &str, summary: &str, parameters: Vec<Value>, found: Value| {
+        let responses = read_responses(found, error);
+        let get = json!({
+            "operationId": id, "summary": summary, "parameters": parameters, "responses": responses
+        });
+        (path.to_owned(), json!({"get": get}))
+    };
+    let history = answer("The history.", reference::<HistoryReport>(generator));
+    let health = answer("The state.", reference::<HealthReport>(generator));
+    Map::from_iter([
+        get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
+        get(HEALTH_REPORT, "health_report", "The state of what calls depend on.", Vec::new(), health),
+    ])
 }
 
 /// Returns the parameters that name a connector in a path.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::{CallStatus, Filter, StatsGrouping, StatsQuery};
+use cofferdam_audit::{CallStatus, Filter, HistoryQuery, HistoryStep, StatsGrouping, StatsQuery};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, FailureClass, sanitize_line};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 /// The number of calls in a page without a `limit`.
@@ -15,6 +15,12 @@ const PAGE: usize = 100;
 
 /// The most calls in a page.
 const LONGEST_PAGE: usize = 1_000;
+
+/// The number of steps of a history without `steps`.
+const STEPS: i64 = 48;
+
+/// The most steps of a history.
+const MOST_STEPS: i64 = 1_000;
 
 /// The longest value of a parameter, in characters.
 const LONGEST: usize = 200;
@@ -174,6 +180,35 @@ pub(super) fn stats(mut query: QueryParameters) -> Result<(Filter, StatsQuery), 
     Ok((filter, StatsQuery { by: by.unwrap_or_default(), usage }))
 }
 
+/// Reads the query of a history. `now` is its end if the query names none.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn history(
+    mut query: QueryParameters,
+    now: Timestamp,
+) -> Result<(Filter, HistoryQuery), HostError> {
+    let filter = filter(&mut query)?;
+    if filter.since.is_some() {
+        return Err(invalid("since", "does not exist here", "Give `until` and `steps`."));
+    }
+    let names = HistoryStep::ALL.map(HistoryStep::name).join(", ");
+    let step = query.parsed("step", &format!("It is one of {names}."), |text| {
+        HistoryStep::ALL.into_iter().find(|step| step.name() == text)
+    })?;
+    let steps = format!("It is a number from 1 to {MOST_STEPS}.");
+    let steps = query
+        .parsed("steps", &steps, |text| text.parse().ok().filter(|steps| (1..=MOST_STEPS).contains(steps)))?;
+    query.finish(&[&FILTER[..], &["step", "steps"]].concat())?;
+    let (step, until) = (step.unwrap_or_default(), filter.until.unwrap_or(now));
+    let before = steps.unwrap_or(STEPS).saturating_sub(1).saturating_mul(step.seconds());
+    // The last step is the one before the end.
+    let last = step.begin(until.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(until));
+    let since = Timestamp::from_second(last.as_second().saturating_sub(before));
+    let since = since.map_err(|_| invalid("until", "is too early", "Give a later time."))?;
+    Ok((filter, HistoryQuery { since, until, step }))
+}
+
 /// Returns the description of one parameter.
 pub(super) fn parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
@@ -233,6 +268,18 @@ pub(super) fn stats_parameters() -> Vec<Value> {
     parameters
 }
 
+/// Returns the parameters of a history, for the description of the API.
+pub(super) fn history_parameters() -> Vec<Value> {
+    let mut parameters = filter_parameters();
+    parameters.retain(|parameter| parameter.get("name").is_none_or(|name| name != "since"));
+    let step = HistoryStep::ALL.map(HistoryStep::name);
+    let step = json!({"type": "string", "enum": step, "default": HistoryStep::default().name()});
+    parameters.push(parameter("step", "The length of the steps.", step));
+    let steps = json!({"type": "integer", "minimum": 1, "maximum": MOST_STEPS, "default": STEPS});
+    parameters.push(parameter("steps", "The number of steps up to `until`, or up to now.", steps));
+    parameters
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
@@ -262,6 +309,29 @@ mod tests {
         assert_eq!((filter.actor.as_deref(), filter.limit), (Some("ada"), 1_000));
         let counted = stats(query(&[("by", "actor"), ("usage", "true")])).unwrap().1;
         assert_eq!(counted, StatsQuery { by: StatsGrouping::Actor, usage: true });
+    }
+
+    #[test]
+    fn a_history_ends_with_the_step_before_its_end() {
+        let now = "2026-11-22T12:30:00Z".parse().unwrap();
+        let read = |pairs: &[(&str, &str)]| history(query(pairs), now).unwrap().1;
+        let hours = read(&[]);
+        assert_eq!((hours.step, hours.until, hours.starts().count()), (HistoryStep::Hour, now, 48));
+        assert_eq!(hours.starts().last().unwrap().to_string(), "2026-11-22T12:00:00Z");
+        let days = read(&[("step", "day"), ("steps", "2"), ("until", "2026-11-22T00:00:00Z")]);
+        let starts: Vec<_> = days.starts().map(|start| start.to_string()).collect();
+        assert_eq!(starts, ["2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"]);
+        for pair in [
+            ("step", "week"),
+            ("steps", "0"),
+            ("steps", "1001"),
+            ("since", "2026-11-22T12:00:00Z"),
+            ("until", "-009999-01-02T01:59:59Z"),
+            ("limit", "1"),
+        ] {
+            let error = history(query(&[pair]), now).unwrap_err();
+            assert!(error.message().contains(&format!("`{}`", pair.0)), "{error}");
+        }
     }
 
     #[test]
