@@ -2,6 +2,7 @@
 
 mod actions;
 mod audit;
+mod changes;
 mod confined;
 mod connectors;
 mod console;

@@ -22,6 +22,7 @@ pub(crate) enum Area {
     Connectors,
     Calls,
     Health,
+    Trust,
     /// None of the parts: an error, or a page without a session.
     None,
 }
@@ -97,6 +98,7 @@ impl Page {
                                 (link(Area::Connectors, "", "Connectors"))
                                 (link(Area::Calls, "/calls", "Calls"))
                                 (link(Area::Health, "/health", "Health"))
+                                (link(Area::Trust, "/trust", "Trust"))
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {
                                 input type="hidden" name="token" value=(token);

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use cofferdam_server::http_api::{
-    AcceptanceView, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, CircuitState,
-    ConnectorCircuit, ConnectorGrants, ConnectorList, ConnectorRateLimit, ConnectorSummary, ConnectorView,
-    CredentialGrantView, FailureCount, HealthReport, HistoryReport, HistoryStepView, ImportGrant,
-    LimitDescription, LogUsage, LoggedCallView, LoggedEventView, OperationDescription, RequestReport,
-    SignatureVerdict, VerificationResult, WaitingCalls,
+    AcceptanceView, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, ChangePage,
+    ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
+    ConnectorRateLimit, ConnectorSummary, ConnectorView, CredentialGrantView, FailureCount, HealthReport,
+    HistoryReport, HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEventView,
+    OperationDescription, RequestReport, SignatureVerdict, VerificationResult, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
 use crate::frame::Page;
 use crate::health_page::Range;
-use crate::{call_pages, connector_pages, health_page};
+use crate::{call_pages, connector_pages, health_page, trust_page};
 
 /// A text that would end a text, an attribute and an element, begin a script, and hide the rest.
 const HOSTILE: &str =
@@ -226,4 +226,27 @@ fn texts_of_health_are_escaped() {
         verification: Some(VerificationResult { at: hostile(), holds: false, entries: 1, findings: 1 }),
     };
     check(health_page::show(Range::Day, &health, &history), 45);
+}
+
+#[test]
+fn texts_of_changes_are_escaped() {
+    let fact = |before: usize, after: usize| ChangedFact {
+        name: hostile(),
+        before: (0..before).map(|number| format!("{HOSTILE}{number}")).collect(),
+        after: (5..5 + after).map(|number| format!("{HOSTILE}{number}")).collect(),
+    };
+    let change = |area: &str| ChangeView {
+        at: hostile(),
+        user: hostile(),
+        action: hostile(),
+        area: area.to_owned(),
+        kind: hostile(),
+        subject: hostile(),
+        failed: true,
+        is_wider: true,
+        facts: vec![fact(1, 1), fact(0, 2), fact(2, 0)],
+    };
+    let page = ChangePage { changes: vec![change("keys"), change(HOSTILE)], has_more: true };
+    let query = ["area", "since", "until", HOSTILE].map(|name| (name.to_owned(), hostile()));
+    check(trust_page::show(&BTreeMap::from(query), &page), 26);
 }

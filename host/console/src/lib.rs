@@ -13,6 +13,7 @@ mod headroom;
 mod health_page;
 mod router;
 mod sessions;
+mod trust_page;
 
 #[cfg(test)]
 mod hostile_tests;

@@ -24,6 +24,7 @@ use crate::explanation::Explain;
 use crate::frame::{Page, style, with_headers};
 use crate::health_page::{self, Range};
 use crate::sessions::{Sessions, form_token, is_form_token};
+use crate::trust_page::{self, ChangeQuery};
 
 /// The path of the console.
 pub const CONSOLE: &str = "/console";
@@ -82,6 +83,7 @@ impl Console {
             .route("/console/calls", get(calls))
             .route("/console/calls/{id}", get(call))
             .route("/console/health", get(health))
+            .route("/console/trust", get(trust))
             .route("/console/close", post(close))
             .route(OPEN, get(open))
             .route(STYLE, get(async || style()))
@@ -189,7 +191,7 @@ async fn calls(
     Extension(session): Extension<SessionId>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
-    let query: CallQuery = query.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect();
+    let query: CallQuery = filled(query);
     let mut parameters = query.clone();
     parameters.entry("limit".to_owned()).or_insert_with(|| PAGE.to_owned());
     let classes: Vec<_> = FailureClass::ALL.iter().map(|class| class.name()).collect();
@@ -228,6 +230,26 @@ async fn health(
         Ok((health, history)) => health_page::show(range, &health, &history),
         Err(error) => Page::host_error(error),
     })
+}
+
+/// Shows the changes of operators. A form sends fields that are empty: they select nothing.
+async fn trust(
+    State(console): State<Console>,
+    Extension(session): Extension<SessionId>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let query: ChangeQuery = filled(query);
+    let mut parameters = query.clone();
+    parameters.entry("limit".to_owned()).or_insert_with(|| trust_page::PAGE.to_owned());
+    session.framed(match console.0.api.changes(parameters.into_iter().collect()).await {
+        Ok(page) => trust_page::show(&query, &page),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Returns the fields of a form that have a value.
+fn filled(query: Vec<(String, String)>) -> BTreeMap<String, String> {
+    query.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect()
 }
 
 /// Begins a session, if the link has not been used. A browser that only asks for the head does not use it.

@@ -8,6 +8,7 @@
 
 mod audit;
 mod calls;
+mod changes;
 mod connectors;
 mod health;
 mod history;
@@ -36,6 +37,7 @@ pub use audit::{
     AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEventView,
     RequestReport,
 };
+pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
 pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
@@ -71,6 +73,9 @@ pub const HISTORY: &str = "/v1/history";
 
 /// The path of the state of what calls depend on.
 pub const HEALTH_REPORT: &str = "/v1/health";
+
+/// The path of the changes that operators made.
+pub const CHANGES: &str = "/v1/changes";
 
 /// The path of jobs, if the server has a queue; a job's id follows.
 pub const JOBS: &str = "/v1/jobs";
@@ -167,6 +172,7 @@ impl HttpApi {
             .route(AUDIT, get(audit::list))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
             .route(STATS, get(audit::stats))
+            .route(CHANGES, get(changes::list))
             .route(HISTORY, get(history::show))
             .route(HEALTH_REPORT, get(health::show))
             .route(DESCRIPTION, get(openapi_document))

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::audit::{CallPage, LoggedCallView};
+use super::changes::ChangePage;
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
 use super::health::HealthReport;
 use super::history::HistoryReport;
@@ -19,8 +20,8 @@ use super::query::{self, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
 use super::{
-    ACTIONS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT, HISTORY, JOBS, STATS,
-    response,
+    ACTIONS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT, HISTORY, JOBS,
+    STATS, response,
 };
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
@@ -425,8 +426,10 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
         (path.to_owned(), json!({"get": get}))
     };
     let history = answer("The history.", reference::<HistoryReport>(generator));
+    let changes = answer("The changes, the newest first.", reference::<ChangePage>(generator));
     let health = answer("The state.", reference::<HealthReport>(generator));
     Map::from_iter([
+        get(CHANGES, "changes", "The changes that operators made.", query::changes_parameters(), changes),
         get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
         get(HEALTH_REPORT, "health_report", "The state of what calls depend on.", Vec::new(), health),
     ])

@@ -10,6 +10,8 @@ use cofferdam_runtime::call::ConnectorRef;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::changes::{ChangeArea, ChangeQuery};
+
 /// The number of calls in a page without a `limit`.
 const PAGE: usize = 100;
 
@@ -99,6 +101,15 @@ impl QueryParameters {
         Ok(flag.unwrap_or_default())
     }
 
+    /// Takes out the size of a page.
+    fn limit(&mut self) -> Result<usize, HostError> {
+        let form = format!("It is a number from 1 to {LONGEST_PAGE}.");
+        let limit = self.parsed("limit", &form, |text| {
+            text.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit))
+        })?;
+        Ok(limit.unwrap_or(PAGE))
+    }
+
     fn time(&mut self, name: &str) -> Result<Option<Timestamp>, HostError> {
         self.parsed(name, "Write it like 2026-11-22T12:00:00Z.", |text| text.parse().ok())
     }
@@ -156,11 +167,7 @@ pub(super) fn page(mut query: QueryParameters) -> Result<Filter, HostError> {
     let mut filter = filter(&mut query)?;
     filter.before =
         query.parsed("before", "It is the id of a call, like `next` of a page.", AuditId::parse)?;
-    let limit = format!("It is a number from 1 to {LONGEST_PAGE}.");
-    let limit = query.parsed("limit", &limit, |text| {
-        text.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit))
-    })?;
-    filter.limit = limit.unwrap_or(PAGE);
+    filter.limit = query.limit()?;
     query.finish(&[&FILTER[..], &["before", "limit"]].concat())?;
     Ok(filter)
 }
@@ -209,6 +216,20 @@ pub(super) fn history(
     Ok((filter, HistoryQuery { since, until, step }))
 }
 
+/// Reads the query of a page of changes.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostError> {
+    let names = ChangeArea::ALL.map(ChangeArea::name).join(", ");
+    let area = query.parsed("area", &format!("It is one of {names}."), |text| {
+        ChangeArea::ALL.into_iter().find(|area| area.name() == text)
+    })?;
+    let (since, until, limit) = (query.time("since")?, query.time("until")?, query.limit()?);
+    query.finish(&["area", "since", "until", "limit"])?;
+    Ok(ChangeQuery { area, since, until, limit })
+}
+
 /// Returns the description of one parameter.
 pub(super) fn parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
@@ -252,9 +273,25 @@ pub(super) fn page_parameters() -> Vec<Value> {
         "Calls before this one: `next` of the page before.",
         json!({"type": "string", "pattern": ID_PATTERN}),
     ));
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
-    parameters.push(parameter("limit", "The most calls in the page.", limit));
+    parameters.push(limit_parameter("The most calls in the page."));
     parameters
+}
+
+fn limit_parameter(description: &str) -> Value {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
+    parameter("limit", description, limit)
+}
+
+/// Returns the parameters of a page of changes, for the description of the API.
+pub(super) fn changes_parameters() -> Vec<Value> {
+    let area = json!({"type": "string", "enum": ChangeArea::ALL.map(ChangeArea::name)});
+    let time = || json!({"type": "string", "format": "date-time"});
+    vec![
+        parameter("area", "Changes of this part of the host.", area),
+        parameter("since", "Changes made at or after this time.", time()),
+        parameter("until", "Changes made before this time.", time()),
+        limit_parameter("The most changes in the page."),
+    ]
 }
 
 /// Returns the parameters of statistics, for the description of the API.
