@@ -3,12 +3,14 @@
 mod actions;
 mod audit;
 mod browser;
+mod changes;
 mod confined;
 mod connectors;
 mod console;
 mod ends;
 mod fixture;
 mod flood;
+mod health;
 mod openapi;
 mod outcomes;
 mod partial_actions;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditLog as _, AuditReader, CallStatus, Filter, JournalLog, LogSettings, StatsGrouping, StatsQuery,
+    AuditLog as _, AuditReader, CallStatus, Filter, HistoryQuery, HistoryStep, JournalLog, LogSettings,
+    StatsGrouping, StatsQuery,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_test_support::traffic;
@@ -98,6 +99,18 @@ fn main() {
         let query = StatsQuery { by, usage: true };
         row(&format!("stats: {name}, with usage"), || reader.stats(&all(), query).unwrap().ended());
     }
+    for (name, step, hours) in [
+        ("a day by hour", HistoryStep::Hour, 24),
+        ("a week by hour", HistoryStep::Hour, 168),
+        ("a month by day", HistoryStep::Day, 720),
+    ] {
+        let query = HistoryQuery { since: ago(hours).unwrap(), until, step };
+        row(&format!("history: {name}"), || {
+            let parts = reader.history(&all(), query).unwrap();
+            parts.iter().flat_map(|part| &part.groups).map(|group| group.calls).sum()
+        });
+    }
+    row("storage", || reader.storage().unwrap().bytes());
     let one = reader.list(&Filter { limit: 1, ..all() }).unwrap().remove(0).audit_id;
     row("show: one call", || shown(&mut *reader, &one));
 }

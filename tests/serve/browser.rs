@@ -71,9 +71,17 @@ fn every_page_holds_in_a_browser() {
     let seen = drive(&tools, &task);
     assert_eq!(seen["wrong"], json!([]), "{seen:#}");
     let kinds = seen["kinds"].as_array().unwrap();
-    for kind in
-        ["connectors/*?", "calls?", "calls/*?", "calls?before", "approvals?", "approvals/*?", "approvals?all"]
-    {
+    for kind in [
+        "connectors/*?",
+        "calls?",
+        "calls/*?",
+        "calls?before",
+        "approvals?",
+        "approvals/*?",
+        "approvals?all",
+        "health?",
+        "trust?",
+    ] {
         assert!(kinds.contains(&json!(format!("/console/{kind}"))), "{kind}: {kinds:?}");
     }
     assert!(seen["rules"].as_u64().unwrap() > 100, "axe did not run: {seen}");

@@ -19,13 +19,13 @@ fn link(stage: &Stage, name: &str) -> String {
 }
 
 /// A browser, which has no token.
-struct Browser<'s> {
+pub(super) struct Browser<'s> {
     stage: &'s Stage,
     cookie: String,
 }
 
 impl<'s> Browser<'s> {
-    fn open(stage: &'s Stage) -> Self {
+    pub(super) fn open(stage: &'s Stage) -> Self {
         Self::open_link(stage, "open")
     }
 
@@ -35,7 +35,7 @@ impl<'s> Browser<'s> {
         Self { stage, cookie: cookie(&opened) }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(super) fn get(&self, path: &str) -> Answer {
         read(self.stage.begin_plain("GET", path, &[&self.cookie], b""))
     }
 
@@ -51,7 +51,7 @@ impl<'s> Browser<'s> {
 
     /// A page, after checking what holds for every page.
     #[track_caller]
-    fn page(&self, path: &str) -> String {
+    pub(super) fn page(&self, path: &str) -> String {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         check_page(self.stage, &answer);
@@ -352,4 +352,33 @@ fn reports_are_files_that_need_no_server() {
     let _ = stage.cli().run(&["report", "github://acme/none", "--out", to]).fails(66);
     stage.cli().run(&["report", "--since", "1h", "--until", "2h", "--out", to]).fails(65).said("--since");
     let _ = stage.cli().run(&["report", PROBE, "--since", "1h", "--out", to]).fails(2);
+}
+
+#[test]
+fn top_counts_the_calls_of_other_processes() {
+    let stage = Stage::new();
+    let fetch = |path: &str| stage.post(&probe("fetch", &json!({"url": stage.upstream.url(path)})));
+    fetch("/status/503/top");
+    let mut top = stage.cli().command(&["top", "--interval", "1s", "--format", "json"]);
+    let mut top = top.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(top.stdout.take().unwrap()));
+    let mut reading = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let first = reading();
+    assert!(first["calls_per_second"].is_null() && first["waiting_approvals"] == 0, "{first}");
+    let ended = |reading: &serde_json::Value, name: &str| -> u64 {
+        let steps = reading["history"]["steps"].as_array().unwrap();
+        steps.iter().map(|step| step[name].as_u64().unwrap()).sum()
+    };
+    assert_eq!((ended(&first, "calls"), ended(&first, "failed")), (1, 1), "{first}");
+    fetch("/text/top");
+    let begun = std::time::Instant::now();
+    while reading()["calls_per_second"].as_f64().unwrap() == 0.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the call is not counted");
+    }
+    top.kill().unwrap();
+    top.wait().unwrap();
+    let once = stage.cli().run(&["top", "--once"]).ok();
+    for shown in ["2 in 24 hours", "external_api_error", "never: cofferdam audit verify"] {
+        assert!(once.contains(shown), "{shown}: {once}");
+    }
 }

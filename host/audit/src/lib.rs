@@ -42,7 +42,10 @@ pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, St
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
-pub use stats::{SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats};
+pub use stats::{
+    HistoryPart, HistoryQuery, HistoryStep, LogStorage, SealedUsage, Stats, StatsGroup, StatsGrouping,
+    StatsQuery, UsageStats,
+};
 pub use stats_report::{
     CallsByClass, DurationPercentiles, HistogramStep, NamedCalls, OutcomeGroup, ResourceUsage, SealedBytes,
     StatsReport, UsageReport, duration_ranges,

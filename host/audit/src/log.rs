@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Duration;
 
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
@@ -20,7 +21,7 @@ use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::journal::JournalLine;
 use super::seal::Sealed;
-use super::stats::{SealedUsage, Stats, StatsQuery};
+use super::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsGrouping, StatsQuery};
 use super::verify::AcknowledgedFinding;
 
 /// The result of a command to the audit log, once its effect is durable. Fails if the command could not be written,
@@ -117,6 +118,11 @@ pub trait AuditLog: Send + Sync + 'static {
         Ok(0)
     }
 
+    /// Returns the time for which calls are kept; none if they are kept until an operator removes them.
+    fn retention(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns what is missing of the log, or beside it, as far as its home remembers. It blocks: not for an executor's
     /// threads.
     ///
@@ -161,6 +167,31 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The audit log cannot be read.
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError>;
+
+    /// Returns the calls that match `filter` by the step in which they were received, the first step first; steps without
+    /// a call are left out. The times of the filter, `limit` and `before` are ignored.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn history(&mut self, filter: &Filter, query: HistoryQuery) -> Result<Vec<HistoryPart>, AuditError> {
+        let mut parts = Vec::new();
+        let by = StatsQuery { by: StatsGrouping::Boundary, usage: false };
+        for start in query.starts() {
+            let until = Timestamp::from_second(start.as_second().saturating_add(query.step.seconds())).ok();
+            let filter = Filter { since: Some(start), until, ..filter.clone() };
+            let groups = self.stats(&filter, by)?.groups;
+            if !groups.is_empty() {
+                parts.push(HistoryPart { start, groups });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns the space that the audit log uses.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn storage(&mut self) -> Result<LogStorage, AuditError>;
 
     /// Returns every code that a recorded failure or error has, in order.
     ///

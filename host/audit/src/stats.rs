@@ -44,11 +44,14 @@ pub enum StatsGrouping {
     Code,
     /// The actor.
     Actor,
+    /// The layer that a failure came from; empty for calls without a failure, and where it is not known.
+    Boundary,
 }
 
 impl StatsGrouping {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Connector, Self::Operation, Self::Host, Self::Code, Self::Actor];
+    pub const ALL: [Self; 6] =
+        [Self::Connector, Self::Operation, Self::Host, Self::Code, Self::Actor, Self::Boundary];
 
     /// Returns the name.
     #[must_use]
@@ -59,7 +62,107 @@ impl StatsGrouping {
             Self::Host => "host",
             Self::Code => "code",
             Self::Actor => "actor",
+            Self::Boundary => "boundary",
         }
+    }
+}
+
+/// The length of the steps of a history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HistoryStep {
+    /// An hour.
+    #[default]
+    Hour,
+    /// A day, in UTC.
+    Day,
+}
+
+impl HistoryStep {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Hour, Self::Day];
+
+    /// Returns the name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+
+    /// Returns the length in seconds.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        match self {
+            Self::Hour => 60 * 60,
+            Self::Day => 24 * 60 * 60,
+        }
+    }
+
+    /// Returns the beginning of the step that `at` is in.
+    #[must_use]
+    pub fn begin(self, at: Timestamp) -> Timestamp {
+        let start = at.as_second().div_euclid(self.seconds()).saturating_mul(self.seconds());
+        Timestamp::from_second(start).unwrap_or(at)
+    }
+}
+
+/// The part of the log that a history is of: whole steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// A time in the first step.
+    pub since: Timestamp,
+    /// The end of the last step, or a time in it.
+    pub until: Timestamp,
+    /// The length of each step.
+    pub step: HistoryStep,
+}
+
+impl HistoryQuery {
+    /// Returns the beginnings of all steps, in order.
+    pub fn starts(self) -> impl Iterator<Item = Timestamp> {
+        let Self { since, until, step } = self;
+        let next = move |start: &Timestamp| {
+            Timestamp::from_second(start.as_second().saturating_add(step.seconds())).ok()
+        };
+        std::iter::successors(Some(step.begin(since)), next).take_while(move |start| *start < until)
+    }
+}
+
+/// The calls that were received in one step of a history, and ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryPart {
+    /// The beginning of the step.
+    pub start: Timestamp,
+    /// The calls by boundary, status and class, without their usage.
+    pub groups: Vec<StatsGroup>,
+}
+
+/// The space that an audit log uses, and the age of what is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogStorage {
+    /// The bytes of entries.
+    pub entries_bytes: u64,
+    /// The bytes of sealed requests and outcomes.
+    pub sealed_bytes: u64,
+    /// The bytes of the index.
+    pub index_bytes: u64,
+    /// The bytes of everything else: checkpoints, idempotency keys.
+    pub other_bytes: u64,
+    /// The time at which the oldest call was received.
+    pub oldest: Option<Timestamp>,
+    /// The time at which old calls were last looked for.
+    pub retained: Option<Timestamp>,
+}
+
+impl LogStorage {
+    /// Returns the bytes of all parts.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let Self { entries_bytes, sealed_bytes, index_bytes, other_bytes, .. } = self;
+        [entries_bytes, sealed_bytes, index_bytes, other_bytes]
+            .into_iter()
+            .fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 

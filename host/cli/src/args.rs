@@ -194,6 +194,8 @@ pub(super) enum Command {
     Console(commands::console::Args),
     #[cfg(feature = "server")]
     Report(commands::report::Args),
+    #[cfg(feature = "server")]
+    Top(commands::top::Args),
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Submit(Box<commands::submit::Command>),

@@ -54,7 +54,7 @@ pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page
         @if page.calls.is_empty() {
             p { "No call on record fits." }
         } @else {
-            (calls("Calls", &page.calls))
+            (calls_table("Calls", &page.calls))
         }
         nav aria-label="Pages of calls" {
             @if query.contains_key("before") { a href=(query_path(query, None)) { "Newest calls" } " " }
@@ -65,9 +65,10 @@ pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page
 }
 
 /// Returns a table of calls.
-pub(crate) fn calls(label: &str, calls: &[CallRowView]) -> Markup {
+pub(crate) fn calls_table(label: &str, calls: &[CallRowView]) -> Markup {
     let header = ["Time", "Call", "Connector", "Operation", "Status", "Actor", "Duration", "Attempts"];
-    table(label, &header, &html! { @for call in calls { (row(call)) } })
+    let rows = html! { @for call in calls { (row(call)) } };
+    table(label, &header, &rows)
 }
 
 /// Returns the path of a page of the same filter.

@@ -25,6 +25,8 @@ const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 1
 pub(crate) enum Area {
     Connectors,
     Calls,
+    Health,
+    Trust,
     Approvals,
     /// None of the parts: an error, or a page without a session.
     None,
@@ -107,6 +109,8 @@ impl Page {
                             nav aria-label="Pages" {
                                 (link(Area::Connectors, "", "Connectors"))
                                 (link(Area::Calls, "/calls", "Calls"))
+                                (link(Area::Health, "/health", "Health"))
+                                (link(Area::Trust, "/trust", "Trust"))
                                 (link(Area::Approvals, "/approvals", "Approvals"))
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {

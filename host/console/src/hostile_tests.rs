@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
 use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
-    CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView,
-    ImportGrant, LimitDescription, LoggedCallView, LoggedEventView, OperationDescription, RequestReport,
-    SignatureVerdict,
+    ChangePage, ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
+    ConnectorRateLimit, ConnectorSummary, ConnectorView, CredentialGrantView, FailureCount, HealthReport,
+    HistoryReport, HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEventView,
+    OperationDescription, RequestReport, SignatureVerdict, VerificationResult, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
 use crate::frame::Page;
-use crate::{approval_pages, call_pages, connector_pages};
+use crate::health_page::Range;
+use crate::{approval_pages, call_pages, connector_pages, health_page, trust_page};
 
 /// A text that would end a text, an attribute and an element, begin a script, and hide the rest.
 const HOSTILE: &str =
@@ -207,7 +209,82 @@ fn texts_of_approvals_are_escaped() {
     let list = ApprovalList { approvals: vec![approval(HOSTILE)], waiting: 1, more: 1 };
     check(approval_pages::list(&list, true), 9);
     for state in ["waiting", "approved", HOSTILE] {
-        check(approval_pages::show(&approval(state), Some(HOSTILE)), 17);
+        check(approval_pages::show(&approval(state), Some("token")), 17);
         check(approval_pages::show(&approval(state), None), 17);
     }
+}
+
+#[test]
+fn texts_of_health_are_escaped() {
+    let failure =
+        FailureCount { status: hostile(), class: Some(hostile()), boundary: Some(hostile()), calls: 7 };
+    let step = HistoryStepView {
+        at: hostile(),
+        seconds: 0,
+        calls: u64::MAX,
+        failed: 7,
+        p50_us: Some(0),
+        p90_us: Some(1),
+        p99_us: Some(u64::MAX),
+        max_us: Some(u64::MAX),
+        failures: vec![failure],
+    };
+    let history = HistoryReport {
+        since: hostile(),
+        until: hostile(),
+        step: hostile(),
+        steps: vec![step.clone(), step],
+    };
+    let waiting = || WaitingCalls { count: 2, calls: vec![row()] };
+    let health = HealthReport {
+        at: hostile(),
+        circuits: Some(vec![ConnectorCircuit {
+            connector: hostile(),
+            host: hostile(),
+            state: hostile(),
+            failures: 1,
+            retry_after_ms: Some(u64::MAX),
+            cause: Some(hostile()),
+            refused_bindings: vec![hostile()],
+        }]),
+        rate_limits: vec![ConnectorRateLimit { connector: hostile(), requests: 1, seconds: 0, burst: 1 }],
+        interrupted: waiting(),
+        undecided_keys: waiting(),
+        log: Some(LogUsage {
+            bytes: u64::MAX,
+            entries_bytes: 1,
+            sealed_bytes: 1,
+            index_bytes: 1,
+            other_bytes: 1,
+            oldest: Some(hostile()),
+            retention_seconds: Some(1),
+            retained: Some(hostile()),
+            oldest_expires: Some(hostile()),
+        }),
+        verification: Some(VerificationResult { at: hostile(), holds: false, entries: 1, findings: 1 }),
+    };
+    check(health_page::show(Range::Day, &health, &history), 45);
+}
+
+#[test]
+fn texts_of_changes_are_escaped() {
+    let fact = |before: usize, after: usize| ChangedFact {
+        name: hostile(),
+        before: (0..before).map(|number| format!("{HOSTILE}{number}")).collect(),
+        after: (5..5 + after).map(|number| format!("{HOSTILE}{number}")).collect(),
+    };
+    let change = |area: &str| ChangeView {
+        at: hostile(),
+        user: hostile(),
+        action: hostile(),
+        area: area.to_owned(),
+        kind: hostile(),
+        subject: hostile(),
+        failed: true,
+        is_wider: true,
+        facts: vec![fact(1, 1), fact(0, 2), fact(2, 0)],
+    };
+    let page = ChangePage { changes: vec![change("keys"), change(HOSTILE)], has_more: true };
+    let query = ["area", "since", "until", HOSTILE].map(|name| (name.to_owned(), hostile()));
+    check(trust_page::show(&BTreeMap::from(query), &page), 26);
 }

@@ -6,14 +6,17 @@
 
 mod approval_pages;
 mod call_pages;
+mod chart;
 mod connector_pages;
 mod explanation;
 mod format;
 mod frame;
 mod headroom;
+mod health_page;
 mod report;
 mod router;
 mod sessions;
+mod trust_page;
 
 #[cfg(test)]
 mod hostile_tests;

@@ -78,7 +78,7 @@ fn page(
             p { "None." }
         } @else {
             @if failed.next.is_some() { p { "The newest " (FAILED) "." } }
-            (call_pages::calls("Failed calls", &failed.calls))
+            (call_pages::calls_table("Failed calls", &failed.calls))
         }
     };
     Page::new(Area::Calls, "Calls on record", body)

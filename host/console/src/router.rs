@@ -23,7 +23,9 @@ use crate::call_pages::{self, CallQuery, PAGE};
 use crate::connector_pages;
 use crate::explanation::Explain;
 use crate::frame::{Page, icon, style, with_headers};
+use crate::health_page::{self, Range};
 use crate::sessions::{SessionRight, Sessions, form_token, is_form_token};
+use crate::trust_page::{self, ChangeQuery};
 
 /// The path of the console.
 pub const CONSOLE: &str = "/console";
@@ -83,6 +85,8 @@ impl Console {
             .route("/console/connectors/{scheme}/{owner}/{repository}", get(connector))
             .route("/console/calls", get(calls))
             .route("/console/calls/{id}", get(call))
+            .route("/console/health", get(health))
+            .route("/console/trust", get(trust))
             .route("/console/approvals", get(approvals))
             .route("/console/approvals/{id}", get(approval).post(answer))
             .route("/console/close", post(close))
@@ -200,7 +204,7 @@ async fn calls(
     Extension(session): Extension<Session>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
-    let query: CallQuery = query.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect();
+    let query: CallQuery = filled(query);
     let mut parameters = query.clone();
     parameters.entry("limit".to_owned()).or_insert_with(|| PAGE.to_owned());
     let classes: Vec<_> = FailureClass::ALL.iter().map(|class| class.name()).collect();
@@ -224,6 +228,41 @@ async fn call(
         }
         Err(error) => Page::host_error(error),
     })
+}
+
+/// Shows the calls of a time, and the state of what they depend on.
+async fn health(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let range = query.get("range").and_then(|name| Range::with_name(name)).unwrap_or_default();
+    let api = &console.0.api;
+    let read = async { Ok((api.health().await?, api.history(range.parameters()).await?)) };
+    session.framed(match read.await {
+        Ok((health, history)) => health_page::show(range, &health, &history),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Shows the changes of operators. A form sends fields that are empty: they select nothing.
+async fn trust(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let query: ChangeQuery = filled(query);
+    let mut parameters = query.clone();
+    parameters.entry("limit".to_owned()).or_insert_with(|| trust_page::PAGE.to_owned());
+    session.framed(match console.0.api.changes(parameters.into_iter().collect()).await {
+        Ok(page) => trust_page::show(&query, &page),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Returns the fields of a form that have a value.
+fn filled(query: Vec<(String, String)>) -> BTreeMap<String, String> {
+    query.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect()
 }
 
 /// Begins a session, if the link has not been used. A browser that only asks for the head does not use it.

@@ -264,7 +264,7 @@ impl<'c> CallBatch<'c> {
     /// Ends a call that is in memory.
     fn end(&mut self, id: Id, end: &EndFacts<'_>, ended_at: i64) -> Result<(), AuditError> {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.outcome == 0) else { return Ok(()) };
-        call.outcome = self.interner.outcome(self.connection, end.status, &end.class, &end.code)?;
+        call.outcome = self.interner.outcome(self.connection, end)?;
         let is_resolved = matches!(end.status, CallStatus::Resumed | CallStatus::Skipped);
         let duration = match end.duration_us {
             Some(duration) => i64::try_from(duration).unwrap_or(i64::MAX),

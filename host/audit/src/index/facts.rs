@@ -109,9 +109,19 @@ struct EndedFacts<'l> {
     code: Option<Cow<'l, str>>,
     duration_us: Option<u64>,
     #[serde(borrow)]
+    failure: Option<&'l RawValue>,
+    #[serde(borrow)]
     key_end: Option<KeyEndFacts<'l>>,
     #[serde(borrow)]
     status: Cow<'l, str>,
+}
+
+/// A failure, or an error of the host, which has no boundary.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FailureFacts<'l> {
+    #[serde(borrow)]
+    boundary: Cow<'l, str>,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +138,8 @@ pub struct EndFacts<'l> {
     pub class: Cow<'l, str>,
     /// The failure's or the error's code; empty for none.
     pub code: Cow<'l, str>,
+    /// The layer that the failure came from; empty for none.
+    pub boundary: Cow<'l, str>,
     /// The duration in microseconds.
     pub duration_us: Option<u64>,
     /// The number of attempts.
@@ -143,6 +155,7 @@ impl EndFacts<'_> {
             status,
             class: Cow::default(),
             code: Cow::default(),
+            boundary: Cow::default(),
             duration_us: None,
             attempts: None,
             is_undetermined: false,
@@ -217,6 +230,7 @@ fn end(ended: EndedFacts<'_>) -> EndFacts<'_> {
         status: status.filter(|status| *status != CallStatus::Running).unwrap_or(CallStatus::Failure),
         class: ended.class.unwrap_or_default(),
         code: ended.code.unwrap_or_default(),
+        boundary: ended.failure.map(payload::<FailureFacts<'_>>).unwrap_or_default().boundary,
         duration_us: ended.duration_us,
         attempts: ended.attempts,
         is_undetermined: ended.key_end.is_some_and(|key| key.state == "unknown"),
@@ -230,4 +244,31 @@ fn payload<'l, T: Default + Deserialize<'l>>(payload: &'l RawValue) -> T {
 
 fn micros(at: &str) -> i64 {
     at.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn boundary(failure: &str) -> String {
+        let payload = format!(
+            r#"{{"class":"network_error","code":"dns",{failure}"duration_us":7,"status":"failure"}}"#
+        );
+        let events = format!(r#"[{{"at":"2026-11-22T12:00:00Z","payload":{payload},"type":"final"}}]"#);
+        let end = LineFacts::read(&events).unwrap().end.unwrap();
+        assert_eq!(
+            (end.status, &*end.class, end.duration_us),
+            (CallStatus::Failure, "network_error", Some(7))
+        );
+        end.boundary.into_owned()
+    }
+
+    #[test]
+    fn the_boundary_is_that_of_the_failure() {
+        assert_eq!(boundary(r#""failure":{"boundary":"external","class":"network_error"},"#), "external");
+        for other in ["", r#""failure":{"code":"busy"},"#, r#""failure":"none","#, r#""failure":null,"#] {
+            assert_eq!(boundary(other), "", "{other}");
+        }
+    }
 }

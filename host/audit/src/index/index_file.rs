@@ -18,13 +18,13 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{AuditError, AuditErrorKind};
 
 /// The version of the schema and of what is stored in it.
-const FORMAT_VERSION: i64 = 1;
+const FORMAT_VERSION: i64 = 2;
 
 /// The number in `application_id` by which the file is known: `cfdi`.
 const APPLICATION: i64 = 0x6366_6469;
 
 /// The file, the stamp, and the lock of those that open, copy or replace them, in the directory of the journals.
-const FILE: &str = "index.db";
+pub(crate) const FILE: &str = "index.db";
 const STAMP: &str = "index.stamp";
 const LOCK: &str = "index.lock";
 

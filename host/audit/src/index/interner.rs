@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
-use crate::command::CallStatus;
+use super::facts::EndFacts;
 
 /// The most numbers that are remembered of each kind; more are looked up each time.
 const REMEMBERED: usize = 10_000;
@@ -31,17 +31,13 @@ impl Interner {
     }
 
     /// Returns the number of an outcome.
-    pub(super) fn outcome(
-        &mut self,
-        connection: &Connection,
-        status: CallStatus,
-        class: &str,
-        code: &str,
-    ) -> rusqlite::Result<i64> {
-        let select = "SELECT id FROM outcomes WHERE status = ?1 AND class = ?2 AND code = ?3";
-        let insert = "INSERT INTO outcomes (status, class, code) VALUES (?1, ?2, ?3)";
-        key_of(&mut self.key, &[status.name(), class, code]);
-        let row = params![status.number(), class, code];
+    pub(super) fn outcome(&mut self, connection: &Connection, end: &EndFacts<'_>) -> rusqlite::Result<i64> {
+        let select =
+            "SELECT id FROM outcomes WHERE status = ?1 AND class = ?2 AND code = ?3 AND boundary = ?4";
+        let insert = "INSERT INTO outcomes (status, class, code, boundary) VALUES (?1, ?2, ?3, ?4)";
+        let EndFacts { status, class, code, boundary, .. } = end;
+        key_of(&mut self.key, &[status.name(), class, code, boundary]);
+        let row = params![status.number(), class, code, boundary];
         number(&mut self.outcomes, &self.key, connection, [select, insert], row)
     }
 

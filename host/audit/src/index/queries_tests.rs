@@ -16,7 +16,8 @@ use super::tests::{index_of, reader_of};
 use super::usage::CallUsage;
 use super::{IndexReader, LogIndex, batch, find, reader, rollup, traffic};
 use crate::{
-    AuditReader as _, CallRow, CallStatus, Filter, Histogram, Stats, StatsGrouping, StatsQuery, UsageStats,
+    AuditReader as _, CallRow, CallStatus, Filter, Histogram, HistoryQuery, HistoryStep, Stats,
+    StatsGrouping, StatsQuery, UsageStats,
 };
 
 const CALLS: usize = 20_000;
@@ -281,6 +282,27 @@ fn usage_is_grouped_by_operation_host_code_and_actor() {
     let hosts = stats_by_host(&mut reader);
     assert_eq!(hosts.keys().collect::<Vec<_>>(), ["api.example:443", "files.example:443"]);
     assert!(hosts["api.example:443"] == ended && hosts["files.example:443"] < ended / 4);
+}
+
+#[test]
+fn a_history_has_the_statistics_of_each_step() {
+    let mut reader = reader();
+    let by = StatsQuery { by: StatsGrouping::Boundary, usage: false };
+    let filter = Filter { connector: Some("github://acme/c00".to_owned()), ..Filter::default() };
+    for (step, hours, most) in [(HistoryStep::Hour, 80, 81), (HistoryStep::Day, 72, 4)] {
+        let query = HistoryQuery { since: until() - SignedDuration::from_hours(hours), until: until(), step };
+        let parts = reader.history(&filter, query).unwrap();
+        let starts: Vec<_> = query.starts().collect();
+        assert_eq!(starts.len(), most, "{step:?}");
+        assert!(parts.len() > 3 && parts.iter().all(|part| starts.contains(&part.start)), "{step:?}");
+        for start in starts {
+            let end = start + SignedDuration::from_secs(step.seconds());
+            let hour = Filter { since: Some(start), until: Some(end), ..filter.clone() };
+            let counted = reader.stats(&hour, by).unwrap().groups;
+            let part = parts.iter().find(|part| part.start == start);
+            assert_eq!(part.map(|part| part.groups.clone()).unwrap_or_default(), counted, "{start}");
+        }
+    }
 }
 
 #[test]

@@ -19,12 +19,12 @@ use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
-    JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, open_lines, read_sealed,
-    segments, unended_calls, writer_names,
+    JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, disk_usage, open_lines,
+    read_sealed, segments, unended_calls, writer_names,
 };
 use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::seal::Sealed;
-use crate::stats::{SealedUsage, Stats, StatsQuery};
+use crate::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsQuery};
 
 /// The bytes that are read at once to find calls that ended.
 const CHUNK: usize = 256 * 1024;
@@ -312,9 +312,11 @@ const ROW: &str = "SELECT calls.id, calls.at, targets.connector, targets.op, tar
 
 const SELECT_BETWEEN: &str = "SELECT id FROM calls WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
 
+const SELECT_OLDEST: &str = "SELECT at FROM calls WHERE seq = (SELECT min(seq) FROM calls)";
+
 /// The queries of calls here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 2] = [SELECT_BETWEEN, SELECT_UNENDED];
+pub(super) const QUERIES: [&str; 3] = [SELECT_BETWEEN, SELECT_UNENDED, SELECT_OLDEST];
 
 fn by_seq(connection: &Connection, seq: i64, free: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
     let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.seq = ?1"))?;
@@ -399,6 +401,18 @@ impl AuditReader for IndexReader {
             let free = free.ids(connection)?;
             Ok(rollup::stats(connection, filter, query, &free)?)
         })
+    }
+
+    fn history(&mut self, filter: &Filter, query: HistoryQuery) -> Result<Vec<HistoryPart>, AuditError> {
+        self.query(|connection, _| Ok(rollup::history(connection, filter, query)?))
+    }
+
+    fn storage(&mut self) -> Result<LogStorage, AuditError> {
+        let oldest = self.query(|connection, _| {
+            Ok(connection.prepare_cached(SELECT_OLDEST)?.query_row([], |row| row.get(0)).optional()?)
+        })?;
+        let oldest = oldest.and_then(|oldest| Timestamp::from_microsecond(oldest).ok());
+        Ok(LogStorage { oldest, ..disk_usage(&self.index.root)? })
     }
 
     fn codes(&mut self) -> Result<Vec<String>, AuditError> {

@@ -1,7 +1,7 @@
 //! Statistics of many calls: counted into rows of an hour, a day and 32 days, in the transaction that adds the calls, so that
 //! no query counts a million calls again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::usage::{CallUsage, UsageCount, UsageSum};
 use crate::command::CallStatus;
 use crate::histogram::{Histogram, HistogramSum};
 use crate::log::Filter;
-use crate::stats::{Stats, StatsGroup, StatsGrouping, StatsQuery};
+use crate::stats::{HistoryPart, HistoryQuery, Stats, StatsGroup, StatsGrouping, StatsQuery};
 
 /// The lengths of rows, in seconds.
 const HOUR: i64 = 3_600;
@@ -73,7 +73,7 @@ impl Count {
 
 const SELECT_COUNT: &str = "SELECT calls, durations, usage FROM rollup WHERE is_of_host = ?1 AND span = ?2 \
                             AND start = ?3 AND target = ?4 AND outcome = ?5 AND actor = ?6 AND host = ?7";
-const SELECT_SPAN: &str = "SELECT target, outcome, actor, host, calls, durations, usage FROM rollup \
+const SELECT_SPAN: &str = "SELECT target, outcome, actor, host, calls, durations, usage, start FROM rollup \
                            WHERE is_of_host = ?1 AND span = ?2 AND start >= ?3 AND start < ?4";
 const SELECT_OPEN: &str =
     "SELECT at, target, writer, actor FROM calls INDEXED BY calls_open WHERE outcome = 0";
@@ -205,6 +205,15 @@ struct CountSum {
     usage: UsageSum,
 }
 
+impl CountSum {
+    /// Adds the calls and the durations of a row.
+    fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        self.calls = self.calls.saturating_add(row.get(4)?);
+        self.durations.add_bytes(row.get_ref(5)?.as_blob()?);
+        Ok(())
+    }
+}
+
 /// Returns the statistics of the calls that match `filter`, in whole hours. `free` are the writers that no process holds.
 pub(super) fn stats(
     connection: &Connection,
@@ -212,14 +221,7 @@ pub(super) fn stats(
     query: StatsQuery,
     free: &HashSet<i64>,
 ) -> rusqlite::Result<Stats> {
-    let targets = find::targets(connection, filter)?;
-    let outcomes = find::outcomes(connection, filter)?;
-    let asked_actor = find::actor(connection, filter)?;
-    let lets_through = |target: i64, outcome: i64, actor: i64| {
-        targets.as_ref().is_none_or(|targets| targets.contains(&target))
-            && outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
-            && asked_actor.is_none_or(|asked| asked == actor)
-    };
+    let selection = CallSelection::new(connection, filter)?;
     let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
     let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
@@ -233,18 +235,17 @@ pub(super) fn stats(
         let mut rows = select.query(params![is_of_host, span, from, to])?;
         while let Some(row) = rows.next()? {
             let (target, outcome) = (row.get(0)?, row.get(1)?);
-            if !lets_through(target, outcome, row.get(2)?) {
+            if !selection.has(target, outcome, row.get(2)?) {
                 continue;
             }
             let by = match query.by {
                 StatsGrouping::Connector | StatsGrouping::Operation => target,
                 StatsGrouping::Host => row.get(3)?,
-                StatsGrouping::Code => outcome,
+                StatsGrouping::Code | StatsGrouping::Boundary => outcome,
                 StatsGrouping::Actor => row.get(2)?,
             };
             let sum = sums.entry((groups.name(by)?, groups.ending(outcome)?)).or_default();
-            sum.calls = sum.calls.saturating_add(row.get(4)?);
-            sum.durations.add_bytes(row.get_ref(5)?.as_blob()?);
+            sum.add(row)?;
             if query.usage {
                 sum.usage.add_bytes(row.get_ref(6)?.as_blob()?);
             }
@@ -256,24 +257,81 @@ pub(super) fn stats(
     let mut select = connection.prepare_cached(SELECT_OPEN)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        if in_time(row.get(0)?) && lets_through(row.get(1)?, 0, row.get(3)?) {
+        if in_time(row.get(0)?) && selection.has(row.get(1)?, 0, row.get(3)?) {
             *if free.contains(&row.get(2)?) { &mut stats.incomplete } else { &mut stats.running } += 1;
         }
     }
+    stats.groups = stats_groups(sums, query.usage);
+    Ok(stats)
+}
+
+/// Returns the groups of these sums, the most calls first.
+fn stats_groups(sums: HashMap<GroupKey, CountSum>, has_usage: bool) -> Vec<StatsGroup> {
     let group = |((name, (status, class)), sum): (GroupKey, CountSum)| StatsGroup {
         name: name.to_string(),
         status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
         class: Some(class.to_string()).filter(|class| !class.is_empty()),
         calls: sum.calls,
         durations: sum.durations.into_histogram(),
-        usage: query.usage.then(|| sum.usage.into_stats()),
+        usage: has_usage.then(|| sum.usage.into_stats()),
     };
-    stats.groups = sums.into_iter().map(group).collect();
-    stats.groups.sort_by(|a, b| {
+    let mut groups: Vec<_> = sums.into_iter().map(group).collect();
+    groups.sort_by(|a, b| {
         let key = |group: &StatsGroup| (group.name.clone(), group.status.number(), group.class.clone());
         b.calls.cmp(&a.calls).then_with(|| key(a).cmp(&key(b)))
     });
-    Ok(stats)
+    groups
+}
+
+/// Returns the calls that match `filter` by the step in which they were received, whatever its times are.
+pub(super) fn history(
+    connection: &Connection,
+    filter: &Filter,
+    query: HistoryQuery,
+) -> rusqlite::Result<Vec<HistoryPart>> {
+    let selection = CallSelection::new(connection, filter)?;
+    let mut groups = GroupNames::new(connection, StatsGrouping::Boundary)?;
+    let mut parts = BTreeMap::<i64, HashMap<GroupKey, CountSum>>::new();
+    let (from, to) = (query.step.begin(query.since).as_second(), query.until);
+    // Rounded up: the last step may be one that has not ended.
+    let to = to.as_second().saturating_add(i64::from(to.subsec_nanosecond() > 0));
+    let mut select = connection.prepare_cached(SELECT_SPAN)?;
+    let mut rows = select.query(params![false, query.step.seconds(), from, to])?;
+    while let Some(row) = rows.next()? {
+        let outcome = row.get(1)?;
+        if selection.has(row.get(0)?, outcome, row.get(2)?) {
+            let key = (groups.name(outcome)?, groups.ending(outcome)?);
+            parts.entry(row.get(7)?).or_default().entry(key).or_default().add(row)?;
+        }
+    }
+    let part = |(start, sums)| {
+        let start = Timestamp::from_second(start).ok()?;
+        Some(HistoryPart { start, groups: stats_groups(sums, false) })
+    };
+    Ok(parts.into_iter().filter_map(part).collect())
+}
+
+/// The calls that a filter selects, whenever they were received.
+struct CallSelection {
+    targets: Option<HashSet<i64>>,
+    outcomes: Option<HashSet<i64>>,
+    actor: Option<i64>,
+}
+
+impl CallSelection {
+    fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
+        Ok(Self {
+            targets: find::targets(connection, filter)?,
+            outcomes: find::outcomes(connection, filter)?,
+            actor: find::actor(connection, filter)?,
+        })
+    }
+
+    fn has(&self, target: i64, outcome: i64, actor: i64) -> bool {
+        self.targets.as_ref().is_none_or(|targets| targets.contains(&target))
+            && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
+            && self.actor.is_none_or(|asked| asked == actor)
+    }
 }
 
 /// The names of the groups, each looked up once.
@@ -292,6 +350,7 @@ impl<'c> GroupNames<'c> {
             StatsGrouping::Host => "SELECT name FROM hosts WHERE id = ?1",
             StatsGrouping::Code => "SELECT code FROM outcomes WHERE id = ?1",
             StatsGrouping::Actor => "SELECT name FROM actors WHERE id = ?1",
+            StatsGrouping::Boundary => "SELECT boundary FROM outcomes WHERE id = ?1",
         })?;
         let select_ending = connection.prepare_cached("SELECT status, class FROM outcomes WHERE id = ?1")?;
         Ok(Self { select_name, select_ending, names: HashMap::new(), endings: HashMap::new() })

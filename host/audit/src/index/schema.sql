@@ -24,15 +24,17 @@ CREATE TABLE targets (
   step      TEXT NOT NULL,
   UNIQUE (connector, op, action, step)
 ) STRICT;
+-- `boundary` is the layer that a failure came from.
 CREATE TABLE outcomes (
-  id     INTEGER PRIMARY KEY,
-  status INTEGER NOT NULL,
-  class  TEXT NOT NULL,
-  code   TEXT NOT NULL,
-  UNIQUE (status, class, code)
+  id       INTEGER PRIMARY KEY,
+  status   INTEGER NOT NULL,
+  class    TEXT NOT NULL,
+  code     TEXT NOT NULL,
+  boundary TEXT NOT NULL,
+  UNIQUE (status, class, code, boundary)
 ) STRICT;
 -- 0 is a call without an end, and 1 is what nearly all others have: a value.
-INSERT INTO outcomes (id, status, class, code) VALUES (0, 0, '', ''), (1, 1, '', '');
+INSERT INTO outcomes (id, status, class, code, boundary) VALUES (0, 0, '', '', ''), (1, 1, '', '', '');
 -- `sealed` is the sum over the actor's calls.
 CREATE TABLE actors (
   id     INTEGER PRIMARY KEY,

@@ -155,6 +155,25 @@ fn calls_are_found_while_they_are_written() {
     assert_eq!(reader.ended_after(&mut start, 50).unwrap().len(), 8);
 }
 
+#[test]
+fn storage_has_all_files_and_the_oldest_call() {
+    let (home, (rows, _)) = filled(300);
+    fs::write(file(home.path(), "retained"), "2026-11-22T12:00:00Z").unwrap();
+    fs::set_permissions(file(home.path(), "retained"), fs::Permissions::from_mode(0o600)).unwrap();
+    let storage = reader_of(home.path()).storage().unwrap();
+    assert_eq!(storage.oldest, rows.last().map(|row| row.at));
+    assert_eq!(storage.retained, Some("2026-11-22T12:00:00Z".parse().unwrap()));
+    let all = |dir: &Path| -> u64 {
+        let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().metadata().unwrap());
+        files.filter(fs::Metadata::is_file).map(|file| file.blocks() * 512).sum()
+    };
+    let journal = journal_dir(home.path());
+    assert_eq!(storage.bytes(), all(&file(home.path(), "")) + all(&journal));
+    let lines = fs::metadata(journal.join(format!("{:012}.jsonl", segments(&journal).unwrap()[0])));
+    assert_eq!(storage.entries_bytes, lines.unwrap().blocks() * 512);
+    assert!(storage.index_bytes > 0 && storage.other_bytes > 0, "{storage:?}");
+}
+
 /// Waits until the file system's clock has gone on, so that a change shows.
 fn tick() {
     std::thread::sleep(Duration::from_millis(20));

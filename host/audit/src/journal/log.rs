@@ -421,6 +421,10 @@ impl AuditLog for JournalLog {
         Ok(entries)
     }
 
+    fn retention(&self) -> Option<Duration> {
+        self.0.settings.retention
+    }
+
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         CheckpointReader::new(&self.0.home, &self.0.root).loss()
     }

@@ -1,6 +1,7 @@
 //! Work that no call waits for: signing, indexing, the quota of sealed bytes, and retention.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -150,9 +151,7 @@ impl LogWriter {
 
     /// Returns true if no process ran retention in the last hour.
     fn is_retention_due(&self) -> bool {
-        let text = private_file::read(&self.root().join(RETAINED), &POLICY).ok().flatten();
-        let last = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse::<Timestamp>().ok());
-        last.is_none_or(|last| {
+        last_retention(self.root()).is_none_or(|last| {
             self.clock.timestamp().duration_since(last).unsigned_abs() >= RETENTION_INTERVAL
         })
     }
@@ -183,4 +182,10 @@ impl LogWriter {
         }
         Ok(())
     }
+}
+
+/// Returns the time of the last run of retention in the journals below `root`; none if it is not known.
+pub(super) fn last_retention(root: &Path) -> Option<Timestamp> {
+    let text = private_file::read(&root.join(RETAINED), &POLICY).ok().flatten()?;
+    std::str::from_utf8(&text).ok()?.parse().ok()
 }

@@ -3,6 +3,7 @@
 mod accept;
 mod checkpoint_file;
 mod commit;
+mod disk_usage;
 mod evidence;
 mod key_claims;
 mod key_facts;
@@ -32,6 +33,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub(crate) use disk_usage::disk_usage;
 pub use key_claims::name_of as action_name;
 pub use key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, decided as key_decided, decision};
 use keys::SealedOutcome;

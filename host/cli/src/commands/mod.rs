@@ -50,6 +50,8 @@ pub(super) mod sync;
 pub(super) mod tags;
 pub(super) mod test;
 mod time_format;
+#[cfg(feature = "server")]
+pub(super) mod top;
 pub(super) mod trace;
 pub(super) mod trust;
 pub(super) mod use_version;
@@ -111,6 +113,8 @@ pub(super) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Console(args) => console::run(args, session),
         #[cfg(feature = "server")]
         Command::Report(args) => report::run(args, session),
+        #[cfg(feature = "server")]
+        Command::Top(args) => top::run(&args, session),
         #[cfg(feature = "cluster")]
         Command::Submit(command) => submit::run(*command, session),
         #[cfg(feature = "cluster")]

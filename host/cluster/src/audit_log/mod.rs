@@ -404,6 +404,10 @@ impl AuditLog for PostgresLog {
         cofferdam_audit::wait(work)
     }
 
+    fn retention(&self) -> Option<Duration> {
+        self.settings.log.retention
+    }
+
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         let running = self.running()?;
         let shared = Arc::clone(&running.shared);

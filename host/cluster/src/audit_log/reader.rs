@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cofferdam_audit::store::JournalLine;
 use cofferdam_audit::{
-    AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, Sealed, SealedUsage,
-    Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry, UsageStats,
+    AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage, Sealed,
+    SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry, UsageStats,
 };
 use cofferdam_core::event::operator::OperatorEvent;
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::failure::{AuditId, FailureClass};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::ToSql;
@@ -225,6 +225,17 @@ fn where_all(conditions: &[String]) -> String {
     if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) }
 }
 
+/// Returns the expression for the boundary of a failure: that of its class, if the class has only one. The table of calls
+/// has no others.
+fn boundary_column() -> String {
+    let only = |class: &FailureClass| match class.boundaries() {
+        [boundary] => Some(format!("WHEN '{}' THEN '{}' ", class.name(), boundary.name())),
+        _ => None,
+    };
+    let cases: String = FailureClass::ALL.iter().filter_map(only).collect();
+    format!("CASE c.class {cases}ELSE '' END")
+}
+
 fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
     let text =
         |at: usize| row.try_get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
@@ -331,11 +342,12 @@ impl AuditReader for PostgresReader {
         let mut conditions = conditions(&rounded, &mut parameters);
         conditions.push("c.status > 0".to_owned());
         let name = match query.by {
-            StatsGrouping::Connector => "c.connector",
-            StatsGrouping::Operation => "c.connector || ' ' || c.op",
-            StatsGrouping::Host => "h.host",
-            StatsGrouping::Code => "c.code",
-            StatsGrouping::Actor => "c.actor",
+            StatsGrouping::Connector => "c.connector".to_owned(),
+            StatsGrouping::Operation => "c.connector || ' ' || c.op".to_owned(),
+            StatsGrouping::Host => "h.host".to_owned(),
+            StatsGrouping::Code => "c.code".to_owned(),
+            StatsGrouping::Actor => "c.actor".to_owned(),
+            StatsGrouping::Boundary => boundary_column(),
         };
         let hosts = match query.by {
             StatsGrouping::Host => " CROSS JOIN LATERAL unnest(c.hosts) AS h (host)",
@@ -361,6 +373,36 @@ impl AuditReader for PostgresReader {
             b.calls.cmp(&a.calls).then_with(|| key(a).cmp(&key(b)))
         });
         Ok(stats)
+    }
+
+    fn storage(&mut self) -> Result<LogStorage, AuditError> {
+        self.query(move |client, _| {
+            Box::pin(async move {
+                // Of partitioned tables, the parts have the bytes.
+                let select = "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c \
+                              JOIN pg_namespace n ON n.oid = c.relnamespace \
+                              WHERE n.nspname = 'cofferdam' AND c.relkind = 'r'";
+                let mut storage = LogStorage::default();
+                for row in client.query(select, &[]).await? {
+                    let name: String = row.try_get(0)?;
+                    let part = match name.split('_').next().unwrap_or_default() {
+                        "entries" => &mut storage.entries_bytes,
+                        "sealed" => &mut storage.sealed_bytes,
+                        "calls" => &mut storage.index_bytes,
+                        _ => &mut storage.other_bytes,
+                    };
+                    *part = part.saturating_add(unsigned(row.try_get(1)?));
+                }
+                let select = "SELECT (SELECT at FROM cofferdam.calls ORDER BY opened, first_n, id LIMIT 1), \
+                              (SELECT retained FROM cofferdam.log_time)";
+                let row = client.query_one(select, &[]).await?;
+                storage.oldest =
+                    row.try_get::<_, Option<i64>>(0)?.and_then(|at| Timestamp::from_microsecond(at).ok());
+                let retained = row.try_get::<_, Option<std::time::SystemTime>>(1)?;
+                storage.retained = retained.and_then(|at| Timestamp::try_from(at).ok());
+                Ok(storage)
+            })
+        })
     }
 
     fn codes(&mut self) -> Result<Vec<String>, AuditError> {

@@ -1,8 +1,9 @@
 //! The audit log of a host: the API with which its operator reads, verifies and prunes it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
@@ -209,7 +210,9 @@ impl Audit {
             let (writer, audit_id, seq, n, accepted) = (None, None, None, 0, false);
             outcome.findings.push(Finding { writer, n, audit_id, seq, flaw, what, accepted, of });
         }
-        Ok(verification_report(outcome, &key))
+        let report = verification_report(outcome, &key);
+        self.remember_verification(&report);
+        Ok(report)
     }
 
     /// Records in a signed checkpoint that the operator accepts these findings, and continues from there.
@@ -267,6 +270,16 @@ impl Audit {
     /// `audit_unavailable`: the audit log cannot be read, or its index not be written.
     pub fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, HostError> {
         self.log.reindex(progress).map_err(unwritable)
+    }
+
+    /// Returns the time for which calls are kept; none if they are kept until an operator removes them.
+    #[must_use]
+    pub fn retention(&self) -> Option<Duration> {
+        self.log.retention()
+    }
+
+    pub(super) fn home(&self) -> &Path {
+        &self.home
     }
 
     pub(super) fn log(&self) -> &Arc<dyn AuditLog> {

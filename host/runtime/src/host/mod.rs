@@ -13,6 +13,7 @@ mod difference;
 mod export;
 mod inspection;
 mod install;
+mod last_verification;
 mod operator;
 mod readiness;
 mod recovery;
@@ -28,11 +29,12 @@ use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
 use cofferdam_core::suggest;
 use cofferdam_egress::credentials::CredentialError;
 use cofferdam_egress::egress::HostRequestClient;
-use cofferdam_egress::resilience::RetryProfile;
+use cofferdam_egress::resilience::{RateLimit, RetryProfile};
 use cofferdam_egress::vault::{BindingName, Vault};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
 use cofferdam_model::trust::{KeyId, KeyringFile};
+use jiff::Timestamp;
 use semver::Version;
 use serde_json::Value;
 
@@ -55,6 +57,7 @@ pub use inspection::{
     PackageInspection, RevisionGround, SignatureView,
 };
 pub use install::{InstallOptions, Installed};
+pub use last_verification::LastVerification;
 pub use operator::{OperatorChange, keyring_changes};
 pub use recovery::ReplayedCall;
 
@@ -127,6 +130,18 @@ impl Host {
     #[must_use]
     pub fn profile_for(&self, connector: &ConnectorName) -> Arc<RetryProfile> {
         self.pipeline.settings.plan(connector, None).profile
+    }
+
+    /// Returns the rate limit of the requests of `connector` to each host; none if it has none.
+    #[must_use]
+    pub fn rate_limit_for(&self, connector: &ConnectorName) -> Option<RateLimit> {
+        self.pipeline.settings.plan(connector, None).rate
+    }
+
+    /// Returns the time of the host's clock.
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        self.audit.clock.timestamp()
     }
 
     /// Returns the actor of the calls that name none.

@@ -12,7 +12,7 @@ use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::audit::{Parameters, query_pairs};
+use super::audit::{Parameters, parameters};
 use super::calls::read_queued;
 use super::query::{self, QueryParameters};
 use super::{HttpApi, response};
@@ -88,7 +88,7 @@ impl HttpApi {
 
 /// Returns the list.
 pub(super) async fn list(State(api): State<HttpApi>, query: Parameters) -> Response {
-    let list = async { api.approvals(query_pairs(query)?).await };
+    let list = async { api.approvals(parameters(query)?).await };
     list.await.map_or_else(response::host_error, |list| response::view(&list))
 }
 

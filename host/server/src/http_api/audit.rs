@@ -265,8 +265,7 @@ impl HttpApi {
 /// The parameters of a query, or the reason why they are none.
 pub(super) type Parameters = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-/// Returns the parameters of a query.
-pub(super) fn query_pairs(parameters: Parameters) -> Result<Vec<(String, String)>, HostError> {
+pub(super) fn parameters(parameters: Parameters) -> Result<Vec<(String, String)>, HostError> {
     parameters.map(|Query(parameters)| parameters).map_err(unreadable_query)
 }
 
@@ -279,7 +278,7 @@ pub(super) fn unreadable_query(error: QueryRejection) -> HostError {
 
 /// Returns a page of calls.
 pub(super) async fn list(State(api): State<HttpApi>, query: Parameters) -> Response {
-    let page = async { api.calls(query_pairs(query)?).await };
+    let page = async { api.calls(parameters(query)?).await };
     page.await.map_or_else(response::host_error, |page| response::view(&page))
 }
 
@@ -291,7 +290,7 @@ pub(super) async fn show(State(api): State<HttpApi>, id: Result<Path<String>, Pa
 
 /// Returns the statistics.
 pub(super) async fn stats(State(api): State<HttpApi>, query: Parameters) -> Response {
-    let stats = async { api.stats(query_pairs(query)?).await };
+    let stats = async { api.stats(parameters(query)?).await };
     stats.await.map_or_else(response::host_error, |stats| response::view(&stats))
 }
 

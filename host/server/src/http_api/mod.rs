@@ -9,7 +9,10 @@
 mod approvals;
 mod audit;
 mod calls;
+mod changes;
 mod connectors;
+mod health;
+mod history;
 mod job_request;
 mod jobs;
 mod openapi;
@@ -36,10 +39,15 @@ pub use audit::{
     AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEventView,
     RequestReport,
 };
+pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
 pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
 };
+pub use health::{
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, VerificationResult, WaitingCalls,
+};
+pub use history::{FailureCount, HistoryReport, HistoryStepView};
 pub use response::{ErrorMessage, error_message};
 
 pub use job_request::{ActionWork, CallWork, JobRequest, JobTarget, JobWork};
@@ -64,6 +72,15 @@ pub const APPROVALS: &str = "/v1/approvals";
 
 /// The path of the statistics of calls.
 pub const STATS: &str = "/v1/stats";
+
+/// The path of the calls of a time, step by step.
+pub const HISTORY: &str = "/v1/history";
+
+/// The path of the state of what calls depend on.
+pub const HEALTH_REPORT: &str = "/v1/health";
+
+/// The path of the changes that operators made.
+pub const CHANGES: &str = "/v1/changes";
 
 /// The path of jobs, if the server has a queue; a job's id follows.
 pub const JOBS: &str = "/v1/jobs";
@@ -162,6 +179,9 @@ impl HttpApi {
             .route(APPROVALS, get(approvals::list))
             .route(&format!("{APPROVALS}/{{id}}"), get(approvals::show))
             .route(STATS, get(audit::stats))
+            .route(CHANGES, get(changes::list))
+            .route(HISTORY, get(history::show))
+            .route(HEALTH_REPORT, get(health::show))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {

@@ -12,14 +12,18 @@ use serde_json::{Map, Value, json};
 
 use super::approvals::ApprovalList;
 use super::audit::{CallPage, LoggedCallView};
+use super::changes::ChangePage;
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
+use super::health::HealthReport;
+use super::history::HistoryReport;
 use super::job_request::JobRequest;
 use super::jobs::JobView;
 use super::query::{self, APPROVAL_PATTERN, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
 use super::{
-    ACTIONS, APPROVALS, AUDIT, CALLS, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, JOBS, STATS, response,
+    ACTIONS, APPROVALS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT,
+    HISTORY, JOBS, STATS, response,
 };
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
@@ -302,6 +306,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
         add_action_headers(status, response);
     }
     let jobs = has_jobs.then(|| job_operations(&mut generator, &either));
+    let overviews = overview_paths(&mut generator, &either);
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
     let schemas = definitions(&mut generator, profiles);
@@ -401,6 +406,9 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
         },
         "components": {"schemas": schemas}
     });
+    if let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut) {
+        paths.extend(overviews);
+    }
     if let Some(jobs) = jobs
         && let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut)
     {
@@ -425,6 +433,25 @@ fn read_responses(found: Value, error: &Value) -> Map<String, Value> {
     add_status(&mut responses, 500, "`internal`, `configuration`.", error);
     add_refused(&mut responses, error);
     responses
+}
+
+/// Returns the paths of what an operator looks at: many calls at once, and the state of the host.
+fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String, Value> {
+    let get = |path: &str, id: &str, summary: &str, parameters: Vec<Value>, found: Value| {
+        let responses = read_responses(found, error);
+        let get = json!({
+            "operationId": id, "summary": summary, "parameters": parameters, "responses": responses
+        });
+        (path.to_owned(), json!({"get": get}))
+    };
+    let history = answer("The history.", reference::<HistoryReport>(generator));
+    let changes = answer("The changes, the newest first.", reference::<ChangePage>(generator));
+    let health = answer("The state.", reference::<HealthReport>(generator));
+    Map::from_iter([
+        get(CHANGES, "changes", "The changes that operators made.", query::changes_parameters(), changes),
+        get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
+        get(HEALTH_REPORT, "health_report", "The state of what calls depend on.", Vec::new(), health),
+    ])
 }
 
 /// Returns the parameters that name a connector in a path.

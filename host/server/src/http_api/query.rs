@@ -2,19 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::{CallStatus, Filter, StatsGrouping, StatsQuery};
+use cofferdam_audit::{CallStatus, Filter, HistoryQuery, HistoryStep, StatsGrouping, StatsQuery};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, FailureClass, sanitize_line};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+
+use super::changes::{ChangeArea, ChangeQuery};
 
 /// The number of calls in a page without a `limit`.
 const PAGE: usize = 100;
 
 /// The most calls in a page.
 const LONGEST_PAGE: usize = 1_000;
+
+/// The number of steps of a history without `steps`.
+const STEPS: i64 = 48;
+
+/// The most steps of a history.
+const MOST_STEPS: i64 = 1_000;
 
 /// The longest value of a parameter, in characters.
 const LONGEST: usize = 200;
@@ -97,6 +105,7 @@ impl QueryParameters {
         Ok(flag.unwrap_or_default())
     }
 
+    /// Takes out the size of a page.
     fn limit(&mut self) -> Result<usize, HostError> {
         let form = format!("It is a number from 1 to {LONGEST_PAGE}.");
         let limit = self.parsed("limit", &form, |text| {
@@ -208,9 +217,47 @@ pub(super) fn approval_parameters() -> Vec<Value> {
     vec![all, limit_parameter("The most approvals in the list.")]
 }
 
-fn limit_parameter(description: &str) -> Value {
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
-    parameter("limit", description, limit)
+/// Reads the query of a history. `now` is its end if the query names none.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn history(
+    mut query: QueryParameters,
+    now: Timestamp,
+) -> Result<(Filter, HistoryQuery), HostError> {
+    let filter = filter(&mut query)?;
+    if filter.since.is_some() {
+        return Err(invalid("since", "does not exist here", "Give `until` and `steps`."));
+    }
+    let names = HistoryStep::ALL.map(HistoryStep::name).join(", ");
+    let step = query.parsed("step", &format!("It is one of {names}."), |text| {
+        HistoryStep::ALL.into_iter().find(|step| step.name() == text)
+    })?;
+    let steps = format!("It is a number from 1 to {MOST_STEPS}.");
+    let steps = query
+        .parsed("steps", &steps, |text| text.parse().ok().filter(|steps| (1..=MOST_STEPS).contains(steps)))?;
+    query.finish(&[&FILTER[..], &["step", "steps"]].concat())?;
+    let (step, until) = (step.unwrap_or_default(), filter.until.unwrap_or(now));
+    let before = steps.unwrap_or(STEPS).saturating_sub(1).saturating_mul(step.seconds());
+    // The last step is the one before the end.
+    let last = step.begin(until.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(until));
+    let since = Timestamp::from_second(last.as_second().saturating_sub(before));
+    let since = since.map_err(|_| invalid("until", "is too early", "Give a later time."))?;
+    Ok((filter, HistoryQuery { since, until, step }))
+}
+
+/// Reads the query of a page of changes.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostError> {
+    let names = ChangeArea::ALL.map(ChangeArea::name).join(", ");
+    let area = query.parsed("area", &format!("It is one of {names}."), |text| {
+        ChangeArea::ALL.into_iter().find(|area| area.name() == text)
+    })?;
+    let (since, until, limit) = (query.time("since")?, query.time("until")?, query.limit()?);
+    query.finish(&["area", "since", "until", "limit"])?;
+    Ok(ChangeQuery { area, since, until, limit })
 }
 
 /// Returns the description of one parameter.
@@ -260,6 +307,23 @@ pub(super) fn page_parameters() -> Vec<Value> {
     parameters
 }
 
+fn limit_parameter(description: &str) -> Value {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": PAGE});
+    parameter("limit", description, limit)
+}
+
+/// Returns the parameters of a page of changes, for the description of the API.
+pub(super) fn changes_parameters() -> Vec<Value> {
+    let area = json!({"type": "string", "enum": ChangeArea::ALL.map(ChangeArea::name)});
+    let time = || json!({"type": "string", "format": "date-time"});
+    vec![
+        parameter("area", "Changes of this part of the host.", area),
+        parameter("since", "Changes made at or after this time.", time()),
+        parameter("until", "Changes made before this time.", time()),
+        limit_parameter("The most changes in the page."),
+    ]
+}
+
 /// Returns the parameters of statistics, for the description of the API.
 pub(super) fn stats_parameters() -> Vec<Value> {
     let mut parameters = filter_parameters();
@@ -268,6 +332,18 @@ pub(super) fn stats_parameters() -> Vec<Value> {
     parameters.push(parameter("by", "The property by which calls are grouped.", by));
     let usage = "Adds what attempts used of their limits.";
     parameters.push(parameter("usage", usage, json!({"type": "boolean", "default": false})));
+    parameters
+}
+
+/// Returns the parameters of a history, for the description of the API.
+pub(super) fn history_parameters() -> Vec<Value> {
+    let mut parameters = filter_parameters();
+    parameters.retain(|parameter| parameter.get("name").is_none_or(|name| name != "since"));
+    let step = HistoryStep::ALL.map(HistoryStep::name);
+    let step = json!({"type": "string", "enum": step, "default": HistoryStep::default().name()});
+    parameters.push(parameter("step", "The length of the steps.", step));
+    let steps = json!({"type": "integer", "minimum": 1, "maximum": MOST_STEPS, "default": STEPS});
+    parameters.push(parameter("steps", "The number of steps up to `until`, or up to now.", steps));
     parameters
 }
 
@@ -300,6 +376,29 @@ mod tests {
         assert_eq!((filter.actor.as_deref(), filter.limit), (Some("ada"), 1_000));
         let counted = stats(query(&[("by", "actor"), ("usage", "true")])).unwrap().1;
         assert_eq!(counted, StatsQuery { by: StatsGrouping::Actor, usage: true });
+    }
+
+    #[test]
+    fn a_history_ends_with_the_step_before_its_end() {
+        let now = "2026-11-22T12:30:00Z".parse().unwrap();
+        let read = |pairs: &[(&str, &str)]| history(query(pairs), now).unwrap().1;
+        let hours = read(&[]);
+        assert_eq!((hours.step, hours.until, hours.starts().count()), (HistoryStep::Hour, now, 48));
+        assert_eq!(hours.starts().last().unwrap().to_string(), "2026-11-22T12:00:00Z");
+        let days = read(&[("step", "day"), ("steps", "2"), ("until", "2026-11-22T00:00:00Z")]);
+        let starts: Vec<_> = days.starts().map(|start| start.to_string()).collect();
+        assert_eq!(starts, ["2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"]);
+        for pair in [
+            ("step", "week"),
+            ("steps", "0"),
+            ("steps", "1001"),
+            ("since", "2026-11-22T12:00:00Z"),
+            ("until", "-009999-01-02T01:59:59Z"),
+            ("limit", "1"),
+        ] {
+            let error = history(query(&[pair]), now).unwrap_err();
+            assert!(error.message().contains(&format!("`{}`", pair.0)), "{error}");
+        }
     }
 
     #[test]
