@@ -103,6 +103,13 @@ impl ShownArguments {
         let text_sha256 = text.as_ref().map(|text| Digest::sha256(text.as_bytes()).to_string());
         Self { bytes, sha256, text_sha256, text }
     }
+
+    /// Returns true if they are longer than the text.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        let end = || format!("…[truncated, {} bytes]", self.bytes);
+        self.text.as_deref().is_some_and(|text| text.ends_with(&end()))
+    }
 }
 
 /// The request to a person, with its answer and its use.

@@ -77,7 +77,7 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
             page.styled(TextStyle::Doubtful, "  Not kept: `[audit] field_bytes` is 0.");
         }
     }
-    if is_cut(approval) {
+    if arguments.is_cut() {
         page.styled(TextStyle::Bad, "  Only their beginning is shown.");
     }
     page.field("first call", &approval.call);
@@ -96,10 +96,4 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
     if let Some(call) = &approval.used_by {
         page.field("used by", call);
     }
-}
-
-/// Returns true if the arguments are longer than what is shown of them.
-pub(super) fn is_cut(approval: &Approval) -> bool {
-    let shown = approval.arguments.text.as_deref();
-    shown.is_some_and(|text| text.ends_with(&format!("…[truncated, {} bytes]", approval.arguments.bytes)))
 }
