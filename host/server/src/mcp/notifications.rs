@@ -77,14 +77,19 @@ fn describe_step(step: &EventKind<'_>) -> Option<(LoggingLevel, ProgressEvent)> 
             let (number, of) = (*number, *of);
             return Some((LoggingLevel::Info, ProgressEvent::Begins { number, of, call, name, what }));
         }
-        EventKind::Final { outcome, class, .. } => {
+        EventKind::Final { outcome, class, code, .. } => {
             let how = match *outcome {
                 "value" => "succeeded",
                 "failure" => "failed",
                 "cancelled" => "was cancelled",
                 _ => "was refused",
             };
-            let why = class.filter(|_| matches!(*outcome, "failure" | "refused")).map(str::to_owned);
+            let why = match *outcome {
+                "failure" => *class,
+                "refused" => *code,
+                _ => None,
+            };
+            let why = why.map(str::to_owned);
             return Some((LoggingLevel::Info, ProgressEvent::Ended(how, why)));
         }
         EventKind::Admitted { connector, .. } => {
@@ -179,5 +184,26 @@ const fn rank(level: LoggingLevel) -> u8 {
         LoggingLevel::Critical => 5,
         LoggingLevel::Alert => 6,
         LoggingLevel::Emergency => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use cofferdam_core::event::EventKind;
+
+    use super::{ProgressEvent, describe_step};
+
+    #[test]
+    fn an_end_names_its_class_or_code() {
+        for (outcome, class, code, how, why) in [
+            ("failure", Some("network_error"), Some("timeout"), "failed", Some("network_error")),
+            ("refused", None, Some("busy"), "was refused", Some("busy")),
+            ("cancelled", None, Some("cancelled"), "was cancelled", None),
+            ("value", None, None, "succeeded", None),
+        ] {
+            let (_, says) = describe_step(&EventKind::Final { outcome, class, code, prompt: None }).unwrap();
+            assert_eq!(says, ProgressEvent::Ended(how, why.map(str::to_owned)), "{outcome}");
+        }
     }
 }
