@@ -18,6 +18,7 @@ use serde::de::{Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::elicitation::shows_forms;
 use crate::server::{JsonCountError, VALUE_BYTES, VALUES, count};
 
 /// The longest id, in bytes.
@@ -276,8 +277,12 @@ pub(super) fn trim_request(message: Bytes) -> Bytes {
     let client = &initialize.params.client_info;
     let client = Implementation::new(short(&client.name), short(&client.version));
     initialize.params.meta = None;
-    // A server that sends no requests to its client does not need its capabilities.
-    initialize.params.capabilities = ClientCapabilities::default();
+    // The server asks its client for nothing but the answer in a form.
+    let can_show_forms = shows_forms(&initialize.params.capabilities);
+    initialize.params.capabilities = match can_show_forms {
+        true => ClientCapabilities::builder().enable_elicitation().build(),
+        false => ClientCapabilities::default(),
+    };
     initialize.params.client_info = client;
     *request.request.get_meta_mut() = RequestMetaObject::default();
     serde_json::to_vec(&greeting).map_or(message, Bytes::from)
@@ -437,5 +442,16 @@ mod tests {
         assert_eq!(greeting["params"], kept);
         let wrong = json!({"protocolVersion": 1});
         assert_eq!(short(wrong.clone())["params"], wrong);
+        for (elicitation, kept) in [
+            (json!({}), json!({"elicitation": {}})),
+            (json!({"form": {"schemaValidation": true}, "url": {}}), json!({"elicitation": {}})),
+            (json!({"url": {}}), json!({})),
+        ] {
+            let capabilities = json!({"elicitation": elicitation, "sampling": {}});
+            let client = json!({"name": "a", "version": "1"});
+            let greeting =
+                json!({"protocolVersion": "2025-11-25", "clientInfo": client, "capabilities": capabilities});
+            assert_eq!(short(greeting)["params"]["capabilities"], kept, "{elicitation}");
+        }
     }
 }

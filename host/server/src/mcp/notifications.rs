@@ -120,17 +120,19 @@ pub(super) struct NotificationSender {
 
 impl NotificationSender {
     /// Sends the notifications of a call to `peer`: those of the level and above, and each as progress if it
-    /// gave a token.
+    /// gave a token. A call that `may_wait` for a person goes on after that.
     pub(super) fn start(
         peer: &Peer<RoleServer>,
         progress: Option<ProgressToken>,
         level: Option<LoggingLevel>,
+        may_wait: bool,
     ) -> Self {
         if progress.is_none() && level.is_none() {
             return Self { sink: None, telling: None };
         }
         let (sink, notes) = mpsc::channel(QUEUE_LENGTH);
-        let telling = tokio::spawn(send_notifications(peer.clone(), notes, progress, level));
+        let tracker = ProgressTracker::new(may_wait);
+        let telling = tokio::spawn(send_notifications(peer.clone(), notes, tracker, progress, level));
         Self { sink: Some(sink), telling: Some(telling) }
     }
 
@@ -149,10 +151,10 @@ impl NotificationSender {
 async fn send_notifications(
     peer: Peer<RoleServer>,
     mut notes: mpsc::Receiver<CallNotification>,
+    mut tracker: ProgressTracker,
     progress: Option<ProgressToken>,
     from: Option<LoggingLevel>,
 ) {
-    let mut tracker = ProgressTracker::default();
     while let Some(CallNotification { level, audit_id, step, says }) = notes.recv().await {
         let Some(ProgressUpdate { text, at, of }) = tracker.update(&audit_id, says) else { continue };
         if from.is_some_and(|from| rank(level) >= rank(from)) {
