@@ -2,7 +2,7 @@
 //!
 //! The effect is a request that a real server counts.
 
-mod actions;
+pub(crate) mod actions;
 mod command;
 mod gate;
 mod interleavings;

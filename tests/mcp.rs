@@ -8,6 +8,7 @@ mod client;
 mod conformance_connector;
 mod conversation;
 mod disconnects;
+mod elicitation;
 mod flood;
 mod flood_bytes;
 mod hostile;

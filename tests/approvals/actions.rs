@@ -11,7 +11,7 @@ use crate::actions_run::fixture::write;
 use crate::shared_host::{refused, run, shared_host};
 
 /// An action that fetches, and then posts twice.
-fn action(desk: &Desk, path: &str) {
+pub(crate) fn action(desk: &Desk, path: &str) {
     let host = desk.host();
     let hash: Digest = host.list().unwrap()[0].digest;
     let (grant, url) = (shared_host().upstream.grant(), shared_host().upstream.url(path));

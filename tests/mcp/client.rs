@@ -88,10 +88,16 @@ impl Client {
 
     /// The same, past its greeting.
     pub(crate) fn greeted(home: &Home, args: &[&str]) -> Self {
+        Self::greeted_as(home, args, "2025-11-25", &json!({}))
+    }
+
+    /// The same, with this version and these capabilities.
+    pub(crate) fn greeted_as(home: &Home, args: &[&str], version: &str, capabilities: &Value) -> Self {
         let mut client = Self::start(home, args);
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        let name = json!({"name": "test", "version": "1"});
+        let hello = json!({"protocolVersion": version, "capabilities": capabilities, "clientInfo": name});
         let answer = client.ask("initialize", &hello);
-        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
+        assert_eq!(answer["result"]["protocolVersion"], version, "{answer}");
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string());
         client
     }

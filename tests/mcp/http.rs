@@ -144,7 +144,13 @@ fn a_dropped_request_cancels_its_call() {
 
 /// A session: the headers of its requests.
 pub(super) fn session(server: &Server) -> [(&'static str, String); 2] {
-    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    session_with(server, &json!({}))
+}
+
+/// A session of a client with these capabilities.
+pub(super) fn session_with(server: &Server, capabilities: &Value) -> [(&'static str, String); 2] {
+    let name = json!({"name": "t", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": name});
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).to_string();
     let name = server.post(&[], &hello).header("mcp-session-id").unwrap();
     [("mcp-session-id", name), ("mcp-protocol-version", "2025-11-25".to_owned())]

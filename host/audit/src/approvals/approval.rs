@@ -104,11 +104,11 @@ impl ShownArguments {
         Self { bytes, sha256, text_sha256, text }
     }
 
-    /// Returns true if the arguments are longer than what is shown of them.
+    /// Returns true if they are longer than the text.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        let end = format!("…[truncated, {} bytes]", self.bytes);
-        self.text.as_deref().is_some_and(|text| text.ends_with(&end))
+        let end = || format!("…[truncated, {} bytes]", self.bytes);
+        self.text.as_deref().is_some_and(|text| text.ends_with(&end()))
     }
 }
 

@@ -182,9 +182,9 @@ pub enum EventKind<'e> {
     Final {
         /// `value`, `failure`, `refused` or `cancelled`.
         outcome: &'static str,
-        /// The failure's class, or the error's code.
+        /// The failure's class.
         class: Option<&'e str>,
-        /// The failure's code.
+        /// The failure's code, or the error's.
         code: Option<&'e str>,
         /// The prompt for a person about it.
         prompt: Option<RecoveryPrompt>,

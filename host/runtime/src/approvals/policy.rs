@@ -23,6 +23,12 @@ const REQUEST_LIFETIMES: RangeInclusive<Duration> =
 const APPROVAL_LIFETIMES: RangeInclusive<Duration> =
     Duration::from_secs(10)..=Duration::from_secs(24 * 60 * 60);
 
+/// The default time for which a call waits for the answer of a person in its MCP client.
+const ELICIT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// The valid times for that: five seconds to an hour.
+const ELICIT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60 * 60);
+
 /// The word for an operation whose effect its manifest does not declare.
 const UNDECLARED: &str = "undeclared";
 
@@ -38,6 +44,8 @@ pub struct ApprovalPolicy {
     rules: Vec<ApprovalRule>,
     request_lifetime: Duration,
     approval_lifetime: Duration,
+    elicits: bool,
+    elicit_timeout: Duration,
 }
 
 /// A rule: the calls that it is for, and whether they wait for a person.
@@ -77,7 +85,13 @@ pub struct CallFacts<'c> {
 
 impl Default for ApprovalPolicy {
     fn default() -> Self {
-        Self { rules: Vec::new(), request_lifetime: REQUEST_LIFETIME, approval_lifetime: APPROVAL_LIFETIME }
+        Self {
+            rules: Vec::new(),
+            request_lifetime: REQUEST_LIFETIME,
+            approval_lifetime: APPROVAL_LIFETIME,
+            elicits: false,
+            elicit_timeout: ELICIT_TIMEOUT,
+        }
     }
 }
 
@@ -110,13 +124,16 @@ impl ApprovalPolicy {
     /// Reads the block `[approvals]`; problems are reported.
     #[must_use]
     pub fn read(table: &DocumentTable<'_>) -> Self {
-        table.reject_unknown_keys(&["request_lifetime", "approval_lifetime", "rules"]);
+        let keys = ["request_lifetime", "approval_lifetime", "elicit", "elicit_timeout", "rules"];
+        table.reject_unknown_keys(&keys);
         let time = |key, bounds: &RangeInclusive<Duration>| {
             table.text(key).and_then(|time| time.parse(|text| lifetime(text, bounds)))
         };
         Self {
             request_lifetime: time("request_lifetime", &REQUEST_LIFETIMES).unwrap_or(REQUEST_LIFETIME),
             approval_lifetime: time("approval_lifetime", &APPROVAL_LIFETIMES).unwrap_or(APPROVAL_LIFETIME),
+            elicits: table.flag("elicit").unwrap_or(false),
+            elicit_timeout: time("elicit_timeout", &ELICIT_TIMEOUTS).unwrap_or(ELICIT_TIMEOUT),
             rules: table.tables("rules").iter().filter_map(ApprovalRule::read).collect(),
         }
     }
@@ -146,6 +163,19 @@ impl ApprovalPolicy {
     #[must_use]
     pub fn approval_lifetime(&self) -> Duration {
         self.approval_lifetime
+    }
+
+    /// Returns true if a person may answer in the MCP client of the call, through a form. The client passes the answer
+    /// on, so it is to be a program that the agent does not control.
+    #[must_use]
+    pub fn elicits(&self) -> bool {
+        self.elicits
+    }
+
+    /// Returns how long a call waits for the answer in its MCP client.
+    #[must_use]
+    pub fn elicit_timeout(&self) -> Duration {
+        self.elicit_timeout
     }
 
     /// Parses the time for which an approval of all calls with the same arguments stands.
@@ -291,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_first_rule_for_a_call_decides() {
-        let text = "[approvals]\nrequest_lifetime = \"2d\"\napproval_lifetime = \"90s\"\n\
+        let text = "[approvals]\nrequest_lifetime = \"2d\"\napproval_lifetime = \"90s\"\nelicit = true\nelicit_timeout = \"1h\"\n\
                     [[approvals.rules]]\nconnector = \"github://acme/*\"\noperations = [\"peek\", \"list\"]\nask = false\n\
                     [[approvals.rules]]\nconnector = \"github://acme/files\"\nask = true\n\
                     [[approvals.rules]]\nactor = \"mcp:trusted\"\nask = false\n\
@@ -300,6 +330,8 @@ mod tests {
         let policy = parse(text).unwrap();
         assert_eq!(policy.request_lifetime(), Duration::from_secs(2 * 86_400));
         assert_eq!(policy.approval_lifetime(), Duration::from_secs(90));
+        assert_eq!((policy.elicits(), policy.elicit_timeout()), (true, Duration::from_secs(3_600)));
+        assert!(!ApprovalPolicy::default().elicits() && !ApprovalPolicy::never().elicits());
         let files = |op| ("github://acme/files", op);
         let other = |op| ("github://zeta/files", op);
         for (call, effect, actor, expected) in [
@@ -324,6 +356,9 @@ mod tests {
             ("[approvals]\nrequest_lifetime = \"30s\"", 2, "approvals.request_lifetime", "like \"10m\""),
             ("[approvals]\napproval_lifetime = \"25h\"", 2, "approvals.approval_lifetime", "like \"10m\""),
             ("[approvals]\napproval_lifetime = 10", 2, "approvals.approval_lifetime", "double quotes"),
+            ("[approvals]\nelicit = \"yes\"", 2, "approvals.elicit", "true"),
+            ("[approvals]\nelicit_timeout = \"2h\"", 2, "approvals.elicit_timeout", "like \"10m\""),
+            ("[approvals]\nelicits = true", 2, "approvals.elicits", "did you mean `elicit`?"),
             ("[approvals]\nrule = []", 2, "approvals.rule", "did you mean `rules`?"),
             ("[[approvals.rules]]\nagent = true", 1, "approvals.rules[0].ask", "add ask = true"),
             (&format!("{rule}asks = true"), 3, "approvals.rules[0].asks", "did you mean `ask`?"),

@@ -13,7 +13,7 @@ use cofferdam_core::secret::redact_likely_secrets;
 
 use super::Host;
 use super::operator::{ChangeRecorder, OperatorChange};
-use crate::approvals::unavailable;
+use crate::approvals::{ApprovalPolicy, unavailable};
 
 /// The longest reason that is stored, in characters.
 const REASON_CHARS: usize = 500;
@@ -41,6 +41,12 @@ pub enum ApprovalDecision {
 }
 
 impl Host {
+    /// Returns the policy: which calls wait for a person, and whether one may answer in the MCP client of the call.
+    #[must_use]
+    pub fn approval_policy(&self) -> &ApprovalPolicy {
+        &self.pipeline.approvals.policy
+    }
+
     /// Returns the approvals that wait, or that were answered not long ago, the oldest first, without their arguments. It
     /// blocks: not for an executor's threads.
     ///

@@ -18,6 +18,7 @@ use serde::de::{Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::elicitation::shows_forms;
 use crate::server::{JsonCountError, VALUE_BYTES, VALUES, count};
 
 /// The longest id, in bytes.
@@ -209,9 +210,9 @@ pub(super) fn read(message: &[u8]) -> Result<RpcMessage<'_>, RpcError> {
         None => Cow::Borrowed(message),
     };
     if envelope.len() > ENVELOPE_BYTES {
-        return Err(
-            RpcError::request("Beside the arguments of a call a message has 64 KiB at most.").with_id(id)
-        );
+        let refused = RpcError::request("Beside the arguments of a call a message has 64 KiB at most.");
+        // The id in an answer is the server's own. The client may have a request with the same one.
+        return Err(refused.with_id(id.filter(|_| head.method.is_some())));
     }
     let is_cursor = |cursor: &RawValue| cursor.get().starts_with('"');
     let is_object = |arguments: &str| arguments.starts_with('{');
@@ -237,14 +238,18 @@ fn replace_with_empty<'m>(message: &'m [u8], part: &str) -> Cow<'m, [u8]> {
     Cow::Owned([before, b"{}", after].concat())
 }
 
-/// Returns the id for the answer to a message that is rejected for its content.
+/// Returns the id for the answer to a message that is rejected for its content. An answer gets none: its id is the
+/// server's own.
 fn read_id(message: &[u8]) -> Option<Value> {
     #[derive(Deserialize)]
     struct RpcId<'m> {
         #[serde(borrow)]
         id: Option<&'m RawValue>,
+        #[serde(default, deserialize_with = "is_present")]
+        method: bool,
     }
-    serde_json::from_slice::<RpcId<'_>>(message).ok()?.id.and_then(as_id)
+    let read = serde_json::from_slice::<RpcId<'_>>(message).ok().filter(|read| read.method)?;
+    read.id.and_then(as_id)
 }
 
 /// Returns the id, if it is one; no other value is built.
@@ -272,8 +277,12 @@ pub(super) fn trim_request(message: Bytes) -> Bytes {
     let client = &initialize.params.client_info;
     let client = Implementation::new(short(&client.name), short(&client.version));
     initialize.params.meta = None;
-    // A server that sends no requests to its client does not need its capabilities.
-    initialize.params.capabilities = ClientCapabilities::default();
+    // The server asks its client for nothing but the answer in a form.
+    let can_show_forms = shows_forms(&initialize.params.capabilities);
+    initialize.params.capabilities = match can_show_forms {
+        true => ClientCapabilities::builder().enable_elicitation().build(),
+        false => ClientCapabilities::default(),
+    };
     initialize.params.client_info = client;
     *request.request.get_meta_mut() = RequestMetaObject::default();
     serde_json::to_vec(&greeting).map_or(message, Bytes::from)
@@ -390,12 +399,23 @@ mod tests {
             serde_json::from_slice(&read(text.as_bytes()).unwrap_err().answer()).unwrap()
         };
         assert_eq!(answer(&call("[1]", ""))["error"]["code"], -32602);
-        let many = vec!["0"; VALUES].join(",");
-        let many = answer(&call(&format!("{{\"a\": [{many}]}}"), ""));
+        let many_zeros = vec!["0"; VALUES].join(",");
+        let many = answer(&call(&format!("{{\"a\": [{many_zeros}]}}"), ""));
         assert_eq!((&many["id"], &many["error"]["code"]), (&json!(7), &json!(-32600)), "{many}");
         let long = "x".repeat(ENVELOPE_BYTES);
         let long = answer(&call("{}", &format!(", \"_meta\": {{\"a\": \"{long}\"}}")));
         assert_eq!((&long["id"], &long["error"]["code"]), (&json!(7), &json!(-32600)), "{long}");
+        // The id of an answer is not the client's to be refused by.
+        let result = |result: &str| format!(r#"{{"jsonrpc": "2.0", "id": 7, "result": {result}}}"#);
+        let long = format!("{{\"action\": \"{}\"}}", "x".repeat(ENVELOPE_BYTES));
+        for result in [result(&long), result(&format!("[{many_zeros}]")), result(r#"{"a": 1, "a": 2}"#)] {
+            let refused = answer(&result);
+            assert_eq!(
+                (&refused["id"], &refused["error"]["code"]),
+                (&Value::Null, &json!(-32600)),
+                "{refused}"
+            );
+        }
         for huge in ["id", "method", "jsonrpc"] {
             let message = format!(r#"{{"jsonrpc": "2.0", "{huge}": [{zeros}]}}"#).replacen(
                 "\"jsonrpc\": \"2.0\", \"jsonrpc\"",
@@ -422,5 +442,16 @@ mod tests {
         assert_eq!(greeting["params"], kept);
         let wrong = json!({"protocolVersion": 1});
         assert_eq!(short(wrong.clone())["params"], wrong);
+        for (elicitation, kept) in [
+            (json!({}), json!({"elicitation": {}})),
+            (json!({"form": {"schemaValidation": true}, "url": {}}), json!({"elicitation": {}})),
+            (json!({"url": {}}), json!({})),
+        ] {
+            let capabilities = json!({"elicitation": elicitation, "sampling": {}});
+            let client = json!({"name": "a", "version": "1"});
+            let greeting =
+                json!({"protocolVersion": "2025-11-25", "clientInfo": client, "capabilities": capabilities});
+            assert_eq!(short(greeting)["params"]["capabilities"], kept, "{elicitation}");
+        }
     }
 }

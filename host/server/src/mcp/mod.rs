@@ -7,8 +7,10 @@
 //! [`cofferdam_runtime::agent`], as one text and one structure. The protocol itself is the official SDK's;
 //! the code in front of it here answers messages that the SDK ignores silently.
 
+mod approval_form;
 mod catalog;
 mod catalog_cache;
+mod elicitation;
 mod error_response;
 mod home_file;
 mod http;

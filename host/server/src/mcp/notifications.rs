@@ -77,14 +77,19 @@ fn describe_step(step: &EventKind<'_>) -> Option<(LoggingLevel, ProgressEvent)> 
             let (number, of) = (*number, *of);
             return Some((LoggingLevel::Info, ProgressEvent::Begins { number, of, call, name, what }));
         }
-        EventKind::Final { outcome, class, .. } => {
+        EventKind::Final { outcome, class, code, .. } => {
             let how = match *outcome {
                 "value" => "succeeded",
                 "failure" => "failed",
                 "cancelled" => "was cancelled",
                 _ => "was refused",
             };
-            let why = class.filter(|_| matches!(*outcome, "failure" | "refused")).map(str::to_owned);
+            let why = match *outcome {
+                "failure" => *class,
+                "refused" => *code,
+                _ => None,
+            };
+            let why = why.map(str::to_owned);
             return Some((LoggingLevel::Info, ProgressEvent::Ended(how, why)));
         }
         EventKind::Admitted { connector, .. } => {
@@ -115,17 +120,19 @@ pub(super) struct NotificationSender {
 
 impl NotificationSender {
     /// Sends the notifications of a call to `peer`: those of the level and above, and each as progress if it
-    /// gave a token.
+    /// gave a token. A call that `may_wait` for a person goes on after that.
     pub(super) fn start(
         peer: &Peer<RoleServer>,
         progress: Option<ProgressToken>,
         level: Option<LoggingLevel>,
+        may_wait: bool,
     ) -> Self {
         if progress.is_none() && level.is_none() {
             return Self { sink: None, telling: None };
         }
         let (sink, notes) = mpsc::channel(QUEUE_LENGTH);
-        let telling = tokio::spawn(send_notifications(peer.clone(), notes, progress, level));
+        let tracker = ProgressTracker::new(may_wait);
+        let telling = tokio::spawn(send_notifications(peer.clone(), notes, tracker, progress, level));
         Self { sink: Some(sink), telling: Some(telling) }
     }
 
@@ -144,10 +151,10 @@ impl NotificationSender {
 async fn send_notifications(
     peer: Peer<RoleServer>,
     mut notes: mpsc::Receiver<CallNotification>,
+    mut tracker: ProgressTracker,
     progress: Option<ProgressToken>,
     from: Option<LoggingLevel>,
 ) {
-    let mut tracker = ProgressTracker::default();
     while let Some(CallNotification { level, audit_id, step, says }) = notes.recv().await {
         let Some(ProgressUpdate { text, at, of }) = tracker.update(&audit_id, says) else { continue };
         if from.is_some_and(|from| rank(level) >= rank(from)) {
@@ -179,5 +186,26 @@ const fn rank(level: LoggingLevel) -> u8 {
         LoggingLevel::Critical => 5,
         LoggingLevel::Alert => 6,
         LoggingLevel::Emergency => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use cofferdam_core::event::EventKind;
+
+    use super::{ProgressEvent, describe_step};
+
+    #[test]
+    fn an_end_names_its_class_or_code() {
+        for (outcome, class, code, how, why) in [
+            ("failure", Some("network_error"), Some("timeout"), "failed", Some("network_error")),
+            ("refused", None, Some("busy"), "was refused", Some("busy")),
+            ("cancelled", None, Some("cancelled"), "was cancelled", None),
+            ("value", None, None, "succeeded", None),
+        ] {
+            let (_, says) = describe_step(&EventKind::Final { outcome, class, code, prompt: None }).unwrap();
+            assert_eq!(says, ProgressEvent::Ended(how, why.map(str::to_owned)), "{outcome}");
+        }
     }
 }

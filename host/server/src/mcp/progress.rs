@@ -1,10 +1,14 @@
 //! The progress of a call or an action for its client: text that names the step, and a number that only
 //! grows.
 
+use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::sanitize_line;
 
 /// The longest message, in characters.
 const NOTE_CHARS: usize = 300;
+
+/// The code of a call that waits for a person.
+const WAITS: &str = HostErrorKind::ApprovalRequired.code();
 
 /// The kind of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub(super) struct ProgressUpdate {
 #[derive(Debug, Default)]
 pub(super) struct ProgressTracker {
     is_action: bool,
+    /// True until the call waits for a person who is asked, and goes on afterwards.
+    may_wait: bool,
     /// The running step of an action.
     step: Option<RunningStep>,
     /// The messages since the step began, or since the start.
@@ -48,6 +54,11 @@ struct RunningStep {
 }
 
 impl ProgressTracker {
+    /// Creates the tracker of a call. If it `may_wait` for a person, that is not its end.
+    pub(super) fn new(may_wait: bool) -> Self {
+        Self { may_wait, ..Self::default() }
+    }
+
     /// Returns the update for an event of the call `audit_id`; none if there is nothing new.
     pub(super) fn update(&mut self, audit_id: &str, says: ProgressEvent) -> Option<ProgressUpdate> {
         let text = match says {
@@ -59,6 +70,10 @@ impl ProgressTracker {
                 self.step = Some(RunningStep { number, of, call, name });
                 self.notes = 0;
                 what
+            }
+            ProgressEvent::Ended(_, Some(why)) if self.may_wait && why == WAITS => {
+                self.may_wait = false;
+                return None;
             }
             // The end of a step shows in the next update.
             ProgressEvent::Ended(..) if self.step.as_ref().is_some_and(|step| step.call == audit_id) => {
@@ -165,5 +180,17 @@ mod tests {
         let mut call = ProgressTracker::default();
         let end = call.update("a", ProgressEvent::Ended("was refused", Some("busy".into()))).unwrap();
         assert_eq!((end.text.as_str(), end.at, end.of), ("The call was refused: busy.", 1.0, None));
+    }
+
+    #[test]
+    fn a_wait_for_a_person_is_not_an_end() {
+        let waits = || ProgressEvent::Ended("was refused", Some("approval_required".into()));
+        let mut tracker = ProgressTracker::new(true);
+        assert!(tracker.update("action", ProgressEvent::Action).is_none());
+        assert_eq!(tracker.update("action", waits()), None);
+        let begins = tracker.update("a", begins(1, "a", "greeting")).unwrap();
+        assert_eq!((begins.at, begins.of), (0.0, Some(2.0)));
+        assert!(tracker.update("again", waits()).is_some(), "it waits once");
+        assert!(ProgressTracker::default().update("a", waits()).is_some());
     }
 }

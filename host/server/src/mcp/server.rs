@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cofferdam_audit::approvals::ApprovalId;
+use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line, visible_json};
 use cofferdam_runtime::agent::{self, RenderedAnswer};
 use cofferdam_runtime::call::{Call, CallResult, Cancellation};
@@ -26,6 +28,7 @@ use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionConte
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::elicitation::OpenForms;
 use super::listing;
 use super::live_catalog::LiveCatalog;
 use super::notifications::NotificationSender;
@@ -73,12 +76,14 @@ pub struct McpSettings {
 pub(super) struct McpShared {
     pub(super) settings: McpSettings,
     pub(super) running: InFlightRequests,
+    pub(super) forms: OpenForms,
     answers: AnswerMemory,
 }
 
 impl McpShared {
     pub(super) fn new(settings: McpSettings) -> Self {
-        Self { settings, running: InFlightRequests::default(), answers: AnswerMemory::default() }
+        let (running, forms, answers) = Default::default();
+        Self { settings, running, forms, answers }
     }
 }
 
@@ -91,9 +96,26 @@ pub(super) enum ValueForm {
     Text,
 }
 
+/// A call of a tool.
+#[derive(Clone, Copy)]
+pub(super) struct ToolCall<'c> {
+    /// The tool's name.
+    pub(super) name: &'c str,
+    pub(super) runs: &'c ToolTarget,
+    pub(super) context: &'c RequestContext<RoleServer>,
+}
+
+/// The end of a tool's run.
+pub(super) struct ToolRun {
+    pub(super) answer: RenderedAnswer,
+    pub(super) audit_id: AuditId,
+    /// The approval that it waits for. Nothing of it ran then.
+    pub(super) waits_for: Option<ApprovalId>,
+}
+
 /// The server of one session.
 pub struct McpServer {
-    shared: Arc<McpShared>,
+    pub(super) shared: Arc<McpShared>,
     level: Mutex<Option<LoggingLevel>>,
     /// True if the client is notified of changes.
     told: AtomicBool,
@@ -104,15 +126,14 @@ impl McpServer {
         Self { shared, level: Mutex::default(), told: AtomicBool::new(false) }
     }
 
-    /// Runs the tool's target; returns the result for the agent, and its audit id.
-    async fn run(
-        &self,
-        name: &str,
-        runs: &ToolTarget,
-        args: Option<Arc<CallArguments>>,
-        context: &RequestContext<RoleServer>,
-    ) -> (RenderedAnswer, AuditId) {
+    /// Runs the tool's target.
+    pub(super) async fn run(&self, call: ToolCall<'_>, args: Option<Arc<CallArguments>>) -> ToolRun {
+        let ToolCall { name, runs, context } = call;
         let cancellation = Cancellation::new();
+        // The client may have cancelled it while a person was asked: it must not begin then.
+        if context.ct.is_cancelled() {
+            cancellation.cancel();
+        }
         let limit = self.shared.settings.value_bytes;
         let running = async {
             match runs {
@@ -123,32 +144,40 @@ impl McpServer {
                         .by_agent()
                         .cancelled_by(&cancellation);
                     let CallResult { outcome, report } = self.shared.settings.host.run_text(call).await;
-                    let told = match outcome {
+                    let audit_id = report.audit_id.clone();
+                    match outcome {
                         Ok(json) => {
                             self.make_room(&json, context).await;
-                            agent::value(name, &connector.to_string(), &json, &report, limit)
+                            let answer = agent::value(name, &connector.to_string(), &json, &report, limit);
+                            ToolRun { answer, audit_id, waits_for: None }
                         }
-                        Err(error) => agent::error(name, &error),
-                    };
-                    (told, report.audit_id)
+                        Err(error) => {
+                            let waits_for = awaited_approval(&error);
+                            ToolRun { answer: agent::error(name, &error), audit_id, waits_for }
+                        }
+                    }
                 }
                 ToolTarget::Action(runnable) => {
                     let args = match args.map(|args| args.take_values()).transpose() {
                         Ok(args) => args.unwrap_or_else(|| Value::Object(Default::default())),
                         Err(error) => {
-                            let id = error.request_id().clone();
-                            return (agent::error(name, &error.into()), id);
+                            let audit_id = error.request_id().clone();
+                            let answer = agent::error(name, &error.into());
+                            return ToolRun { answer, audit_id, waits_for: None };
                         }
                     };
                     let run =
                         RunRequest::new(args).actor(actor(context)).by_agent().cancelled_by(&cancellation);
                     let ActionResult { outcome, report } =
                         self.shared.settings.host.run_checked_action(runnable, run).await;
-                    let told = match outcome {
+                    // What has begun is not run again.
+                    let waits_for =
+                        outcome.as_ref().err().filter(|_| !report.has_begun()).and_then(awaited_approval);
+                    let answer = match outcome {
                         Ok(value) => agent::action_value(name, &value, &report, limit),
                         Err(error) => agent::action_error(name, &error, &report),
                     };
-                    (told, report.audit_id)
+                    ToolRun { answer, audit_id: report.audit_id, waits_for }
                 }
             }
         };
@@ -202,16 +231,23 @@ fn arguments(context: &RequestContext<RoleServer>) -> Option<Arc<CallArguments>>
 }
 
 /// Returns true if the request's version has sessions.
-fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
+pub(super) fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
 /// Returns the caller's name for the audit log: a claim of the client's, marked as one of an agent.
-fn actor(context: &RequestContext<RoleServer>) -> String {
+pub(super) fn actor(context: &RequestContext<RoleServer>) -> String {
     match context.client_info() {
         Some(client) => format!("mcp:{}", sanitize_line(&client.name, 100)),
         None => "mcp".to_owned(),
     }
+}
+
+/// Returns the approval that a call waits for, if that is how it ended.
+fn awaited_approval(error: &Error) -> Option<ApprovalId> {
+    let Error::Host(error) = error else { return None };
+    let id = error.details().get("approval").filter(|_| error.kind() == HostErrorKind::ApprovalRequired)?;
+    ApprovalId::parse(id.as_str()?)
 }
 
 /// Returns the result of a call, with or without a value. A value is sent once.
@@ -303,11 +339,19 @@ impl ServerHandler for McpServer {
             return Err(ErrorData::invalid_params(message, None));
         };
         let _one = self.shared.running.start();
-        let notes =
-            NotificationSender::start(&context.peer, context.meta.get_progress_token(), self.level(&context));
+        let shows_form = self.shows_form(&context);
+        let (progress, level) = (context.meta.get_progress_token(), self.level(&context));
+        let notes = NotificationSender::start(&context.peer, progress, level, shows_form);
         let args = arguments(&context);
-        let (told, audit_id) = notes.run(self.run(&tool.tool.name, tool.runs(), args, &context)).await;
-        Ok(result(&told, &audit_id, self.value_form(&context)).into())
+        let call = ToolCall { name: &tool.tool.name, runs: tool.runs(), context: &context };
+        let ended = notes.run(async {
+            match shows_form {
+                true => self.run_and_ask(call, args).await,
+                false => self.run(call, args).await,
+            }
+        });
+        let ToolRun { answer, audit_id, .. } = ended.await;
+        Ok(result(&answer, &audit_id, self.value_form(&context)).into())
     }
 
     async fn set_level(

@@ -37,6 +37,14 @@ impl CallArguments {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Returns a copy for a second run of the call, charged as the first is, for as long as the request is. None if they
+    /// were taken, or if the budget has no room for a copy.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let has_room = self.charge.as_ref().is_none_or(|charge| charge.grow(text.len()));
+        has_room.then(|| Self::new(text, self.charge.clone()))
+    }
+
     /// Returns the values of an action's arguments, charged for as long as the request is.
     ///
     /// # Errors
@@ -95,5 +103,14 @@ mod tests {
         assert_eq!(error.kind(), HostErrorKind::Busy, "{} are charged", 40_000 * VALUE_BYTES);
         drop(held);
         assert!(values(zeros(49_000), charge()).is_ok());
+    }
+    #[test]
+    fn a_copy_is_charged_like_the_first() {
+        let budget = RequestBudget::new(0);
+        let charge = budget.charge(BudgetClient::Streams, 0).map(Arc::new);
+        let first = CallArguments::new(zeros(2_500_000), charge);
+        assert_eq!(first.copy().unwrap().take(), Some(zeros(2_500_000)));
+        assert!(first.copy().is_none(), "two copies exceed the budget");
+        assert!(first.take().is_some() && first.copy().is_none(), "it was taken");
     }
 }
