@@ -29,7 +29,12 @@ fn changes_are_listed_with_what_they_allow() {
     }
     cli.run(&["trust", "floor", name, "1.0.0"]).ok();
     cli.run(&["trust", "floor", name, "--remove"]).ok();
-    fed(&cli, &["binding", "set", "bearer/slack", "--stdin"], "xoxb-0123456789-abcdefghij").ok();
+    fed(
+        &cli,
+        &["binding", "set", "bearer/slack", "--stdin", "--connector", name],
+        "xoxb-0123456789-abcdefghij",
+    )
+    .ok();
     cli.run(&["binding", "allow", "bearer/slack", "--host", "b.example:443", "--yes"]).ok();
     let all = page("?limit=1000");
     let changes = all["changes"].as_array().unwrap();
