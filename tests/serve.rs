@@ -11,6 +11,7 @@ mod ends;
 mod fixture;
 mod flood;
 mod health;
+mod network;
 mod openapi;
 mod outcomes;
 mod partial_actions;

@@ -110,6 +110,10 @@ fn main() {
             parts.iter().flat_map(|part| &part.groups).map(|group| group.calls).sum()
         });
     }
+    row("requests: all", || {
+        let requests = reader.requests(&all()).unwrap().unwrap();
+        requests.iter().map(|sum| sum.requests).sum()
+    });
     row("storage", || reader.storage().unwrap().bytes());
     let one = reader.list(&Filter { limit: 1, ..all() }).unwrap().remove(0).audit_id;
     row("show: one call", || shown(&mut *reader, &one));

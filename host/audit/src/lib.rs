@@ -20,6 +20,7 @@ mod index;
 mod journal;
 mod log;
 mod note;
+mod request_stats;
 mod seal;
 mod settings;
 mod stats;
@@ -40,6 +41,7 @@ pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
 pub use log::{AuditLog, AuditReader, CallRow, Filter, LogFuture, LogPosition, StoredEntry, wait};
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
+pub use request_stats::{RequestKind, RequestResult, RequestSum};
 pub use seal::{Part, Sealed, Sealer};
 pub use settings::{Durability, LogSettings, SealedQuota};
 pub use stats::{

@@ -20,6 +20,7 @@ use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
 use super::evidence::AuditEvidence;
 use super::journal::JournalLine;
+use super::request_stats::RequestSum;
 use super::seal::Sealed;
 use super::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsGrouping, StatsQuery};
 use super::verify::AcknowledgedFinding;
@@ -185,6 +186,16 @@ pub trait AuditReader: Send {
             }
         }
         Ok(parts)
+    }
+
+    /// Returns the requests of the ended calls of the connector, operation, action and time that `filter` names, by
+    /// connector, operation, host and kind; times are taken as whole hours. None if this log does not count requests.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn requests(&mut self, filter: &Filter) -> Result<Option<Vec<RequestSum>>, AuditError> {
+        let _ = filter;
+        Ok(None)
     }
 
     /// Returns the space that the audit log uses.

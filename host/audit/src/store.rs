@@ -1,7 +1,7 @@
 //! The parts that the stores of an audit log share: the form of its lines, of its signed statement, and of the facts in them.
 
 pub use crate::home_memory::HomeMemory;
-pub use crate::index::{AttemptUsage, EndFacts, LineFacts, ReceivedFacts};
+pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest, ReceivedFacts};
 pub use crate::journal::{
     ChainHead, ClockState, EntryDraft, JournalLine, KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, LineFault,
     LogCheckpoint, LogEvent, SealedPlace, SignedJournal, accepted_time, accepted_time_in, action_name,

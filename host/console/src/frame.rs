@@ -27,6 +27,7 @@ pub(crate) enum Area {
     Calls,
     Health,
     Trust,
+    Network,
     Approvals,
     /// None of the parts: an error, or a page without a session.
     None,
@@ -111,6 +112,7 @@ impl Page {
                                 (link(Area::Calls, "/calls", "Calls"))
                                 (link(Area::Health, "/health", "Health"))
                                 (link(Area::Trust, "/trust", "Trust"))
+                                (link(Area::Network, "/network", "Network"))
                                 (link(Area::Approvals, "/approvals", "Approvals"))
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {

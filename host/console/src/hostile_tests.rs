@@ -8,13 +8,14 @@ use cofferdam_server::http_api::{
     ChangePage, ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
     ConnectorRateLimit, ConnectorSummary, ConnectorView, CredentialGrantView, FailureCount, HealthReport,
     HistoryReport, HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEventView,
-    OperationDescription, RequestReport, SignatureVerdict, VerificationResult, WaitingCalls,
+    NetworkReport, NetworkRoute, OperationDescription, RequestReport, SignatureVerdict, UnusedHost,
+    VerificationResult, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
 use crate::frame::Page;
 use crate::health_page::Range;
-use crate::{approval_pages, call_pages, connector_pages, health_page, trust_page};
+use crate::{approval_pages, call_pages, connector_pages, health_page, network_page, trust_page};
 
 /// A text that would end a text, an attribute and an element, begin a script, and hide the rest.
 const HOSTILE: &str =
@@ -287,4 +288,32 @@ fn texts_of_changes_are_escaped() {
     let page = ChangePage { changes: vec![change("keys"), change(HOSTILE)], has_more: true };
     let query = ["area", "since", "until", HOSTILE].map(|name| (name.to_owned(), hostile()));
     check(trust_page::show(&BTreeMap::from(query), &page), 26);
+}
+
+#[test]
+fn texts_of_the_network_are_escaped() {
+    let route = |op: String, host: String| NetworkRoute {
+        connector: hostile(),
+        op,
+        host,
+        requests: u64::MAX,
+        answered: 1,
+        client_errors: u64::MAX,
+        server_errors: u64::MAX,
+        unanswered: 1,
+        refused: 1,
+        writes: 1,
+        repeated_writes: 2,
+        keyed_repeated_writes: 1,
+    };
+    let unused = UnusedHost { connector: hostile(), host: format!("{HOSTILE}://{HOSTILE}") };
+    // Short enough for the map.
+    let short = "<script>x</script>".to_owned();
+    let network = NetworkReport {
+        routes: Some(vec![route(hostile(), hostile()), route(short.clone(), short)]),
+        unused: vec![unused],
+        unreadable: vec![hostile()],
+    };
+    let query = ["connector", "since", "until", HOSTILE].map(|name| (name.to_owned(), hostile()));
+    check(network_page::show(&BTreeMap::from(query), &network), 14);
 }

@@ -13,6 +13,7 @@ mod format;
 mod frame;
 mod headroom;
 mod health_page;
+mod network_page;
 mod report;
 mod router;
 mod sessions;

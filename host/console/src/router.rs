@@ -24,6 +24,7 @@ use crate::connector_pages;
 use crate::explanation::Explain;
 use crate::frame::{Page, icon, style, with_headers};
 use crate::health_page::{self, Range};
+use crate::network_page::{self, NetworkQuery};
 use crate::sessions::{SessionRight, Sessions, form_token, is_form_token};
 use crate::trust_page::{self, ChangeQuery};
 
@@ -87,6 +88,7 @@ impl Console {
             .route("/console/calls/{id}", get(call))
             .route("/console/health", get(health))
             .route("/console/trust", get(trust))
+            .route("/console/network", get(network))
             .route("/console/approvals", get(approvals))
             .route("/console/approvals/{id}", get(approval).post(answer))
             .route("/console/close", post(close))
@@ -256,6 +258,19 @@ async fn trust(
     parameters.entry("limit".to_owned()).or_insert_with(|| trust_page::PAGE.to_owned());
     session.framed(match console.0.api.changes(parameters.into_iter().collect()).await {
         Ok(page) => trust_page::show(&query, &page),
+        Err(error) => Page::host_error(error),
+    })
+}
+
+/// Shows the requests of connectors. A form sends fields that are empty: they select nothing.
+async fn network(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let query: NetworkQuery = filled(query);
+    session.framed(match console.0.api.network(query.clone().into_iter().collect()).await {
+        Ok(network) => network_page::show(&query, &network),
         Err(error) => Page::host_error(error),
     })
 }

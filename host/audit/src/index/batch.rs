@@ -196,11 +196,10 @@ impl<'c> CallBatch<'c> {
             call.key = facts.key.as_deref().and_then(unhex).or(call.key);
             call.sealed = call.sealed.saturating_add(sealed);
             call.usage.attempts.extend_from_slice(&facts.attempts);
-            for host in &facts.hosts {
-                let host = self.interner.host(self.connection, host)?;
-                if !call.usage.hosts.contains(&host) {
-                    call.usage.hosts.push(host);
-                }
+            for request in &facts.requests {
+                let host = self.interner.host(self.connection, &request.host)?;
+                let target = self.interner.fallback(self.connection, call.target, &request.connector)?;
+                call.usage.add_request(target, host, request.kind.number());
             }
             if sealed > 0 {
                 let sum = self.sealed.entry(call.actor).or_default();

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use cofferdam_core::event::recorded::RecordedUsage;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::usage::AttemptUsage;
 use crate::command::CallStatus;
+use crate::request_stats::{RequestKind, RequestResult};
 
 /// An event of a call.
 #[derive(Deserialize)]
@@ -75,6 +77,9 @@ struct ReplayedFacts {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AttemptFacts<'l> {
+    attempt: u32,
+    #[serde(borrow)]
+    connector: Cow<'l, str>,
     #[serde(borrow)]
     requests: Option<&'l RawValue>,
     usage: RecordedUsage,
@@ -84,8 +89,43 @@ struct AttemptFacts<'l> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RequestFacts<'l> {
+    code: Option<IgnoredAny>,
     #[serde(borrow)]
     host: Cow<'l, str>,
+    keyed: bool,
+    #[serde(borrow)]
+    method: Cow<'l, str>,
+    phase: Option<IgnoredAny>,
+    status: Option<u16>,
+}
+
+impl RequestFacts<'_> {
+    fn kind(&self, is_repeated: bool) -> RequestKind {
+        RequestKind {
+            result: match (self.phase, self.status, self.code) {
+                (Some(_), ..) => RequestResult::Unanswered,
+                (None, Some(..400), _) => RequestResult::Answered,
+                (None, Some(400..500), _) => RequestResult::ClientError,
+                (None, Some(_), _) => RequestResult::ServerError,
+                // Without a phase, the code is that of the refusal.
+                (None, None, Some(_)) => RequestResult::Refused,
+                (None, None, None) => RequestResult::Unanswered,
+            },
+            is_write: !matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | ""),
+            is_repeated,
+            is_keyed: self.keyed,
+        }
+    }
+}
+
+/// A request of an attempt.
+pub struct LineRequest<'l> {
+    /// The connector that sent it, as `name@version`.
+    pub connector: Cow<'l, str>,
+    /// Its host.
+    pub host: Cow<'l, str>,
+    /// Its kind.
+    pub kind: RequestKind,
 }
 
 impl From<RecordedUsage> for AttemptUsage {
@@ -174,8 +214,8 @@ pub struct LineFacts<'l> {
     pub key: Option<Cow<'l, str>>,
     /// The usage of the attempts that ended.
     pub attempts: Vec<AttemptUsage>,
-    /// The hosts of their requests.
-    pub hosts: Vec<Cow<'l, str>>,
+    /// Their requests, without those whose URL had a secret in it.
+    pub requests: Vec<LineRequest<'l>>,
     /// The end of the call.
     pub end: Option<EndFacts<'l>>,
     /// The time of the last event, in microseconds.
@@ -208,8 +248,13 @@ impl<'l> LineFacts<'l> {
                     facts.attempts.extend(Some(usage).filter(|usage| usage.used != [0; 5]));
                     let requests: Option<Vec<RequestFacts<'l>>> =
                         attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
-                    let hosts = requests.into_iter().flatten().map(|request| request.host);
-                    facts.hosts.extend(hosts.filter(|host| !host.is_empty()));
+                    let is_repeated = attempt.attempt > 1;
+                    let requests = requests.into_iter().flatten().map(|request| LineRequest {
+                        connector: attempt.connector.clone(),
+                        kind: request.kind(is_repeated),
+                        host: request.host,
+                    });
+                    facts.requests.extend(requests.filter(|request| !request.host.is_empty()));
                 }
                 "final" if is_last => facts.end = Some(end(payload(event.payload))),
                 "resumed" if is_last => facts.end = Some(EndFacts::of_resolution(CallStatus::Resumed)),
@@ -262,6 +307,27 @@ mod tests {
             (CallStatus::Failure, "network_error", Some(7))
         );
         end.boundary.into_owned()
+    }
+
+    #[test]
+    fn requests_are_counted_by_what_became_of_them() {
+        use RequestResult::{Answered, ClientError, Refused, ServerError, Unanswered};
+        let kind = |request: &str| serde_json::from_str::<RequestFacts<'_>>(request).unwrap().kind(false);
+        for (request, result) in [
+            (r#"{"method":"GET","status":200}"#, Answered),
+            (r#"{"method":"GET","status":302}"#, Answered),
+            (r#"{"method":"GET","status":404}"#, ClientError),
+            (r#"{"method":"GET","status":503}"#, ServerError),
+            (r#"{"method":"GET","code":"dns","phase":"dns"}"#, Unanswered),
+            (r#"{"method":"GET","status":200,"code":"closed","phase":"response"}"#, Unanswered),
+            (r#"{"method":"GET","aborted":true}"#, Unanswered),
+            (r#"{"method":"GET","code":"host_not_granted"}"#, Refused),
+        ] {
+            let counted = kind(request);
+            assert_eq!((counted.result, counted.is_write), (result, false), "{request}");
+        }
+        let write = kind(r#"{"method":"POST","status":200,"keyed":true}"#);
+        assert!(write.is_write && write.is_keyed && !write.is_repeated);
     }
 
     #[test]

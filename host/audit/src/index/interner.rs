@@ -16,6 +16,8 @@ pub(super) struct Interner {
     outcomes: HashMap<Vec<u8>, i64>,
     actors: HashMap<Vec<u8>, i64>,
     hosts: HashMap<Vec<u8>, i64>,
+    /// The connectors of targets.
+    connectors: HashMap<i64, Box<str>>,
     key: Vec<u8>,
 }
 
@@ -28,6 +30,27 @@ impl Interner {
         key_of(&mut self.key, &parts);
         let row = params![connector, op, action, step];
         number(&mut self.targets, &self.key, connection, [select, insert], row)
+    }
+
+    /// Returns the number of the target of a connector that ran as a fallback in a call of `target`, whatever its operation
+    /// was; 0 if it is the connector of `target`.
+    pub(super) fn fallback(
+        &mut self,
+        connection: &Connection,
+        target: i64,
+        connector: &str,
+    ) -> rusqlite::Result<i64> {
+        if !self.connectors.contains_key(&target) {
+            if self.connectors.len() >= REMEMBERED {
+                self.connectors.clear();
+            }
+            let select = "SELECT connector FROM targets WHERE id = ?1";
+            let own: Option<Box<str>> =
+                connection.prepare_cached(select)?.query_row([target], |row| row.get(0)).optional()?;
+            self.connectors.insert(target, own.unwrap_or_default());
+        }
+        let is_own = self.connectors.get(&target).is_some_and(|own| **own == *connector);
+        if is_own || connector.is_empty() { Ok(0) } else { self.target(connection, [connector, "", "", ""]) }
     }
 
     /// Returns the number of an outcome.

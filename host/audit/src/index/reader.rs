@@ -23,6 +23,7 @@ use crate::journal::{
     read_sealed, segments, unended_calls, writer_names,
 };
 use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
+use crate::request_stats::RequestSum;
 use crate::seal::Sealed;
 use crate::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsQuery};
 
@@ -405,6 +406,10 @@ impl AuditReader for IndexReader {
 
     fn history(&mut self, filter: &Filter, query: HistoryQuery) -> Result<Vec<HistoryPart>, AuditError> {
         self.query(|connection, _| Ok(rollup::history(connection, filter, query)?))
+    }
+
+    fn requests(&mut self, filter: &Filter) -> Result<Option<Vec<RequestSum>>, AuditError> {
+        self.query(|connection, _| Ok(Some(rollup::requests(connection, filter)?)))
     }
 
     fn storage(&mut self) -> Result<LogStorage, AuditError> {

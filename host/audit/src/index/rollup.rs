@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row, params};
 
 use super::find;
-use super::usage::{CallUsage, UsageCount, UsageSum};
+use super::usage::{CallUsage, RequestTally, UsageCount, UsageSum};
 use crate::command::CallStatus;
 use crate::histogram::{Histogram, HistogramSum};
 use crate::log::Filter;
+use crate::request_stats::{RequestKind, RequestSum};
 use crate::stats::{HistoryPart, HistoryQuery, Stats, StatsGroup, StatsGrouping, StatsQuery};
 
 /// The lengths of rows, in seconds.
@@ -78,24 +79,41 @@ const SELECT_SPAN: &str = "SELECT target, outcome, actor, host, calls, durations
 const SELECT_OPEN: &str =
     "SELECT at, target, writer, actor FROM calls INDEXED BY calls_open WHERE outcome = 0";
 
+const SELECT_REQUESTS: &str = "SELECT target, host, kind, requests FROM request_rollup \
+                               WHERE span = ?1 AND start >= ?2 AND start < ?3";
+
 /// The queries of calls and counts here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 3] = [SELECT_COUNT, SELECT_SPAN, SELECT_OPEN];
+pub(super) const QUERIES: [&str; 4] = [SELECT_COUNT, SELECT_SPAN, SELECT_OPEN, SELECT_REQUESTS];
 
 /// The row that counts a call: 1 if of a host, its span, the beginning of that, the target, the outcome, the actor, and the
 /// host or 0.
 type RowKey = (i64, i64, i64, i64, i64, i64, i64);
 
-/// The calls that a transaction adds, or removes.
+/// The row that counts requests: its span, the beginning of that, the target, the host and the kind.
+type RequestRowKey = (i64, i64, i64, i64, i64);
+
+/// The calls that a transaction adds, or removes, and their requests.
 #[derive(Debug, Default)]
-pub(super) struct RollupChanges(HashMap<RowKey, Count>);
+pub(super) struct RollupChanges {
+    calls: HashMap<RowKey, Count>,
+    requests: HashMap<RequestRowKey, u64>,
+}
 
 impl RollupChanges {
     /// Counts a call.
     pub(super) fn add(&mut self, call: &CallCount<'_>) {
-        for host in [0].iter().chain(&call.usage.hosts) {
+        for host in [0].iter().chain(&call.usage.hosts()) {
             for span in [HOUR, DAY] {
                 self.add_to(span, *host, call);
+            }
+        }
+        for RequestTally { target, host, kind, count } in &call.usage.requests {
+            let target = if *target == 0 { call.target } else { *target };
+            for span in [HOUR, DAY] {
+                let requests =
+                    self.requests.entry((span, begin(call.at, span), target, *host, *kind)).or_default();
+                *requests = requests.saturating_add(*count);
             }
         }
         // Large histograms, which change with each call: only what is asked for most.
@@ -105,17 +123,23 @@ impl RollupChanges {
     fn add_to(&mut self, span: i64, host: i64, call: &CallCount<'_>) {
         let CallCount { at, target, outcome, actor, .. } = *call;
         let key = (i64::from(host != 0), span, begin(at, span), target, outcome, actor, host);
-        self.0.entry(key).or_default().record(call);
+        self.calls.entry(key).or_default().record(call);
     }
 
     /// Adds the calls to the stored counts.
     pub(super) fn write(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut select = connection.prepare_cached(SELECT_COUNT)?;
-        for (key, mut count) in self.0 {
+        for (key, mut count) in self.calls {
             if let Some(before) = select.query_row(key, Count::stored).optional()? {
                 count.merge(&before);
             }
             put(connection, key, &count)?;
+        }
+        let insert = "INSERT INTO request_rollup (span, start, target, host, kind, requests) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET requests = requests + ?6";
+        let mut insert = connection.prepare_cached(insert)?;
+        for ((span, start, target, host, kind), requests) in self.requests {
+            insert.execute(params![span, start, target, host, kind, requests])?;
         }
         Ok(())
     }
@@ -123,7 +147,7 @@ impl RollupChanges {
     /// Takes the calls off the stored counts.
     pub(super) fn write_removed(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut select = connection.prepare_cached(SELECT_COUNT)?;
-        for (key, count) in self.0 {
+        for (key, count) in self.calls {
             let Some(mut stored) = select.query_row(key, Count::stored).optional()? else { continue };
             stored.remove(&count);
             if stored.calls > 0 {
@@ -132,6 +156,16 @@ impl RollupChanges {
             }
             let delete = "DELETE FROM rollup WHERE is_of_host = ?1 AND span = ?2 AND start = ?3 AND target = ?4 \
                           AND outcome = ?5 AND actor = ?6 AND host = ?7";
+            connection.prepare_cached(delete)?.execute(key)?;
+        }
+        let update = "UPDATE request_rollup SET requests = requests - ?6 WHERE span = ?1 AND start = ?2 \
+                      AND target = ?3 AND host = ?4 AND kind = ?5";
+        let delete = "DELETE FROM request_rollup WHERE span = ?1 AND start = ?2 AND target = ?3 AND host = ?4 \
+                      AND kind = ?5 AND requests <= 0";
+        for (key, requests) in self.requests {
+            let (span, start, target, host, kind) = key;
+            let row = params![span, start, target, host, kind, requests];
+            connection.prepare_cached(update)?.execute(row)?;
             connection.prepare_cached(delete)?.execute(key)?;
         }
         Ok(())
@@ -146,7 +180,7 @@ impl RollupChanges {
         while let Some(row) = rows.next()? {
             let key =
                 (row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?);
-            let (count, stored) = (self.0.remove(&key).unwrap_or_default(), Count::stored(row)?);
+            let (count, stored) = (self.calls.remove(&key).unwrap_or_default(), Count::stored(row)?);
             let is_same = count.calls == stored.calls
                 && stored.durations.is_rest_like(&count.durations)
                 && stored.usage.is_rest_like(&count.usage);
@@ -154,7 +188,16 @@ impl RollupChanges {
                 return Ok(false);
             }
         }
-        Ok(self.0.is_empty())
+        let select = "SELECT span, start, target, host, kind, requests FROM request_rollup";
+        let mut select = connection.prepare(select)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let key = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
+            if self.requests.remove(&key) != Some(row.get(5)?) {
+                return Ok(false);
+            }
+        }
+        Ok(self.calls.is_empty() && self.requests.is_empty())
     }
 }
 
@@ -222,8 +265,7 @@ pub(super) fn stats(
     free: &HashSet<i64>,
 ) -> rusqlite::Result<Stats> {
     let selection = CallSelection::new(connection, filter)?;
-    let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
-    let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
+    let (since, until) = whole_hours(filter);
     let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
     let is_of_host = query.by == StatsGrouping::Host;
     let (mut groups, mut sums) =
@@ -309,6 +351,46 @@ pub(super) fn history(
         Some(HistoryPart { start, groups: stats_groups(sums, false) })
     };
     Ok(parts.into_iter().filter_map(part).collect())
+}
+
+/// Returns the requests of the calls of the targets and the time that `filter` names, in whole hours.
+pub(super) fn requests(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<RequestSum>> {
+    let targets = find::targets(connection, filter)?;
+    let (since, until) = whole_hours(filter);
+    let mut sums = BTreeMap::<(i64, i64, i64), u64>::new();
+    let mut select = connection.prepare_cached(SELECT_REQUESTS)?;
+    for (span, from, to) in spans(&[DAY, HOUR], since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX)) {
+        let mut rows = select.query(params![span, from, to])?;
+        while let Some(row) = rows.next()? {
+            let (target, host, kind) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if targets.as_ref().is_none_or(|targets| targets.contains(&target)) {
+                let sum = sums.entry((target, host, kind)).or_default();
+                *sum = sum.saturating_add(row.get(3)?);
+            }
+        }
+    }
+    // Targets with the same operation differ in their actions.
+    let mut named = BTreeMap::<(String, String, String, RequestKind), u64>::new();
+    let mut target_name = connection.prepare_cached("SELECT connector, op FROM targets WHERE id = ?1")?;
+    let mut host_name = connection.prepare_cached("SELECT name FROM hosts WHERE id = ?1")?;
+    for ((target, host, kind), requests) in sums {
+        let names = target_name.query_row([target], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let host = host_name.query_row([host], |row| row.get(0)).optional()?;
+        if let (Some((connector, op)), Some(host), Some(kind)) = (names, host, RequestKind::from_number(kind))
+        {
+            let sum = named.entry((connector, op, host, kind)).or_default();
+            *sum = sum.saturating_add(requests);
+        }
+    }
+    let sum = |((connector, op, host, kind), requests)| RequestSum { connector, op, host, kind, requests };
+    Ok(named.into_iter().map(sum).collect())
+}
+
+/// Returns the beginning of the hour of `since`, and the end of that of `until`, in seconds.
+fn whole_hours(filter: &Filter) -> (Option<i64>, Option<i64>) {
+    let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
+    let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
+    (since, until)
 }
 
 /// The calls that a filter selects, whenever they were received.

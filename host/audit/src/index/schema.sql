@@ -44,7 +44,7 @@ CREATE TABLE actors (
 
 -- The calls. `seq` is the order of the log. Times are in microseconds. `key` is the SHA-256 of an idempotency key,
 -- `sealed` the number of sealed bytes. `is_undetermined`: it is unknown what was done under the key. `places` are those
--- of the call's lines, `usage` what its attempts used and the hosts of their requests.
+-- of the call's lines, `usage` what its attempts used and their requests.
 CREATE TABLE calls (
   seq             INTEGER PRIMARY KEY,
   id              BLOB NOT NULL,
@@ -101,6 +101,17 @@ CREATE TABLE rollup (
   durations  BLOB NOT NULL,
   usage      BLOB NOT NULL,
   PRIMARY KEY (is_of_host, span, start, target, outcome, actor, host)
+) STRICT, WITHOUT ROWID;
+
+-- The number of requests of ended calls in a span, as above, by the target that sent them, their host and their kind.
+CREATE TABLE request_rollup (
+  span     INTEGER NOT NULL,
+  start    INTEGER NOT NULL,
+  target   INTEGER NOT NULL,
+  host     INTEGER NOT NULL,
+  kind     INTEGER NOT NULL,
+  requests INTEGER NOT NULL,
+  PRIMARY KEY (span, start, target, host, kind)
 ) STRICT, WITHOUT ROWID;
 
 -- The changes that operators made, by the number of the entry. Times are in microseconds, `event` is JSON.

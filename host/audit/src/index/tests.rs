@@ -13,6 +13,7 @@ use cofferdam_core::clock::SystemClock;
 use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 
+use super::index_file::FORMAT_VERSION;
 use super::queries_tests::counts_match;
 use super::{IndexReader, LogIndex, ProcessCalls, traffic};
 use crate::journal::{EntryDraft, Journal, JournalSettings, segments};
@@ -292,7 +293,7 @@ fn an_index_of_a_newer_version_is_made_again() {
     let version = |index: LogIndex| {
         index.file.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
     };
-    assert_eq!(version(index_of(home.path())), 1);
+    assert_eq!(version(index_of(home.path())), FORMAT_VERSION);
 }
 
 #[test]

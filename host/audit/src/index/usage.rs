@@ -12,14 +12,42 @@ pub struct AttemptUsage {
     pub limits: [u64; 3],
 }
 
-/// The usage of the attempts of a call, and the numbers of the hosts of their requests.
+/// The requests of a call of the same kind to one host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestTally {
+    /// The number of the target that sent them; 0 for the call's own.
+    pub(super) target: i64,
+    pub(super) host: i64,
+    /// The number of their kind.
+    pub(super) kind: i64,
+    pub(super) count: u64,
+}
+
+/// The usage of the attempts of a call, and their requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CallUsage {
     pub(super) attempts: Vec<AttemptUsage>,
-    pub(super) hosts: Vec<i64>,
+    pub(super) requests: Vec<RequestTally>,
 }
 
 impl CallUsage {
+    /// Counts a request.
+    pub(super) fn add_request(&mut self, target: i64, host: i64, kind: i64) {
+        let same = |tally: &&mut RequestTally| (tally.target, tally.host, tally.kind) == (target, host, kind);
+        match self.requests.iter_mut().find(same) {
+            Some(tally) => tally.count = tally.count.saturating_add(1),
+            None => self.requests.push(RequestTally { target, host, kind, count: 1 }),
+        }
+    }
+
+    /// Returns the numbers of the hosts of the requests, each once.
+    pub(super) fn hosts(&self) -> Vec<i64> {
+        let mut hosts: Vec<_> = self.requests.iter().map(|tally| tally.host).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if *self == Self::default() {
@@ -29,7 +57,10 @@ impl CallUsage {
         for AttemptUsage { used, limits } in &self.attempts {
             used.iter().chain(limits).for_each(|number| put_varint(&mut bytes, *number));
         }
-        self.hosts.iter().for_each(|host| put_varint(&mut bytes, host.cast_unsigned()));
+        for RequestTally { target, host, kind, count } in &self.requests {
+            [*target, *host, *kind].iter().for_each(|number| put_varint(&mut bytes, number.cast_unsigned()));
+            put_varint(&mut bytes, *count);
+        }
         bytes
     }
 
@@ -44,7 +75,12 @@ impl CallUsage {
             }
             own.attempts.push(attempt);
         }
-        own.hosts.extend(numbers.map(u64::cast_signed));
+        while let (Some(target), Some(host), Some(kind), Some(count)) =
+            (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+        {
+            let [target, host, kind] = [target, host, kind].map(u64::cast_signed);
+            own.requests.push(RequestTally { target, host, kind, count });
+        }
         own
     }
 }

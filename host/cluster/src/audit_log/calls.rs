@@ -214,9 +214,9 @@ impl CallBatch<'_> {
         for AttemptUsage { used, limits } in &facts.attempts {
             call.usage.extend(used.iter().chain(limits).map(|amount| signed(*amount)));
         }
-        for host in &facts.hosts {
-            if !call.hosts.iter().any(|known| known == host) {
-                call.hosts.push(host.to_string());
+        for request in &facts.requests {
+            if !call.hosts.iter().any(|known| *known == request.host) {
+                call.hosts.push(request.host.to_string());
             }
         }
         if let Some(end) = &facts.end {

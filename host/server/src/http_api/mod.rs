@@ -15,6 +15,7 @@ mod health;
 mod history;
 mod job_request;
 mod jobs;
+mod network;
 mod openapi;
 mod query;
 mod request;
@@ -32,6 +33,7 @@ use cofferdam_runtime::host::Host;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
+use self::network::KnownGrants;
 use crate::server::Shutdown;
 
 pub use approvals::ApprovalList;
@@ -48,6 +50,7 @@ pub use health::{
     ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, VerificationResult, WaitingCalls,
 };
 pub use history::{FailureCount, HistoryReport, HistoryStepView};
+pub use network::{NetworkReport, NetworkRoute, UnusedHost};
 pub use response::{ErrorMessage, error_message};
 
 pub use job_request::{ActionWork, CallWork, JobRequest, JobTarget, JobWork};
@@ -82,6 +85,9 @@ pub const HEALTH_REPORT: &str = "/v1/health";
 /// The path of the changes that operators made.
 pub const CHANGES: &str = "/v1/changes";
 
+/// The path of the requests of connectors by operation and host.
+pub const NETWORK: &str = "/v1/network";
+
 /// The path of jobs, if the server has a queue; a job's id follows.
 pub const JOBS: &str = "/v1/jobs";
 
@@ -108,6 +114,7 @@ pub struct HttpApi {
     reading: Arc<Semaphore>,
     jobs: Option<Arc<dyn JobService>>,
     metrics: Option<MetricsText>,
+    grants: KnownGrants,
 }
 
 /// Returns the content type and the text of the metrics.
@@ -125,6 +132,7 @@ impl HttpApi {
             reading: Arc::new(Semaphore::new(READING)),
             jobs: None,
             metrics: None,
+            grants: KnownGrants::default(),
         }
     }
 
@@ -181,6 +189,7 @@ impl HttpApi {
             .route(STATS, get(audit::stats))
             .route(CHANGES, get(changes::list))
             .route(HISTORY, get(history::show))
+            .route(NETWORK, get(network::show))
             .route(HEALTH_REPORT, get(health::show))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())

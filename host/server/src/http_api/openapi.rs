@@ -18,12 +18,13 @@ use super::health::HealthReport;
 use super::history::HistoryReport;
 use super::job_request::JobRequest;
 use super::jobs::JobView;
+use super::network::NetworkReport;
 use super::query::{self, APPROVAL_PATTERN, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
 use super::{
     ACTIONS, APPROVALS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT,
-    HISTORY, JOBS, STATS, response,
+    HISTORY, JOBS, NETWORK, STATS, response,
 };
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
@@ -446,10 +447,18 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
     };
     let history = answer("The history.", reference::<HistoryReport>(generator));
     let changes = answer("The changes, the newest first.", reference::<ChangePage>(generator));
+    let network = answer("The requests.", reference::<NetworkReport>(generator));
     let health = answer("The state.", reference::<HealthReport>(generator));
     Map::from_iter([
         get(CHANGES, "changes", "The changes that operators made.", query::changes_parameters(), changes),
         get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
+        get(
+            NETWORK,
+            "network",
+            "The requests of connectors by operation and host.",
+            query::network_parameters(),
+            network,
+        ),
         get(HEALTH_REPORT, "health_report", "The state of what calls depend on.", Vec::new(), health),
     ])
 }

@@ -136,6 +136,9 @@ pub(super) fn is_connector(text: &str) -> bool {
 const FILTER: [&str; 10] =
     ["connector", "op", "action", "class", "code", "status", "failed", "actor", "since", "until"];
 
+/// The parameters that select requests.
+const NETWORK: [&str; 3] = ["connector", "since", "until"];
+
 fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
     let statuses = format!("It is one of {}.", CallStatus::filter_names().collect::<Vec<_>>().join(", "));
     let classes = format!("It is one of {}.", classes().collect::<Vec<_>>().join(", "));
@@ -260,6 +263,16 @@ pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostErr
     Ok(ChangeQuery { area, since, until, limit })
 }
 
+/// Reads the query of the requests of connectors.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn network(mut query: QueryParameters) -> Result<Filter, HostError> {
+    let (connector, since, until) = (query.connector()?, query.time("since")?, query.time("until")?);
+    query.finish(&NETWORK)?;
+    Ok(Filter { connector, since, until, ..Filter::default() })
+}
+
 /// Returns the description of one parameter.
 pub(super) fn parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
@@ -332,6 +345,14 @@ pub(super) fn stats_parameters() -> Vec<Value> {
     parameters.push(parameter("by", "The property by which calls are grouped.", by));
     let usage = "Adds what attempts used of their limits.";
     parameters.push(parameter("usage", usage, json!({"type": "boolean", "default": false})));
+    parameters
+}
+
+/// Returns the parameters of the requests of connectors, for the description of the API.
+pub(super) fn network_parameters() -> Vec<Value> {
+    let mut parameters = filter_parameters();
+    let is_known = |name: &Value| NETWORK.iter().any(|own| name == own);
+    parameters.retain(|parameter| parameter.get("name").is_some_and(is_known));
     parameters
 }
 
