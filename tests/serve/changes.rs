@@ -31,7 +31,7 @@ fn changes_are_listed_with_what_they_allow() {
     cli.run(&["trust", "floor", name, "--remove"]).ok();
     fed(
         &cli,
-        &["binding", "set", "bearer/slack", "--stdin", "--connector", name],
+        &["binding", "set", "bearer/slack", "--stdin", "--connector", name, "--host", "slack.com:443"],
         "xoxb-0123456789-abcdefghij",
     )
     .ok();

@@ -87,9 +87,13 @@ fn health_shows_circuits_limits_and_retention() {
     assert!(log["bytes"].as_u64() > log["entries_bytes"].as_u64(), "{told}");
     assert!(log["oldest"].as_str() < log["oldest_expires"].as_str(), "{told}");
     let page = Browser::open(&stage).page("/console/health");
-    for shown in
-        ["1 circuits are open.", "at most", "1 minute", "90 days", "It was not verified from this home."]
-    {
+    for shown in [
+        "Circuits that are not closed: 1.",
+        "at most",
+        "1 minute",
+        "90 days",
+        "It was not verified from this home.",
+    ] {
         assert!(page.contains(shown), "{shown}: {page}");
     }
 }
@@ -145,5 +149,8 @@ fn health_lists_calls_that_wait_for_a_decision() {
     {
         assert!(page.contains(&format!("/console/calls/{call}")), "{page}");
     }
-    assert!(page.contains("1 calls were interrupted") && !page.contains("order-1"), "{page}");
+    assert!(
+        page.contains("Interrupted calls that wait for a decision: 1.") && !page.contains("order-1"),
+        "{page}"
+    );
 }

@@ -1,6 +1,6 @@
-//! Statistics of requests: their number by connector, operation and host, and what became of them.
+//! Statistics of requests: their number by connector, operation and host, and by their outcome.
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestResult {
     /// A response with a status below 400.
@@ -23,7 +23,7 @@ impl RequestResult {
 /// The properties by which requests are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKind {
-    /// What became of it.
+    /// The outcome.
     pub result: RequestResult,
     /// True if its method may change something at the service: it is not GET, HEAD or OPTIONS.
     pub is_write: bool,

@@ -107,10 +107,10 @@ fn attention(health: &HealthReport) -> Markup {
                 @match circuits {
                     None => li.bad { "The circuits cannot be read." },
                     Some(0) => "",
-                    Some(open) => li.bad { (open) " circuits are open." },
+                    Some(open) => li.bad { "Circuits that are not closed: " (open) "." },
                 }
-                @if interrupted > 0 { li.doubtful { (number(interrupted)) " calls were interrupted and wait for a decision." } }
-                @if keys > 0 { li.doubtful { (number(keys)) " idempotency keys wait for a decision." } }
+                @if interrupted > 0 { li.doubtful { "Interrupted calls that wait for a decision: " (number(interrupted)) "." } }
+                @if keys > 0 { li.doubtful { "Idempotency keys that wait for a decision: " (number(keys)) "." } }
                 @if is_changed { li.bad { "The audit log did not hold together when it was last verified." } }
             }
         }
