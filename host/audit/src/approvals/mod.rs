@@ -9,6 +9,7 @@ mod file;
 mod file_tests;
 mod id;
 mod row;
+mod ticket;
 mod timestamps;
 
 use cofferdam_core::failure::AuditId;
@@ -19,6 +20,7 @@ pub use approval::{
 pub use file::ApprovalFile;
 pub use id::ApprovalId;
 pub use row::{ApprovalRow, ApprovalSeal, has_approval_room, is_approval_waiting, shown_bytes};
+pub use ticket::ApprovalTickets;
 
 use crate::command::LogTime;
 use crate::log::LogFuture;
