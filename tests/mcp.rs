@@ -14,6 +14,7 @@ mod flood_bytes;
 mod hostile;
 mod http;
 mod http_client;
+mod input_required;
 mod many_tools;
 mod names;
 mod relay;

@@ -36,7 +36,7 @@ fn clients_are_notified_when_tools_change() {
     assert_eq!(client.tools(), Vec::<String>::new());
     run(home.install(&package::guest_package("conformance", &[]), &signer)).unwrap();
     client.told_of_a_change();
-    assert_eq!(client.tools().len(), 5);
+    assert_eq!(client.tools().len(), 10);
     assert_eq!(client.call("conformance__test_simple_text", &json!({}))["isError"], false);
     // Its signer is no longer trusted: none of its tools is offered, and the operator gets the reason.
     home.revoke(&signer.public());

@@ -169,14 +169,19 @@ pub(crate) fn answer(mut stream: TcpStream) -> Answer {
     Answer { status, head: head.to_owned(), body }
 }
 
+/// What a request of the version without sessions says of its client, which has these capabilities.
+pub(crate) fn alone(capabilities: &Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
+
 /// The headers and the body of a request of the version without sessions.
 pub(crate) fn request(method: &str, params: &Value) -> (Vec<(&'static str, String)>, String) {
     let mut params = params.clone();
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
+    params["_meta"] = alone(&json!({}));
     let mut headers =
         vec![("mcp-protocol-version", "2026-07-28".to_owned()), ("mcp-method", method.to_owned())];
     if let Some(name) = params["name"].as_str() {

@@ -26,4 +26,24 @@ impl Guest for Conformance {
     fn test_tool_with_logging() -> Result<String, Failure> {
         Ok("done".to_owned())
     }
+
+    fn test_elicitation(_message: String) -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
+
+    fn test_streaming_elicitation() -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
+
+    fn test_input_required_result_elicitation() -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
+
+    fn test_input_required_result_request_state() -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
+
+    fn test_input_required_result_tampered_state() -> Result<String, Failure> {
+        Ok("done".to_owned())
+    }
 }

@@ -9,6 +9,7 @@ mod file;
 mod file_tests;
 mod id;
 mod row;
+mod ticket;
 mod timestamps;
 mod view;
 
@@ -20,6 +21,7 @@ pub use approval::{
 pub use file::ApprovalFile;
 pub use id::ApprovalId;
 pub use row::{ApprovalRow, ApprovalSeal, has_approval_room, is_approval_waiting, shown_bytes};
+pub use ticket::ApprovalTickets;
 pub use view::{ApprovalArguments, ApprovalView};
 
 use crate::command::LogTime;

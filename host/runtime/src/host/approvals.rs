@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cofferdam_audit::approvals::{
-    AnswerOutcome, Approval, ApprovalId, ApprovalState, Decision, PersonAnswer,
+    AnswerOutcome, Approval, ApprovalId, ApprovalState, ApprovalTickets, Decision, PersonAnswer,
 };
 use cofferdam_audit::wait;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -119,6 +119,23 @@ impl Host {
             }
         };
         recorder.conclude(answered())
+    }
+
+    /// Returns a ticket for a question to a person that goes through the client of a call: the client returns it with
+    /// the answer. `asker` is the caller and its tool. It blocks.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: `host.key` cannot be read.
+    pub fn approval_ticket(&self, id: &ApprovalId, asker: &str) -> Result<String, HostError> {
+        Ok(ApprovalTickets::new(&self.audit.host_key()?).issue(id, asker))
+    }
+
+    /// Returns the approval of a ticket. None if no host of this home issued the ticket for `asker`. It blocks.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: `host.key` cannot be read.
+    pub fn check_approval_ticket(&self, ticket: &str, asker: &str) -> Result<Option<ApprovalId>, HostError> {
+        Ok(ApprovalTickets::new(&self.audit.host_key()?).check(ticket, asker))
     }
 
     /// Returns the id of the approval that `text` names.

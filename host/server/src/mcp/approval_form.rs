@@ -12,6 +12,7 @@ use rmcp::model::{
     ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema,
     PrimitiveSchemaDefinition, StringSchema,
 };
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// The longest arguments that a form shows, in characters.
@@ -135,6 +136,11 @@ impl FormAnswer {
             _ => None,
         }
     }
+
+    /// Reads the answer that a client sends with a request.
+    pub(super) fn read_value(result: &Value) -> Option<Self> {
+        ElicitResult::deserialize(result).ok().and_then(Self::read)
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +225,7 @@ mod tests {
 
     #[test]
     fn only_the_forms_own_answers_decide() {
-        let read = |result: Value| serde_json::from_value(result).ok().and_then(FormAnswer::read);
+        let read = |result: Value| FormAnswer::read_value(&result);
         let answer =
             |decision, reason: Option<&str>| Some(FormAnswer { decision, reason: reason.map(str::to_owned) });
         let accept = |content: Value| read(json!({"action": "accept", "content": content}));

@@ -1,13 +1,14 @@
 //! Asks a person, in the client of a call, about a call that waits for approval.
 //!
-//! The server sends the client a request, and the call waits for its answer: as a task that holds neither a permit nor
-//! the call's time, which has ended. The answer is recorded first, and the call is made again: whether it runs is decided
-//! where it is for all calls, by the approval that it uses up.
+//! In a session the server sends the client a request, and the call waits for its answer: as a task that holds neither
+//! a permit nor the call's time, which has ended. Without a session the call ends with a result that asks, and the
+//! client repeats it with the answer and the ticket that it got. Either way the answer is recorded first, and the call
+//! is made again: whether it runs is decided where it is for all calls, by the approval that it uses up.
 //!
 //! A client is asked only if the operator believes the answers of clients (`[approvals] elicit`), and if it declared
 //! that it shows forms. Whatever goes wrong, the call goes on waiting, and the agent gets the same as without a form.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,10 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_runtime::agent;
 use cofferdam_runtime::host::{ApprovalAnswer, Host};
 use rmcp::RoleServer;
-use rmcp::model::{ClientCapabilities, ClientResult, ElicitRequest, ProtocolVersion, ServerRequest};
+use rmcp::model::{
+    CallToolResponse, ClientCapabilities, ClientResult, ElicitRequest, ErrorData, InputRequest,
+    InputRequiredResult, InputResponses, ProtocolVersion, ServerRequest,
+};
 use rmcp::service::{PeerRequestOptions, RequestContext, RequestHandle};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -27,6 +31,9 @@ use crate::server::CallArguments;
 /// The most forms that a server has open in sessions. Further calls wait without one.
 const OPEN_FORMS: usize = 64;
 
+/// The name of the form among the inputs that a result asks for.
+const FORM: &str = "approval";
+
 /// The longest time for the message that a form is not needed any more.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,6 +41,22 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) fn shows_forms(capabilities: &ClientCapabilities) -> bool {
     let elicitation = capabilities.elicitation.as_ref();
     elicitation.is_some_and(|kinds| kinds.form.is_some() || kinds.url.is_none())
+}
+
+/// The way of a form to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FormChannel {
+    /// A request of the server, in a session.
+    Request,
+    /// A result that asks for input, without a session.
+    Result,
+}
+
+/// The answer to an earlier result that asked for input, as the client sent it with a call. Nothing in it is believed.
+#[derive(Debug, Default)]
+pub(super) struct InputAnswer {
+    pub(super) responses: Option<InputResponses>,
+    pub(super) state: Option<String>,
 }
 
 /// The approvals that persons are asked about in sessions, each by one form.
@@ -66,14 +89,20 @@ impl Drop for OpenForm<'_> {
 }
 
 impl McpServer {
-    /// Returns true if the client of the request is shown a form: the operator believes its answer, it shows forms, and it
-    /// has a session.
-    pub(super) fn shows_form(&self, context: &RequestContext<RoleServer>) -> bool {
-        let is_known = has_sessions(context)
-            && context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
-        let client = context.peer.peer_info().filter(|_| is_known);
-        self.shared.settings.host.approval_policy().elicits()
-            && client.is_some_and(|client| shows_forms(&client.capabilities))
+    /// Returns the way of a form to the client of the request. None if no form is shown: the operator does not believe
+    /// its answer, or the client shows none.
+    pub(super) fn form_channel(&self, context: &RequestContext<RoleServer>) -> Option<FormChannel> {
+        if !self.shared.settings.host.approval_policy().elicits() {
+            return None;
+        }
+        if !has_sessions(context) {
+            let capabilities = context.meta.client_capabilities();
+            return capabilities.is_some_and(|own| shows_forms(&own)).then_some(FormChannel::Result);
+        }
+        let is_known =
+            context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
+        let client = context.peer.peer_info().filter(|_| is_known)?;
+        shows_forms(&client.capabilities).then_some(FormChannel::Request)
     }
 
     /// Runs a tool in a session. If its call waits for a person, asks the client, and runs it again after an answer.
@@ -91,6 +120,47 @@ impl McpServer {
             return not_recorded(call.name, error);
         }
         self.run(call, again).await
+    }
+
+    /// Runs a tool without a session. If its call waits for a person, the result asks for the answer; `given` has the
+    /// answer to an earlier result.
+    ///
+    /// # Errors
+    /// The client returned a ticket that it did not get for this tool.
+    pub(super) async fn run_or_ask(
+        &self,
+        call: ToolCall<'_>,
+        args: Option<Arc<CallArguments>>,
+        given: InputAnswer,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asked = match given.state {
+            None => None,
+            // Without a ticket, an answer is one to no question.
+            Some(ticket) => match self.check_ticket(ticket, call).await {
+                Ok(Some(id)) => Some(id),
+                Ok(None) => {
+                    let message = "The requestState is none that this client got for this tool.";
+                    return Err(ErrorData::invalid_params(message, None));
+                }
+                Err(error) => return Ok(self.shown(&not_recorded(call.name, error), call.context)),
+            },
+        };
+        let response = given.responses.as_ref().and_then(|responses| responses.get(FORM));
+        let answer = asked.zip(response);
+        if let Some((id, Some(answer))) =
+            answer.as_ref().map(|(id, answer)| (id.clone(), FormAnswer::read_value(answer)))
+            && let Err(error) = self.record(id, answer, call.context).await
+        {
+            return Ok(self.shown(&not_recorded(call.name, error), call.context));
+        }
+        let run = self.run(call, args).await;
+        // A person who was asked is not asked again for the same request.
+        if let (Some(id), None) = (&run.waits_for, answer)
+            && let Some(question) = self.question(id, call).await
+        {
+            return Ok(question.into());
+        }
+        Ok(self.shown(&run, call.context))
     }
 
     /// Asks the client for the answer of a person. None if there is none: the person dismissed the form, the time is
@@ -119,11 +189,31 @@ impl McpServer {
         }
     }
 
+    /// Returns a result that asks for the answer of a person. None if nothing waits any more, or it cannot be read.
+    async fn question(&self, id: &ApprovalId, call: ToolCall<'_>) -> Option<InputRequiredResult> {
+        let approval = self.waiting(id).await?;
+        let request = InputRequest::Elicitation(ElicitRequest::new(form(&approval)));
+        let (id, asker) = (id.clone(), asker(call));
+        let ticket = self.on_host(move |host| host.approval_ticket(&id, &asker)).await.ok()?;
+        let requests = BTreeMap::from([(FORM.to_owned(), request)]);
+        Some(InputRequiredResult::new(Some(requests), Some(ticket)))
+    }
+
     /// Returns the approval with its arguments, if it waits.
     async fn waiting(&self, id: &ApprovalId) -> Option<Approval> {
         let id = id.clone();
         let approval = self.on_host(move |host| host.approval(id.as_str())).await.ok()?;
         (approval.state == ApprovalState::Waiting).then_some(approval)
+    }
+
+    /// Returns the approval that the client was asked about for this tool, if it was.
+    async fn check_ticket(
+        &self,
+        ticket: String,
+        call: ToolCall<'_>,
+    ) -> Result<Option<ApprovalId>, HostError> {
+        let asker = asker(call);
+        self.on_host(move |host| host.check_approval_ticket(&ticket, &asker)).await
     }
 
     /// Records the answer of a person, who answered in this client. If the approval was answered elsewhere, or has
@@ -156,6 +246,11 @@ impl McpServer {
             Err(HostError::new(HostErrorKind::AuditUnavailable, "The approval could not be worked on."))
         })
     }
+}
+
+/// Returns the asker that a ticket is for: the client by its name, and the tool.
+fn asker(call: ToolCall<'_>) -> String {
+    format!("{}\n{}", actor(call.context), call.name)
 }
 
 /// Returns the end of a call whose approval could not be recorded or read, and which was not made.

@@ -28,7 +28,7 @@ use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionConte
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::elicitation::OpenForms;
+use super::elicitation::{FormChannel, InputAnswer, OpenForms};
 use super::listing;
 use super::live_catalog::LiveCatalog;
 use super::notifications::NotificationSender;
@@ -193,6 +193,11 @@ impl McpServer {
         running.await
     }
 
+    /// Returns the result for the agent.
+    pub(super) fn shown(&self, run: &ToolRun, context: &RequestContext<RoleServer>) -> CallToolResponse {
+        result(&run.answer, &run.audit_id, self.value_form(context)).into()
+    }
+
     /// Waits until there is memory for the answer with this value, or the request was cancelled.
     async fn make_room(&self, json: &str, context: &RequestContext<RoleServer>) {
         let room = tokio::select! {
@@ -339,19 +344,20 @@ impl ServerHandler for McpServer {
             return Err(ErrorData::invalid_params(message, None));
         };
         let _one = self.shared.running.start();
-        let shows_form = self.shows_form(&context);
+        let form_channel = self.form_channel(&context);
         let (progress, level) = (context.meta.get_progress_token(), self.level(&context));
-        let notes = NotificationSender::start(&context.peer, progress, level, shows_form);
+        let notes = NotificationSender::start(&context.peer, progress, level, form_channel.is_some());
         let args = arguments(&context);
         let call = ToolCall { name: &tool.tool.name, runs: tool.runs(), context: &context };
+        let given = InputAnswer { responses: request.input_responses, state: request.request_state };
         let ended = notes.run(async {
-            match shows_form {
-                true => self.run_and_ask(call, args).await,
-                false => self.run(call, args).await,
+            match form_channel {
+                None => Ok(self.shown(&self.run(call, args).await, &context)),
+                Some(FormChannel::Request) => Ok(self.shown(&self.run_and_ask(call, args).await, &context)),
+                Some(FormChannel::Result) => self.run_or_ask(call, args, given).await,
             }
         });
-        let ToolRun { answer, audit_id, .. } = ended.await;
-        Ok(result(&answer, &audit_id, self.value_form(&context)).into())
+        ended.await
     }
 
     async fn set_level(
