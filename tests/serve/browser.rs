@@ -65,7 +65,8 @@ fn every_page_holds_in_a_browser() {
         "shots": blessed,
         "shown": [
             {"name": "connector", "path": "/console/connectors/github/cofferdam/probe@0.1.0", "heading": "Limits"},
-            {"name": "calls", "path": "/console/calls"}
+            {"name": "calls", "path": "/console/calls"},
+            {"name": "health", "path": "/console/health"}
         ]
     });
     let seen = drive(&tools, &task);

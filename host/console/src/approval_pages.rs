@@ -7,6 +7,7 @@ use crate::frame::{Area, Page, table, time};
 use crate::router::CONSOLE;
 use cofferdam_audit::approvals::ApprovalView;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::{sanitize_lines, visible_json};
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::ApprovalDecision;
 use cofferdam_server::http_api::ApprovalList;
@@ -136,7 +137,8 @@ fn facts(approval: &ApprovalView) -> Markup {
 
 fn arguments(approval: &ApprovalView, may_answer: bool) -> Markup {
     let arguments = &approval.arguments;
-    let text = arguments.text.as_deref().map(|text| cofferdam_core::failure::sanitize_lines(text, ARGUMENTS));
+    // What a text could hide is written out: a person decides by it.
+    let text = arguments.text.as_deref().map(|text| sanitize_lines(&visible_json(text), ARGUMENTS));
     html! {
         p { (bytes(arguments.bytes)) ", SHA-256 " code { (plain(&arguments.sha256)) } }
         @match (text, may_answer) {
