@@ -93,6 +93,8 @@ const FAILING: &[(&str, bool)] = &[
     ("mcp config --client claude-code --write", false),
     ("serve --listen 0.0.0.0:0", false),
     ("console --listen 0.0.0.0:0", false),
+    ("report github://acme/none --out none.html", false),
+    ("top --once", false),
     ("submit call github://acme/quiet run", false),
     ("submit run none", false),
     ("worker", false),
@@ -124,7 +126,7 @@ fn every_error_has_one_of_two_envelopes() {
             "audit key" => Some("host.key"),
             "action list" => Some("actions"),
             "mcp config --client claude-code --write" => Some(".mcp.json"),
-            _ if ["audit", "approvals list", "recover list"].iter().any(|it| line.starts_with(it)) => {
+            _ if ["audit", "approvals list", "recover list", "top"].iter().any(|it| line.starts_with(it)) => {
                 Some("audit")
             }
             _ => None,

@@ -43,14 +43,24 @@ fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, (u32, Option<Strin
     entries.sort();
     for path in entries {
         let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-        let meta = fs::symlink_metadata(&path).unwrap();
+        // What is gone since the list was made is not there: SQLite removes its journals as it likes.
+        let Some(meta) = present(fs::symlink_metadata(&path)) else { continue };
         if meta.is_dir() {
             found.insert(name, (meta.mode(), None));
             walk(root, &path, found);
         } else if meta.is_file() {
-            found.insert(name, (meta.mode(), Some(Digest::sha256(&fs::read(&path).unwrap()).to_string())));
+            let Some(bytes) = present(fs::read(&path)) else { continue };
+            found.insert(name, (meta.mode(), Some(Digest::sha256(&bytes).to_string())));
         } else {
             found.insert(name, (meta.mode(), Some("special".into())));
         }
+    }
+}
+
+/// The result of reading a file; none if there is none.
+fn present<T>(read: std::io::Result<T>) -> Option<T> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        read => Some(read.unwrap()),
     }
 }

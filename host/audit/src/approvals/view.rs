@@ -1,13 +1,13 @@
 //! An approval as programs read it.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Approval;
 
 /// A call that waits for a person, or waited not long ago.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename = "Approval")]
 pub struct ApprovalView {
     /// Its id.
@@ -69,7 +69,8 @@ pub struct ApprovalView {
 }
 
 /// The arguments of a call that waits for a person.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ApprovalArguments {
     /// Their length in bytes.
     pub bytes: u64,

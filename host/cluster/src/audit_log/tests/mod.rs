@@ -14,9 +14,10 @@ mod support;
 mod verified;
 
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog as _, CallStatus, Entry, Filter, KeyClaim, KeyDisposition, KeyState, OpenCall,
-    OpenOutcome, StatsQuery, wait,
+    AuditErrorKind, AuditLog as _, CallStatus, Entry, Filter, HistoryQuery, HistoryStep, KeyClaim,
+    KeyDisposition, KeyState, OpenCall, OpenOutcome, StatsQuery, wait,
 };
+use cofferdam_core::failure::FailureClass;
 use jiff::{SignedDuration, Timestamp};
 
 use support::*;
@@ -70,6 +71,48 @@ fn calls_are_written_and_found() {
     assert!(cluster.findings(&log).is_empty());
     assert_eq!(log.reindex(&mut |_, _| ()).unwrap(), cluster.count("entries"));
     assert_eq!(log.reader().unwrap().list(&Filter::default()).unwrap().len(), 3);
+}
+
+#[test]
+fn the_pages_of_an_operator_read_the_shared_log() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let calls: Vec<_> = (0..3).map(|_| call(None, true)).collect();
+    for call in &calls {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+    }
+    let failed = |call: &OpenCall, class: FailureClass| {
+        let mut end = end(call, CallStatus::Failure, KeyDisposition::Release);
+        end.verdict.class = Some(class.name());
+        end
+    };
+    close(&log, value(&calls[0]));
+    close(&log, failed(&calls[1], FailureClass::HashMismatch));
+    close(&log, failed(&calls[2], FailureClass::ConnectorRuntimeError));
+    let mut reader = log.reader().unwrap();
+    let now = Timestamp::now();
+    let since = now - SignedDuration::from_hours(2);
+    let history = HistoryQuery { since, until: now, step: HistoryStep::Hour };
+    let parts = reader.history(&Filter::default(), history).unwrap();
+    let mut groups: Vec<_> = parts.iter().flat_map(|part| &part.groups).collect();
+    groups.sort_by_key(|group| group.class.clone());
+    let counted: Vec<_> =
+        groups.iter().map(|group| (group.class.as_deref(), &*group.name, group.calls)).collect();
+    // A class of several boundaries has none here.
+    let [boundary] = FailureClass::HashMismatch.boundaries() else { panic!() };
+    let expected = [
+        (None, "", 1),
+        (Some("connector_runtime_error"), "", 1),
+        (Some("hash_mismatch"), boundary.name(), 1),
+    ];
+    assert_eq!(counted, expected);
+    let storage = reader.storage().unwrap();
+    assert!(
+        [storage.entries_bytes, storage.sealed_bytes, storage.index_bytes].iter().all(|bytes| *bytes > 0)
+    );
+    let micros = |at: Timestamp| at.as_microsecond();
+    assert_eq!(storage.oldest.map(micros), Some(micros(calls[0].at)));
+    assert!(reader.requests(&Filter::default()).unwrap().is_none(), "requests are not counted here");
 }
 
 #[test]
