@@ -14,9 +14,10 @@ mod support;
 mod verified;
 
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog as _, CallStatus, Entry, Filter, HistoryQuery, HistoryStep, KeyClaim,
-    KeyDisposition, KeyState, OpenCall, OpenOutcome, StatsQuery, wait,
+    AuditErrorKind, AuditLog as _, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery,
+    HistoryStep, KeyClaim, KeyDisposition, KeyState, OpenCall, OpenOutcome, StatsQuery, wait,
 };
+use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent};
 use cofferdam_core::failure::FailureClass;
 use jiff::{SignedDuration, Timestamp};
 
@@ -82,9 +83,14 @@ fn the_pages_of_an_operator_read_the_shared_log() {
         assert!(matches!(open(&log, call), OpenOutcome::Started));
     }
     let failed = |call: &OpenCall, class: FailureClass| {
-        let mut end = end(call, CallStatus::Failure, KeyDisposition::Release);
-        end.verdict.class = Some(class.name());
-        end
+        let (status, class) = (CallStatus::Failure, Some(class.name()));
+        let ended = Ended { status: status.name().into(), class: class.map(Into::into), ..Ended::default() };
+        let line = EventLine { at: call.at, seq: 4, event: RecordedEvent::Final(ended) }.to_text();
+        CloseCall {
+            verdict: CallOutcome { status, class, code: None },
+            entry: Entry::new(vec![line]),
+            ..end(call, status, KeyDisposition::Release)
+        }
     };
     close(&log, value(&calls[0]));
     close(&log, failed(&calls[1], FailureClass::HashMismatch));
