@@ -72,6 +72,9 @@ pub struct UnusedHost {
 /// The granted hosts of packages by their hash, so that a package is read once.
 pub(super) type KnownGrants = Arc<Mutex<BTreeMap<Digest, Arc<[String]>>>>;
 
+/// The granted hosts of connectors by `name@version`.
+type NamedGrants = Vec<(String, Arc<[String]>)>;
+
 impl NetworkRoute {
     fn add(&mut self, kind: RequestKind, requests: u64) {
         let result = match kind.result {
@@ -149,13 +152,9 @@ fn routes(sums: &[RequestSum]) -> Vec<NetworkRoute> {
     routes
 }
 
-/// Returns the granted hosts of these connectors by `name@version`, and those that cannot be read. Packages never change
+/// Returns the granted hosts of these connectors, and those that cannot be read. Packages never change
 /// under their hash.
-fn granted_hosts(
-    host: &Host,
-    active: &[RegistryEntry],
-    known: &KnownGrants,
-) -> (Vec<(String, Arc<[String]>)>, Vec<String>) {
+fn granted_hosts(host: &Host, active: &[RegistryEntry], known: &KnownGrants) -> (NamedGrants, Vec<String>) {
     let (mut grants, mut unreadable) = (Vec::new(), Vec::new());
     for entry in active {
         let name = format!("{}@{}", entry.name, entry.version);
