@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::faults::{Restarts, Targets};
 use super::fleet::Member;
-use super::plan::{Parts, Plan, Size};
+use super::plan::{Fault, Parts, Plan, Size};
 use super::proxy::CuttingProxy;
 use super::run::{HOSTS, Outcome, clients, directory, drive, hosts_agree, journal_lines, judge, prepare};
 use super::upstream::Upstream;
@@ -32,8 +32,10 @@ pub(super) struct Setup {
     pub(super) postgres: Vec<&'static str>,
     /// More of `config.toml`.
     pub(super) config: String,
-    /// Variables of hosts and workers.
-    pub(super) env: Vec<(String, String)>,
+    /// Failpoints of all hosts and workers.
+    pub(super) failpoints: &'static str,
+    /// Failpoints of the first host until its first end.
+    pub(super) first_failpoints: &'static str,
 }
 
 /// The servers and processes of a cluster.
@@ -151,10 +153,12 @@ impl Cluster {
         let serve = ["serve", "--listen", "127.0.0.1:0", "--format", "json"];
         let work = ["worker", "--concurrency", "8", "--format", "json"];
         let member =
-            |name: String, args: &[&str]| Arc::new(Member::new(&name, &home(&name), args, &setup.env, &dir));
-        let hosts: Vec<_> = (0..HOSTS).map(|n| member(format!("host-{n}"), &serve)).collect();
+            |name: String, args: &[&str]| Member::new(&name, &home(&name), args, setup.failpoints, &dir);
+        let mut hosts: Vec<_> = (0..HOSTS).map(|n| member(format!("host-{n}"), &serve)).collect();
+        hosts[0].begins_with(setup.first_failpoints);
         let workers = if setup.has_jobs { WORKERS } else { 0 };
-        let workers: Vec<_> = (0..workers).map(|n| member(format!("worker-{n}"), &work)).collect();
+        let workers: Vec<_> = (0..workers).map(|n| Arc::new(member(format!("worker-{n}"), &work))).collect();
+        let hosts: Vec<_> = hosts.into_iter().map(Arc::new).collect();
         hosts.iter().chain(&workers).for_each(|member| member.start());
         Self { upstream, hosts, workers, base, database, nats, dir, _homes: homes }
     }
@@ -184,9 +188,19 @@ impl Cluster {
         self.database.as_ref().map_or_else(|| journal_lines(&self.base), SharedDatabase::lines)
     }
 
-    /// Does what the plan of this size says, has the hosts agree, and judges the histories.
+    /// Does what the plan of this size says, and judges the histories.
     pub(super) async fn run(&self, size: &Size, begun: Instant) -> Outcome {
-        let plan = Arc::new(Plan::new(size, self.parts()));
+        self.run_plan(size, Plan::new(size, self.parts()), begun).await
+    }
+
+    /// Does the same with these faults instead of those of the seed.
+    pub(super) async fn run_with(&self, size: &Size, faults: Vec<Fault>, begun: Instant) -> Outcome {
+        let plan = Plan { faults, ..Plan::new(size, self.parts()) };
+        self.run_plan(size, plan, begun).await
+    }
+
+    async fn run_plan(&self, size: &Size, plan: Plan, begun: Instant) -> Outcome {
+        let plan = Arc::new(plan);
         let clients = clients(begun, &self.hosts, &self.upstream);
         let hits = drive(size, &plan, &clients, &self.targets()).await;
         // A call whose client left may still be about to end.

@@ -22,7 +22,9 @@ pub(super) struct Member {
     name: String,
     pub(super) home: PathBuf,
     args: Vec<String>,
-    env: Vec<(String, String)>,
+    failpoints: &'static str,
+    /// Failpoints of the next process alone.
+    first_failpoints: Mutex<Option<&'static str>>,
     log: PathBuf,
     /// The address of a host.
     pub(super) address: Arc<Mutex<SocketAddr>>,
@@ -33,17 +35,23 @@ pub(super) struct Member {
 
 impl Member {
     /// A process of `cofferdam` with these arguments, over a home. Its log goes to a file in `logs`.
-    pub(super) fn new(name: &str, home: &Path, args: &[&str], env: &[(String, String)], logs: &Path) -> Self {
+    pub(super) fn new(name: &str, home: &Path, args: &[&str], failpoints: &'static str, logs: &Path) -> Self {
         Self {
             name: name.to_owned(),
             home: home.to_owned(),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            env: env.to_vec(),
+            failpoints,
+            first_failpoints: Mutex::default(),
             log: logs.join(format!("{name}.log")),
             address: Arc::new(Mutex::new(([127, 0, 0, 1], 1).into())),
             child: Mutex::default(),
             hit: Mutex::default(),
         }
+    }
+
+    /// Gives its first process these failpoints instead.
+    pub(super) fn begins_with(&mut self, failpoints: &'static str) {
+        self.first_failpoints = Mutex::new((!failpoints.is_empty()).then_some(failpoints));
     }
 
     fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
@@ -68,7 +76,8 @@ impl Member {
 
     fn start_once(&self) -> bool {
         let mut command = Cli::new(COFFERDAM, &self.home).command(&self.args);
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let first = self.first_failpoints.lock().unwrap_or_else(PoisonError::into_inner).take();
+        command.env("COFFERDAM_FAILPOINTS", first.unwrap_or(self.failpoints));
         let mut child = command.stdout(Stdio::piped()).stderr(self.log_file()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
@@ -133,7 +142,7 @@ impl Member {
     /// Runs a command over its home, as its operator would.
     pub(super) fn run(&self, args: &[&str]) -> CommandResult {
         let mut command = Cli::new(COFFERDAM, &self.home).command(args);
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.env("COFFERDAM_FAILPOINTS", self.failpoints);
         let output = command.output().unwrap();
         CommandResult {
             line: args.join(" "),

@@ -814,8 +814,8 @@ impl Engine {
     /// Writes the batch. What it could not write is in the queue again, or has failed. Until that is known, the batch is
     /// parked, so that a panic leaves nothing in doubt either.
     async fn commit(&mut self, batch: Batch, mut effects: Vec<Effect>, queue: &mut VecDeque<Command>) {
-        if failpoint::skips("close.early") {
-            effects.iter_mut().for_each(acknowledge_early);
+        if failpoint::skips("close.early") && effects.iter_mut().filter_map(acknowledge_early).count() > 0 {
+            failpoint::pass("early.told");
         }
         self.parked = Some(Parked { batch, effects });
         failpoint::pass("before.commit");
@@ -1235,10 +1235,9 @@ impl Engine {
 }
 
 /// Acknowledges the end of a call that is not committed: a defect for a test to detect.
-fn acknowledge_early(effect: &mut Effect) {
-    if let Effect::Ended { reply, .. } = effect {
-        reply.take().map(|reply| reply.send(Ok(())));
-    }
+fn acknowledge_early(effect: &mut Effect) -> Option<()> {
+    let Effect::Ended { reply, .. } = effect else { return None };
+    reply.take()?.send(Ok(())).ok()
 }
 
 /// Returns the claim of a call that begins in this journal.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
 /// process.
-pub const NAMES: [&str; 35] = [
+pub const NAMES: [&str; 36] = [
     "received",
     "admitted",
     "approval.used",
@@ -37,6 +37,7 @@ pub const NAMES: [&str; 35] = [
     "skip.open",
     "skip.close",
     "close.early",
+    "early.told",
     "key.unchecked",
     "job.stored",
     "job.begins",
