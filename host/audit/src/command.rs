@@ -310,6 +310,14 @@ impl PruneStop {
         };
         Self { audit_id, why, decide }
     }
+
+    /// Warns that retention removes nothing younger than the call, if an operator has to decide about it.
+    pub fn warn(&self) {
+        if let Some(decide) = &self.decide {
+            let (audit_id, why) = (self.audit_id.as_str(), self.why.says());
+            tracing::warn!(target: "cofferdam::audit", audit_id, "nothing younger than this call is pruned, since {why}: {decide}");
+        }
+    }
 }
 
 fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {

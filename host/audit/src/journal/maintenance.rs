@@ -174,11 +174,8 @@ impl LogWriter {
             Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),
             pruned => pruned?,
         };
-        if let Some(stop) = pruned.stopped
-            && let Some(decide) = &stop.decide
-        {
-            let (audit_id, why) = (stop.audit_id.as_str(), stop.why.says());
-            tracing::warn!(target: "cofferdam::audit", audit_id, "nothing younger than this call is pruned, since {why}: {decide}");
+        if let Some(stop) = pruned.stopped {
+            stop.warn();
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod log_checkpoint;
 mod log_time;
 mod maintenance;
 mod prune;
+mod prune_facts;
 mod resolution;
 mod segment;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub(crate) use log::on_waiting_thread;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal, sign_accepted};
 pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
+pub use prune_facts::{KeptFacts, prune_entries};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};

@@ -10,44 +10,27 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
-use serde::Serialize;
 
-use super::key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept};
 use super::keys::{KeyTable, StoredKeyState};
-use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::line::{ChainHead, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
+use super::prune_facts::{KeptFacts, prune_entries};
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
-use crate::hex::hex;
 use crate::log::wait;
-use crate::verify::LOSS_ACCEPTED;
 
 /// The lock of the process that prunes.
 const LOCK: &str = "prune.lock";
-
-/// The name of the entry about what was pruned.
-const PRUNED: &str = "pruned";
-
-/// The facts of that entry. The fields are in the order of their names.
-#[derive(Serialize)]
-struct PrunedFacts {
-    before: String,
-    calls: u64,
-    entries: u64,
-    /// By writer, the last entry that was removed.
-    journals: BTreeMap<String, u64>,
-}
 
 /// The segments of a journal that can go.
 #[derive(Default)]
@@ -59,21 +42,12 @@ struct JournalCut {
     entries: u64,
     until: Option<Timestamp>,
     stopped: Option<PruneStop>,
-    /// Keys of calls in them that stay taken.
-    keys: Vec<KeptKey>,
+    /// The facts in them that stay true.
+    kept: KeptFacts,
     /// Keys of calls in them whose outcomes stand no longer.
     expired: Vec<[u8; 32]>,
-    /// Entries about the log in them that stay true.
-    facts: Vec<KeptFact>,
     /// True if the newest segment is among them.
     has_newest: bool,
-}
-
-/// An entry about the log that outlives its segment.
-#[derive(Clone)]
-struct KeptFact {
-    name: String,
-    payload: Box<serde_json::value::RawValue>,
 }
 
 /// One segment, as pruning looks at it.
@@ -85,9 +59,8 @@ struct SegmentFacts {
     until: Option<Timestamp>,
     /// The first entry that must stay.
     blocker: Option<Blocker>,
-    keys: Vec<KeptKey>,
+    kept: KeptFacts,
     expired: Vec<[u8; 32]>,
-    facts: Vec<KeptFact>,
 }
 
 /// The reason why a segment stays.
@@ -210,9 +183,8 @@ impl LogWriter {
             cut.entries = cut.entries.saturating_add(facts.entries);
             cut.calls = cut.calls.saturating_add(facts.calls);
             cut.until = cut.until.max(facts.until);
-            cut.keys.extend(facts.keys);
+            cut.kept.extend(facts.kept);
             cut.expired.extend(facts.expired);
-            cut.facts.extend(facts.facts);
         }
         Ok(cut)
     }
@@ -256,29 +228,9 @@ impl LogWriter {
         user: Option<&str>,
     ) -> Result<(), AuditError> {
         let (now, own) = (self.clock.timestamp(), self.own_journal()?);
-        let facts = cuts.values().flat_map(|cut| &cut.facts);
-        let mut entries: Vec<_> =
-            facts.map(|fact| EntryDraft::of_log(&fact.name, now, &fact.payload)).collect();
-        let keys: Vec<_> = cuts.values().flat_map(|cut| cut.keys.iter().cloned()).collect();
-        if !keys.is_empty() {
-            entries.push(EntryDraft::of_log(KEYS_KEPT, now, &KeysKept { keys }));
-        }
-        let facts = PrunedFacts {
-            before: format!("{before:.6}"),
-            calls: pruned.calls,
-            entries: pruned.entries,
-            journals: cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base.n)).collect(),
-        };
-        entries.push(EntryDraft::of_log(PRUNED, now, &facts));
-        entries.extend(user.map(|user| {
-            let after = OperatorState {
-                calls: Some(pruned.calls),
-                entries: Some(pruned.entries),
-                until: Some(facts.before.as_str().into()),
-                ..OperatorState::default()
-            };
-            EntryDraft::of_operator(now, OperatorAction::Prune, after, user)
-        }));
+        let journals = cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base.n)).collect();
+        let kept = cuts.values().map(|cut| &cut.kept);
+        let entries = prune_entries(kept, journals, before, pruned, user, now);
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
         // Every signed statement is about a larger log than the one before it.
         self.sign()?;
@@ -361,12 +313,7 @@ fn line_facts(
     facts: &mut SegmentFacts,
 ) -> Result<(), AuditError> {
     if let Some(log) = &line.log {
-        if log.name == KEYS_KEPT {
-            let kept = serde_json::from_str::<KeysKept>(log.payload.get());
-            facts.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
-        } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
-            facts.facts.push(KeptFact { name: log.name.to_string(), payload: log.payload.to_owned() });
-        } else if log.name == OPERATOR_EVENT && log.at().is_none_or(|at| at >= context.before) {
+        if !facts.kept.read(log, context.before) {
             facts.blocker = Some(Blocker::Young);
         }
         return Ok(());
@@ -377,7 +324,7 @@ fn line_facts(
     let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
         return Ok(());
     };
-    facts.blocker = match context.blocker(&id, at, &mut facts.keys, &mut facts.expired)? {
+    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
         None => {
             facts.calls = facts.calls.saturating_add(1);
             facts.until = facts.until.max(Some(at));
@@ -395,7 +342,7 @@ impl PruneContext<'_> {
         &self,
         id: &AuditId,
         at: Timestamp,
-        kept: &mut Vec<KeptKey>,
+        kept: &mut KeptFacts,
         expired: &mut Vec<[u8; 32]>,
     ) -> Result<Option<Blocker>, AuditError> {
         if at >= self.before {
@@ -414,11 +361,7 @@ impl PruneContext<'_> {
                     return call(PruneBlocker::KeyStands);
                 }
                 StoredKeyState::Retained => expired.push(key),
-                StoredKeyState::Blocked => kept.push(KeptKey {
-                    call: id.to_string(),
-                    fingerprint: hex(&stored.fingerprint),
-                    key_sha256: hex(&key),
-                }),
+                StoredKeyState::Blocked => kept.keep_key(id, &stored.fingerprint, &key),
                 StoredKeyState::Claimed | StoredKeyState::Undetermined => {
                     return call(PruneBlocker::KeyUndecided);
                 }

@@ -8,17 +8,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{
-    ChainHead, EntryDraft, JournalLine, KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, LOSS_ACCEPTED,
-    SignedJournal,
-};
-use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, PruneStop, Pruned, hex};
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
+use cofferdam_audit::store::{ChainHead, JournalLine, KeptFacts, SignedJournal, prune_entries};
+use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, PruneStop, Pruned};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::Serialize;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -31,21 +26,8 @@ use super::session::old_partitions;
 use super::{Running, calls};
 use crate::database::{DatabaseError, SCHEMA_LOCK};
 
-/// The name of the entry about what was pruned.
-const PRUNED: &str = "pruned";
-
 /// The entries that are read at once.
 const LINES_AT_ONCE: i64 = 1_000;
-
-/// The facts of that entry. The fields are in the order of their names.
-#[derive(Serialize)]
-struct PrunedFacts {
-    before: String,
-    calls: u64,
-    entries: u64,
-    /// By writer, the last entry that was removed.
-    journals: BTreeMap<String, u64>,
-}
 
 /// The part of a journal that can go.
 #[derive(Default, Clone)]
@@ -56,19 +38,10 @@ struct JournalCut {
     entries: u64,
     until: Option<Timestamp>,
     stopped: Option<PruneStop>,
-    /// Keys of calls in it that stay taken.
-    keys: Vec<KeptKey>,
+    /// The facts in it that stay true.
+    kept: KeptFacts,
     /// Keys of calls in it whose outcomes stand no longer, each with its call: another call may have claimed the key since.
     expired: Vec<([u8; 32], Uuid)>,
-    /// Entries about the log in it that stay true.
-    facts: Vec<KeptFact>,
-}
-
-/// An entry about the log that outlives its place.
-#[derive(Clone)]
-struct KeptFact {
-    name: String,
-    payload: Box<serde_json::value::RawValue>,
 }
 
 /// The reason why an entry stays.
@@ -259,12 +232,7 @@ async fn cut(
 
 fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalCut) -> Option<Blocker> {
     if let Some(log) = &line.log {
-        if log.name == KEYS_KEPT {
-            let kept = serde_json::from_str::<KeysKept>(log.payload.get());
-            cut.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
-        } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
-            cut.facts.push(KeptFact { name: log.name.to_string(), payload: log.payload.to_owned() });
-        } else if log.name == OPERATOR_EVENT && log.at().is_none_or(|at| at >= context.before) {
+        if !cut.kept.read(log, context.before) {
             return Some(Blocker::Young);
         }
         return None;
@@ -306,11 +274,7 @@ impl PruneContext {
                     return call(PruneBlocker::KeyStands);
                 }
                 RETAINED => cut.expired.push((stored.key, uuid)),
-                BLOCKED => cut.keys.push(KeptKey {
-                    call: id.to_string(),
-                    fingerprint: hex(&stored.fingerprint),
-                    key_sha256: hex(&stored.key),
-                }),
+                BLOCKED => cut.kept.keep_key(id, &stored.fingerprint, &stored.key),
                 _ => return call(PruneBlocker::KeyUndecided),
             }
         }
@@ -328,28 +292,8 @@ async fn carry_out(
 ) -> Result<(), AuditError> {
     let shared = &running.shared;
     let now = shared.clock.timestamp();
-    let facts = cuts.values().flat_map(|cut| &cut.facts);
-    let mut entries: Vec<_> = facts.map(|fact| EntryDraft::of_log(&fact.name, now, &fact.payload)).collect();
-    let keys: Vec<_> = cuts.values().flat_map(|cut| cut.keys.iter().cloned()).collect();
-    if !keys.is_empty() {
-        entries.push(EntryDraft::of_log(KEYS_KEPT, now, &KeysKept { keys }));
-    }
-    let facts = PrunedFacts {
-        before: format!("{before:.6}"),
-        calls: pruned.calls,
-        entries: pruned.entries,
-        journals: cuts.iter().map(|(writer, cut)| (writer.to_string(), cut.base.n)).collect(),
-    };
-    entries.push(EntryDraft::of_log(PRUNED, now, &facts));
-    entries.extend(user.map(|user| {
-        let after = OperatorState {
-            calls: Some(pruned.calls),
-            entries: Some(pruned.entries),
-            until: Some(facts.before.as_str().into()),
-            ..OperatorState::default()
-        };
-        EntryDraft::of_operator(now, OperatorAction::Prune, after, user)
-    }));
+    let journals = cuts.iter().map(|(writer, cut)| (writer.to_string(), cut.base.n)).collect();
+    let entries = prune_entries(cuts.values().map(|cut| &cut.kept), journals, before, pruned, user, now);
     running.submit(|reply| Command::Entries(entries, reply)).await?;
     // Every signed statement is about a larger log than the one before it.
     running.sign().await?;
