@@ -16,7 +16,7 @@ use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_runtime::call::{CallResult, Cancellation, SPANS};
 use cofferdam_runtime::flow::{ActionResult, CheckedAction};
-use cofferdam_server::http_api::{JobState, JobTarget, JobWork};
+use cofferdam_server::http_api::{JobState, JobWork};
 use jiff::Timestamp;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
@@ -633,33 +633,6 @@ pub(super) struct DeadLetter<'l> {
 }
 
 impl JobRecord {
-    /// Creates the record of a job that cannot be read.
-    fn unknown(id: &JobId, at: Timestamp) -> Self {
-        Self {
-            v: 1,
-            id: id.to_string(),
-            key: String::new(),
-            state: JobState::Queued,
-            target: JobTarget::Action { name: "unknown".to_owned() },
-            actor: String::new(),
-            fingerprint: String::new(),
-            submitted_at: at.to_string(),
-            updated_at: at.to_string(),
-            attempts: 0,
-            interrupted: 0,
-            copies: 0,
-            next_attempt_at: None,
-            run: None,
-            replayed: None,
-            class: None,
-            code: None,
-            reason: None,
-            is_cancel_requested: false,
-            missing_on: Vec::new(),
-            missed: 0,
-        }
-    }
-
     fn die(&mut self, letter: &DeadLetter<'_>, worker: &str) {
         let at = now();
         self.set_state(JobState::Dead, at);

@@ -95,17 +95,30 @@ pub(super) type AuditIdText = String;
 impl JobRecord {
     /// Creates the record of a job that was submitted.
     pub(super) fn new(job: &JobMessage) -> Self {
-        let at = job.submitted_at.to_string();
         Self {
-            v: VERSION,
-            id: job.id.to_string(),
             key: job.key.clone(),
-            state: JobState::Queued,
-            target: job.request.target(),
             actor: job.actor.clone(),
             fingerprint: job.fingerprint.clone(),
-            submitted_at: at.clone(),
-            updated_at: at,
+            ..Self::queued(&job.id, job.request.target(), job.submitted_at)
+        }
+    }
+
+    /// Creates the record of a job that cannot be read.
+    pub(super) fn unknown(id: &JobId, at: Timestamp) -> Self {
+        Self::queued(id, JobTarget::Action { name: "unknown".to_owned() }, at)
+    }
+
+    fn queued(id: &JobId, target: JobTarget, at: Timestamp) -> Self {
+        Self {
+            v: VERSION,
+            id: id.to_string(),
+            key: String::new(),
+            state: JobState::Queued,
+            target,
+            actor: String::new(),
+            fingerprint: String::new(),
+            submitted_at: at.to_string(),
+            updated_at: at.to_string(),
             attempts: 0,
             interrupted: 0,
             copies: 0,
