@@ -1,6 +1,7 @@
 //! Output for people: headings, fields and tables, with all outside text made printable.
 
 use anstyle::{AnsiColor, Style};
+pub(super) use cofferdam_core::amounts::bytes;
 use cofferdam_core::failure::sanitize_line;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
@@ -131,22 +132,9 @@ pub(super) fn printable_line(text: &str, max: usize) -> String {
     format!("{:1$}{2}", "", indent.min(max), sanitize_line(text, max))
 }
 
-/// Bytes, for people.
-pub(super) fn bytes(amount: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.iter().find(|(_, size)| amount >= *size) {
-        Some((unit, size)) if amount.is_multiple_of(*size) => format!("{} {unit}", amount / size),
-        Some((unit, size)) => {
-            let tenths = u128::from(amount) * 10 / u128::from(*size);
-            format!("{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-        None => format!("{amount} bytes"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Page, TextStyle, bytes};
+    use super::{Page, TextStyle};
 
     #[test]
     fn external_text_cannot_control_the_terminal() {
@@ -155,14 +143,5 @@ mod tests {
         page.block(2, "one\u{7}\n  two").table(["h"], vec![["\u{1b}]0;t\u{7}".into()]]);
         let text = anstream::adapter::strip_str(&page.into_text()).to_string();
         assert_eq!(text, "a [2Jb\nname         x y\nc\n  one\n    two\nh\n]0;t\n");
-    }
-
-    #[test]
-    fn amounts_are_formatted_short() {
-        let shown = [0, 1023, 1024, 1536, 64 << 20, (1 << 30) + (1 << 29), u64::MAX].map(bytes);
-        assert_eq!(
-            shown,
-            ["0 bytes", "1023 bytes", "1 KiB", "1.5 KiB", "64 MiB", "1.5 GiB", "17179869183.9 GiB"]
-        );
     }
 }

@@ -1,5 +1,6 @@
 //! Amounts, times and untrusted texts, as people read them.
 
+pub(crate) use cofferdam_core::amounts::{bytes, duration};
 use cofferdam_core::failure::sanitize_line;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -30,33 +31,6 @@ pub(crate) fn number(amount: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// Returns bytes in the largest unit that they fill.
-pub(crate) fn bytes(amount: u64) -> String {
-    let tenths = |unit: u64, name: &str| {
-        let tenths = u128::from(amount) * 10 / u128::from(unit);
-        match tenths % 10 {
-            0 => format!("{} {name}", tenths / 10),
-            rest => format!("{}.{rest} {name}", tenths / 10),
-        }
-    };
-    match amount {
-        0..1_024 => format!("{amount} B"),
-        1_024..1_048_576 => tenths(1_024, "KiB"),
-        1_048_576..1_073_741_824 => tenths(1_048_576, "MiB"),
-        _ => tenths(1_073_741_824, "GiB"),
-    }
-}
-
-/// Returns a duration in microseconds in the largest unit that it fills.
-pub(crate) fn duration(micros: u64) -> String {
-    let tenths = |unit: u64, name: &str| format!("{}.{} {name}", micros / unit, micros % unit * 10 / unit);
-    match micros {
-        0..1_000 => format!("{micros} us"),
-        1_000..1_000_000 => tenths(1_000, "ms"),
-        _ => tenths(1_000_000, "s"),
-    }
 }
 
 /// Returns a time in seconds in the largest unit of which it is a whole number.
@@ -94,8 +68,6 @@ mod tests {
     #[test]
     fn amounts_are_readable() {
         assert_eq!([0, 999, 1_000, 30_000_000_000].map(number), ["0", "999", "1,000", "30,000,000,000"]);
-        assert_eq!([0, 1_023, 1_536, 67_108_864].map(bytes), ["0 B", "1023 B", "1.5 KiB", "64 MiB"]);
-        assert_eq!([0, 1_500, 1_200_000].map(duration), ["0 us", "1.5 ms", "1.2 s"]);
         assert_eq!([1, 60, 90, 7_776_000].map(span), ["1 second", "1 minute", "90 seconds", "90 days"]);
         assert_eq!(time("2026-11-22T11:29:58.120031Z"), "2026-11-22 11:29:58 UTC");
         assert_eq!(time("<b>"), "<b>");

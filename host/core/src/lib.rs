@@ -1,6 +1,7 @@
 //! The base of every crate of cofferdam: failures, errors, events, limits, private files, secrets. Embedders
 //! use the crate `cofferdam`.
 
+pub mod amounts;
 pub mod clock;
 pub mod confine;
 pub mod digest;

@@ -1,5 +1,6 @@
 //! Moments and lengths of time, as people write and read them. All of them in UTC.
 
+pub(super) use cofferdam_core::amounts::duration as format_duration;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, Timestamp};
@@ -33,18 +34,6 @@ pub(super) fn format_since(begin: Timestamp, at: &str) -> String {
     u64::try_from(at.duration_since(begin).as_micros()).map(format_duration).unwrap_or_default()
 }
 
-/// Formats a duration.
-pub(super) fn format_duration(micros: u64) -> String {
-    let tenths = |of: u64, unit: &str| format!("{}.{} {unit}", micros / of, micros % of * 10 / of);
-    match micros {
-        0..1_000 => format!("{micros} us"),
-        1_000..1_000_000 => tenths(1_000, "ms"),
-        1_000_000..120_000_000 => tenths(1_000_000, "s"),
-        120_000_000..7_200_000_000 => format!("{} min", micros / 60_000_000),
-        _ => format!("{} h", micros / 3_600_000_000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
@@ -65,11 +54,5 @@ mod tests {
         for text in ["", "yesterday", "-2h", "2026-13-01", "2", "900000w"] {
             assert!(parse_timestamp(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn durations_are_formatted_short() {
-        let shown = [0, 999, 1_500, 999_999, 61_000_000, 180_000_000, 9_000_000_000].map(format_duration);
-        assert_eq!(shown, ["0 us", "999 us", "1.5 ms", "999.9 ms", "61.0 s", "3 min", "2 h"]);
     }
 }
