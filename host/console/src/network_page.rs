@@ -142,7 +142,7 @@ impl<'r> NetworkMap<'r> {
         }));
         for host in unused {
             let from = (0, own.position(0, &host.connector));
-            let to = (2, own.position(2, host_of(&host.host)));
+            let to = (2, own.position(2, host.host_port()));
             own.unused.push((from, to));
         }
         own
@@ -187,11 +187,6 @@ impl<'r> NetworkMap<'r> {
         let half = left.midpoint(right);
         format!("M{left},{top} C{half},{top} {half},{bottom} {right},{bottom}")
     }
-}
-
-/// Returns a granted host as requests have it.
-fn host_of(grant: &str) -> &str {
-    grant.split_once("://").map_or(grant, |(_, host)| host)
 }
 
 /// Returns a name that fits into its box, with its end, which differs more often than its beginning.

@@ -69,6 +69,19 @@ pub struct UnusedHost {
     pub host: String,
 }
 
+impl UnusedHost {
+    /// Returns the host and port, as requests have them.
+    #[must_use]
+    pub fn host_port(&self) -> &str {
+        host_port(&self.host)
+    }
+}
+
+/// Returns the host and port of a granted origin.
+fn host_port(grant: &str) -> &str {
+    grant.split_once("://").map_or(grant, |(_, host)| host)
+}
+
 /// The granted hosts of packages by their hash, so that a package is read once.
 pub(super) type KnownGrants = Arc<Mutex<BTreeMap<Digest, Arc<[String]>>>>;
 
@@ -187,10 +200,7 @@ fn unused_hosts(grants: &[(String, Arc<[String]>)], sums: &[RequestSum]) -> Vec<
     let reached: BTreeSet<_> = sent.map(|sum| (name(&sum.connector), sum.host.as_str())).collect();
     let mut unused = Vec::new();
     for (connector, hosts) in grants {
-        let is_unused = |grant: &&String| {
-            let host = grant.split_once("://").map_or(grant.as_str(), |(_, host)| host);
-            !reached.contains(&(name(connector), host))
-        };
+        let is_unused = |grant: &&String| !reached.contains(&(name(connector), host_port(grant)));
         let own = hosts.iter().filter(is_unused);
         unused.extend(own.map(|host| UnusedHost { connector: connector.clone(), host: host.clone() }));
     }
