@@ -42,7 +42,8 @@ pub struct StatsReport {
 }
 
 /// The durations of calls.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct DurationPercentiles {
     /// The median, in microseconds; none without calls.
     pub p50_us: Option<u64>,
@@ -173,7 +174,15 @@ impl CallTotals {
 }
 
 impl DurationPercentiles {
-    fn from_histogram(durations: &Histogram) -> Self {
+    /// Returns the percentiles that there are, by name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [("p50", self.p50_us), ("p90", self.p90_us), ("p99", self.p99_us), ("most", self.max_us)];
+        all.into_iter().filter_map(|(name, micros)| Some((name, micros?)))
+    }
+
+    /// Returns the percentiles of recorded durations.
+    #[must_use]
+    pub fn from_histogram(durations: &Histogram) -> Self {
         Self {
             p50_us: durations.percentile(50),
             p90_us: durations.percentile(90),

@@ -154,16 +154,16 @@ fn calls(history: &HistoryReport) -> Markup {
     let rate_labels = labels("Calls a second", "The calls a second", thousandths(most), history);
     type Percentile = fn(&HistoryStepView) -> Option<u64>;
     let percentiles: [(&str, &'static str, Percentile); 3] = [
-        ("p50: the median", "s0", |step| step.p50_us),
-        ("p90: nine of ten", "s1", |step| step.p90_us),
-        ("p99: 99 of a hundred", "s2", |step| step.p99_us),
+        ("p50: the median", "s0", |step| step.durations.p50_us),
+        ("p90: nine of ten", "s1", |step| step.durations.p90_us),
+        ("p99: 99 of a hundred", "s2", |step| step.durations.p99_us),
     ];
     let latencies = percentiles.map(|(name, class, percentile)| Series {
         name: name.to_owned(),
         class,
         values: steps.iter().map(percentile).collect(),
     });
-    let longest = steps.iter().filter_map(|step| step.p99_us).max();
+    let longest = steps.iter().filter_map(|step| step.durations.p99_us).max();
     let latency_labels = labels("Duration of calls", "Percentiles of durations", micros(longest), history);
     let rows = html! {
         @for step in steps.iter().rev().filter(|step| step.calls > 0) {
@@ -172,10 +172,10 @@ fn calls(history: &HistoryReport) -> Markup {
                 td.number { (number(step.calls)) }
                 td.number { (thousandths(rate(step))) }
                 td.number { (number(step.failed)) }
-                td.number { (micros(step.p50_us)) }
-                td.number { (micros(step.p90_us)) }
-                td.number { (micros(step.p99_us)) }
-                td.number { (micros(step.max_us)) }
+                td.number { (micros(step.durations.p50_us)) }
+                td.number { (micros(step.durations.p90_us)) }
+                td.number { (micros(step.durations.p99_us)) }
+                td.number { (micros(step.durations.max_us)) }
             }
         }
     };
@@ -374,6 +374,8 @@ fn verification(last: &VerificationResult) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam_audit::DurationPercentiles;
+
     use super::*;
 
     fn step(calls: u64, seconds: u64) -> HistoryStepView {
@@ -382,10 +384,7 @@ mod tests {
             seconds,
             calls,
             failed: 0,
-            p50_us: None,
-            p90_us: None,
-            p99_us: None,
-            max_us: None,
+            durations: DurationPercentiles { p50_us: None, p90_us: None, p99_us: None, max_us: None },
             failures: Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_audit::DurationPercentiles;
 use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
 use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
@@ -224,10 +225,12 @@ fn texts_of_health_are_escaped() {
         seconds: 0,
         calls: u64::MAX,
         failed: 7,
-        p50_us: Some(0),
-        p90_us: Some(1),
-        p99_us: Some(u64::MAX),
-        max_us: Some(u64::MAX),
+        durations: DurationPercentiles {
+            p50_us: Some(0),
+            p90_us: Some(1),
+            p99_us: Some(u64::MAX),
+            max_us: Some(u64::MAX),
+        },
         failures: vec![failure],
     };
     let history = HistoryReport {

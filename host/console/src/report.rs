@@ -93,9 +93,8 @@ fn until(at: Option<&str>) -> Markup {
 }
 
 fn durations(of: &DurationPercentiles) -> String {
-    let named = [("p50", of.p50_us), ("p90", of.p90_us), ("p99", of.p99_us), ("most", of.max_us)];
-    let known = named.iter().filter_map(|(name, micros)| Some(format!("{name} {}", duration((*micros)?))));
-    known.collect::<Vec<_>>().join(", ")
+    let named = of.named().map(|(name, micros)| format!("{name} {}", duration(micros)));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn outcomes(stats: &StatsReport) -> Markup {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use cofferdam_audit::DurationPercentiles;
 use cofferdam_core::limits::parse_time;
 use cofferdam_server::http_api::{
     ConnectorCircuit, HealthReport, HistoryReport, HistoryStepView, HttpApi, VerificationResult,
@@ -103,7 +104,7 @@ impl Reading {
         let failed_now = steps.last().map_or(0, |step| step.failed);
         page.styled_field("failed", tone, &format!("{failed_now} in this hour, {failed} in 24 hours"));
         if let Some(step) = steps.last().filter(|step| step.calls > 0) {
-            page.field("durations", &durations(step));
+            page.field("durations", &durations(&step.durations));
         }
         self.waiting(page);
         self.log(page);
@@ -150,11 +151,9 @@ impl Reading {
     }
 }
 
-fn durations(step: &HistoryStepView) -> String {
-    let named = [("p50", step.p50_us), ("p90", step.p90_us), ("p99", step.p99_us), ("most", step.max_us)];
-    let known =
-        named.into_iter().filter_map(|(name, micros)| Some(format!("{name} {}", format_duration(micros?))));
-    known.collect::<Vec<_>>().join(", ")
+fn durations(durations: &DurationPercentiles) -> String {
+    let named = durations.named().map(|(name, micros)| format!("{name} {}", format_duration(micros)));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the rows of the failures, the most frequent first.

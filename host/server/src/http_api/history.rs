@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use cofferdam_audit::{CallStatus, Histogram, HistoryPart, HistoryQuery, StatsGroup};
+use cofferdam_audit::{CallStatus, DurationPercentiles, Histogram, HistoryPart, HistoryQuery, StatsGroup};
 use cofferdam_core::error::HostError;
 use cofferdam_runtime::host::unreadable;
 use jiff::Timestamp;
@@ -40,14 +40,9 @@ pub struct HistoryStepView {
     pub calls: u64,
     /// Those of them without a value.
     pub failed: u64,
-    /// The median of their durations, in microseconds; none without calls.
-    pub p50_us: Option<u64>,
-    /// Nine of ten took at most this.
-    pub p90_us: Option<u64>,
-    /// 99 of a hundred took at most this.
-    pub p99_us: Option<u64>,
-    /// The longest.
-    pub max_us: Option<u64>,
+    /// Their durations.
+    #[serde(flatten)]
+    pub durations: DurationPercentiles,
     /// The calls without a value, the most first.
     pub failures: Vec<FailureCount>,
 }
@@ -82,10 +77,7 @@ impl HistoryStepView {
             seconds,
             calls: groups.iter().map(|group| group.calls).sum(),
             failed: failures.iter().map(|failure| failure.calls).sum(),
-            p50_us: durations.percentile(50),
-            p90_us: durations.percentile(90),
-            p99_us: durations.percentile(99),
-            max_us: durations.max(),
+            durations: DurationPercentiles::from_histogram(&durations),
             failures,
         }
     }
