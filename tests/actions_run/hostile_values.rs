@@ -44,7 +44,7 @@ fn hostile_values_stay_data_in_templates() {
     ];
     stage.ground.action("hostile", &rest.concat());
     for hostile in HOSTILE {
-        let before = stage.ground.upstream.seen_after(0).len();
+        let before = stage.ground.upstream.requests();
         let (value, report) = stage.run("hostile", json!({"value": hostile, "other": "SECRET-OTHER"}));
         let value = value.unwrap();
         let seen = stage.ground.upstream.seen_after(before);

@@ -210,7 +210,7 @@ fn hostile_values_stay_data_in_fallbacks() {
         [input("text"), input("label"), step("ask", "fetch", &format!("url = \"{nowhere}\""), &fallback)];
     stage.ground.action("fallbacks-data", &rest.concat());
     for text in texts() {
-        let before = stage.ground.upstream.seen_after(0).len();
+        let before = stage.ground.upstream.requests();
         let (value, _) = stage.run("fallbacks-data", json!({"text": text, "label": "${args.text}"}));
         value.unwrap_or_else(|error| panic!("{text:?}: {error}"));
         let seen = stage.ground.upstream.seen_after(before);
@@ -233,14 +233,14 @@ fn the_largest_payload_arrives_whole() {
     stage.ground.action("most", &rest.concat());
     // The names and the other inputs have their share.
     let text = "${args.text}".repeat((MOST - 1_000) / 12);
-    let before = stage.ground.upstream.seen_after(0).len();
+    let before = stage.ground.upstream.requests();
     let (value, _) = stage.run("most", json!({"text": text}));
     assert!(value.is_ok(), "{:?}", value.map(drop));
     let seen = stage.ground.upstream.seen_after(before);
     let posted = seen.iter().find(|seen| seen.path == "/echo/most").unwrap();
     assert_eq!(posted.body.len(), text.len());
     assert!(posted.body == text.as_bytes());
-    let before = stage.ground.upstream.seen_after(0).len();
+    let before = stage.ground.upstream.requests();
     let (outcome, report) = stage.run("most", json!({"text": "x".repeat(MOST + 1)}));
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("4 MiB") && !error.to_string().contains("xxxx"), "{error}");

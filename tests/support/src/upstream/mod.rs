@@ -165,6 +165,12 @@ impl Upstream {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// The number of requests until now.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.shared.seen().len()
+    }
+
     /// All requests but the first `known`, until now.
     #[must_use]
     pub fn seen_after(&self, known: usize) -> Vec<ReceivedRequest> {
