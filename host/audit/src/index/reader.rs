@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::event::operator::OperatorEvent;
@@ -20,7 +21,7 @@ use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
     JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, disk_usage, open_lines,
-    read_sealed, segments, unended_calls, writer_names,
+    read_sealed, segments, writer_names,
 };
 use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
 use crate::request_stats::RequestSum;
@@ -34,18 +35,21 @@ const CHUNK: usize = 256 * 1024;
 const UNENDED_ATTEMPTS: u32 = 2;
 
 /// The facts that the reading process knows, and the index does not.
-pub(crate) trait ProcessCalls: Send {
+pub(crate) trait ProcessCalls: Send + Sync {
     /// Returns the calls of which it is unknown what was done under their key: all of them, or only `of`.
     fn undecided(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
 
     /// Returns true for an interrupted call in a journal that this process holds, since it resumes another call of it.
     fn is_interrupted(&self, audit_id: &AuditId) -> bool;
+
+    /// Returns the calls without an end according to the newest segment of a journal.
+    fn unended(&self, journal: &Path) -> Result<Arc<UnendedCalls>, AuditError>;
 }
 
 /// A reader of the audit log with an index of its own, or a connection to the one that all processes share.
 pub(crate) struct IndexReader {
     pub(super) index: LogIndex,
-    process: Box<dyn ProcessCalls>,
+    process: Arc<dyn ProcessCalls>,
     /// By writer, the place of the entry after the one with this number: its segment and its position.
     followed: HashMap<String, (u64, u64, u64)>,
     /// True once the index was made again since the journals have other calls without an end.
@@ -112,7 +116,7 @@ impl IndexReader {
     pub(crate) fn open(
         root: &Path,
         busy_timeout: Duration,
-        process: Box<dyn ProcessCalls>,
+        process: Arc<dyn ProcessCalls>,
     ) -> Result<Self, AuditError> {
         let absent = || AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet");
         let mut has_segments = false;
@@ -186,12 +190,12 @@ impl IndexReader {
         query: impl Fn(&Connection, &FreeWriters, &HashSet<[u8; 16]>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
         for attempt in 0.. {
-            let root = self.index.root.clone();
+            let (root, process) = (self.index.root.clone(), Arc::clone(&self.process));
             let is_made_again = self.is_made_again || attempt > UNENDED_ATTEMPTS;
             let result = self.query(|connection, free| {
                 let mut all = HashSet::new();
                 for name in &free.0 {
-                    let unended = unended_calls(&root.join(name))?;
+                    let unended = process.unended(&root.join(name))?;
                     if !is_made_again && !has_unended(connection, name, &unended)? {
                         return Ok(None);
                     }

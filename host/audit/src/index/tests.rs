@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::index_file::FORMAT_VERSION;
 use super::queries_tests::counts_match;
 use super::{IndexReader, LogIndex, ProcessCalls, traffic};
-use crate::journal::{EntryDraft, Journal, JournalSettings, segments};
+use crate::journal::{EntryDraft, Journal, JournalSettings, UnendedCache, UnendedCalls, segments};
 use crate::{
     AuditError, AuditErrorKind, AuditLog as _, AuditReader as _, CallRow, CallStatus, Filter, JournalLog,
     LogSettings, Stats, StatsQuery,
@@ -35,10 +35,14 @@ impl ProcessCalls for NoCalls {
     fn is_interrupted(&self, _: &AuditId) -> bool {
         false
     }
+
+    fn unended(&self, journal: &Path) -> Result<Arc<UnendedCalls>, AuditError> {
+        UnendedCache::default().read(journal)
+    }
 }
 
 pub(super) fn reader_of(home: &Path) -> IndexReader {
-    IndexReader::open(&home.join("audit"), TIMEOUT, Box::new(NoCalls)).unwrap()
+    IndexReader::open(&home.join("audit"), TIMEOUT, Arc::new(NoCalls)).unwrap()
 }
 
 pub(super) fn index_of(home: &Path) -> LogIndex {
@@ -93,7 +97,7 @@ fn filled(calls: usize) -> (tempfile::TempDir, (Vec<CallRow>, Stats)) {
 fn a_home_without_entries_has_no_reader() {
     let home = tempfile::tempdir().unwrap();
     let open = || {
-        let opened = IndexReader::open(&home.path().join("audit"), TIMEOUT, Box::new(NoCalls));
+        let opened = IndexReader::open(&home.path().join("audit"), TIMEOUT, Arc::new(NoCalls));
         opened.err().map(|error| error.kind())
     };
     assert_eq!(open(), Some(AuditErrorKind::Absent));

@@ -29,7 +29,7 @@ use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
 use super::writer_dir::WriterDir;
-use super::{Durability, Journal, JournalSettings, sync};
+use super::{Durability, Journal, JournalSettings, UnendedCache, UnendedCalls, sync};
 use crate::command::{
     CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
@@ -74,6 +74,7 @@ pub(super) struct LogWriter {
     pub(super) working: AtomicUsize,
     /// True if there are ends that could not be written.
     has_unwritten: AtomicBool,
+    unended: Mutex<UnendedCache>,
     /// True if the journal has ends of calls that the key table lacks.
     are_keys_behind: AtomicBool,
 }
@@ -266,6 +267,7 @@ impl JournalLog {
             maintenance: Maintenance::default(),
             working: AtomicUsize::new(0),
             has_unwritten: AtomicBool::new(false),
+            unended: Mutex::default(),
             are_keys_behind: AtomicBool::new(false),
         }))
     }
@@ -497,8 +499,7 @@ impl LogWriter {
 
     /// Returns a reader of what was written so far.
     fn reader(self: &Arc<Self>) -> Result<Box<dyn AuditReader>, AuditError> {
-        let process = Box::new(Arc::clone(self));
-        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, process)?))
+        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, Arc::clone(self) as _)?))
     }
 
     /// Returns the journal of this process, which is taken or begun if there is none.
@@ -900,7 +901,7 @@ impl LogWriter {
     }
 }
 
-impl ProcessCalls for Arc<LogWriter> {
+impl ProcessCalls for LogWriter {
     fn undecided(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
         self.undecided_calls(of)
     }
@@ -915,6 +916,10 @@ impl ProcessCalls for Arc<LogWriter> {
         };
         let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
         adopted.iter().any(|journal| journal.committer.with_journal(has))
+    }
+
+    fn unended(&self, journal: &Path) -> Result<Arc<UnendedCalls>, AuditError> {
+        self.unended.lock().unwrap_or_else(PoisonError::into_inner).read(journal)
     }
 }
 

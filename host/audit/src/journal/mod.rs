@@ -20,6 +20,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 mod unended;
+mod unended_cache;
 mod writer_dir;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,7 @@ use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
 pub use unended::{ends_call, first_entry};
+pub(crate) use unended_cache::UnendedCache;
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
 
 use crate::error::{AuditError, AuditErrorKind};
@@ -400,19 +402,6 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
 /// Reads the calls without an end from the newest segment of a journal.
 pub(crate) fn read_unended(dir: &Path, newest: u64) -> Result<UnendedCalls, AuditError> {
     SegmentReader::open(dir, newest, ChainHead::EMPTY)?.map_or(Ok(UnendedCalls::default()), unended_of)
-}
-
-/// Returns the calls without an end according to the newest segment, whether a process holds the journal or not.
-pub(crate) fn unended_calls(dir: &Path) -> Result<UnendedCalls, AuditError> {
-    let Some(first) = segments(dir)?.pop() else { return Ok(UnendedCalls::default()) };
-    let last = segment::last_line(dir, first)?;
-    if let Some(Ok(last)) = last.as_deref().map(JournalLine::read)
-        && let Some(none) = UnendedCalls::after_release(&last)
-    {
-        return Ok(none);
-    }
-    let reader = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)?;
-    reader.map_or(Ok(UnendedCalls::default()), unended_of)
 }
 
 /// Reads the calls without an end. Lines that cannot be understood are left out, since verification reports them, and so

@@ -1,5 +1,7 @@
 //! Changes that a living host detects: its journal removed or replaced, or its lock removed.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::verify::FindingKind;
 
@@ -146,4 +148,29 @@ fn a_statement_precedes_the_first_entry() {
     cofferdam_core::home_state::HomeState::new(home.path()).create(None).unwrap();
     assert!(matches!(open(&log(home.path()), &call(Some("k"), false)), OpenOutcome::Started));
     assert_eq!(findings(home.path()), []);
+}
+
+#[test]
+fn a_changed_journal_is_asked_again_for_unended_calls() {
+    let home = tempfile::tempdir().unwrap();
+    let calls = [call(None, false), call(None, false)];
+    interrupted(home.path(), &[&calls[0], &calls[1]]);
+    let path = segment_files(home.path()).remove(0);
+    let mut cache = UnendedCache::default();
+    let mut unended = || cache.read(path.parent().unwrap()).unwrap().ids().collect::<BTreeSet<_>>();
+    let both: BTreeSet<_> = calls.iter().map(|call| call.audit_id.bytes()).collect();
+    assert_eq!(unended(), both);
+    // From now on its answer is kept, as long as the file stays as it is.
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    assert_eq!((unended(), unended()), (both.clone(), both.clone()));
+    // As many bytes as before, and the time of the last change put back.
+    let (text, modified) = (fs::read_to_string(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
+    let other = call(None, false).audit_id;
+    fs::write(&path, text.replace(calls[0].audit_id.as_str(), other.as_str())).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().set_modified(modified).unwrap();
+    assert_eq!(unended(), BTreeSet::from([other.bytes(), calls[1].audit_id.bytes()]));
+    fs::write(&path, text).unwrap();
+    assert_eq!(unended(), both);
+    assert!(skip(&log(home.path()), &calls[0], false));
+    assert_eq!(unended(), BTreeSet::from([calls[1].audit_id.bytes()]));
 }
