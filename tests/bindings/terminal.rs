@@ -27,8 +27,10 @@ pub(crate) fn typed_after(
     }
     let line = [&[COFFERDAM], args].concat().join(" ");
     let template = cli.command(args);
-    let mut command = Command::new("script");
-    command.args(["-qefc", &line, "/dev/null"]).env_clear().current_dir(template.get_current_dir().unwrap());
+    // Ctrl-C ends programs at this terminal also where the tests run in the background, which ignores it.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", "script", "-qefc", &line, "/dev/null"]);
+    command.env_clear().current_dir(template.get_current_dir().unwrap());
     for (name, value) in template.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
