@@ -11,6 +11,7 @@ mod ends;
 mod fixture;
 mod flood;
 mod health;
+mod live;
 mod network;
 mod openapi;
 mod outcomes;

@@ -1,6 +1,6 @@
 // Drives the console in a real browser, as people do: node browser.mjs SERVICES CHROMIUM < task.json
 //
-// The task has the links, the path of an approval that waits, and a directory for screenshots or none. What is wrong goes
+// The task has the links, the path of an approval that waits, a call with a token, and a directory for screenshots or none. What is wrong goes
 // to standard output as a list of sentences; an empty list means that nothing is.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -124,6 +124,40 @@ async function keyboard(page) {
   await follow(page, "Older calls", "/console/calls?");
 }
 
+/** Makes a call. */
+async function call() {
+  const headers = { authorization: `Bearer ${task.call.token}`, "content-type": "application/json" };
+  const answer = await fetch(`${origin}/v1/calls`, { method: "POST", headers, body: task.call.body });
+  if (!answer.ok) wrong.push(`the call ends with ${answer.status}`);
+}
+
+/** A page shows new calls by itself, but not while it is paused or in use. */
+async function live(page) {
+  await page.goto(`${origin}/console/calls`);
+  const newest = () => page.$eval("tbody tr a", (link) => link.textContent);
+  const changes = async (to, when) => {
+    const shown = await newest();
+    await to();
+    const changed = (shown) => document.querySelector("tbody tr a").textContent !== shown;
+    await page.waitForFunction(changed, { timeout: 30_000 }, shown).catch(() => wrong.push(`no new call ${when}`));
+  };
+  const stays = async (when) => {
+    const shown = await newest();
+    await call();
+    await new Promise((resolve) => setTimeout(resolve, 5_000));
+    if ((await newest()) !== shown) wrong.push(`a new call ${when}`);
+  };
+  await changes(call, "while the page is open");
+  await accessible(page, "a page after an update");
+  await page.focus("tbody tr a");
+  await stays("replaces a link that has the focus");
+  await changes(() => page.focus("input[name=op]"), "after the focus has gone");
+  await page.focus("#live");
+  await page.keyboard.press("Enter");
+  await stays("on a page that is paused");
+  await changes(() => page.keyboard.press("Enter"), "on a page that goes on");
+}
+
 /** A person approves by the keyboard. */
 async function approve() {
   const page = await session(task.approve);
@@ -169,6 +203,7 @@ try {
   const page = await session(task.open);
   visited = await crawl(page);
   await shootAll(page);
+  await live(page);
   await keyboard(page);
   await approve();
 } catch (error) {

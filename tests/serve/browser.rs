@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::console::{POSTS_ASK, asked};
-use super::fixture::{Stage, probe};
+use super::fixture::{Stage, TOKEN, probe};
 
 /// The calls on record.
 const CALLS: usize = 100_000;
@@ -60,7 +60,9 @@ fn every_page_holds_in_a_browser() {
     let approval = format!("/console/approvals/{}", asked(&stage, &call));
     let blessed = std::env::var_os("COFFERDAM_BLESS")
         .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images").canonicalize().unwrap());
+    let live = probe("fetch", &json!({"url": stage.upstream.url("/text/browser-live")}));
     let task = json!({
+        "call": {"token": TOKEN, "body": live.to_string()},
         "open": stage.ready["open"], "approve": stage.ready["approve"], "approval": approval, "rare": "rare",
         "shots": blessed,
         "shown": [

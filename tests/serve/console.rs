@@ -1,5 +1,6 @@
 //! The console as a browser meets it: its link, its session, and pages made of hostile texts.
 
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::json;
@@ -39,8 +40,13 @@ impl<'s> Browser<'s> {
         read(self.stage.begin_plain("GET", path, &[&self.cookie], b""))
     }
 
+    /// Begins a request whose response may not end.
+    pub(super) fn begin(&self, path: &str) -> TcpStream {
+        self.stage.begin_plain("GET", path, &[&self.cookie], b"")
+    }
+
     /// Sends a form with the token of the session.
-    fn send(&self, path: &str, fields: &str) -> Answer {
+    pub(super) fn send(&self, path: &str, fields: &str) -> Answer {
         self.send_with_token(path, &form_token(&self.get("/console").body), fields)
     }
 
@@ -69,12 +75,13 @@ fn check_page(stage: &Stage, answer: &Answer) {
     assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{answer:?}");
     let policy = answer.header("content-security-policy").unwrap();
     assert!(
-        policy.starts_with("default-src 'none'; style-src 'self';") && !policy.contains("unsafe"),
+        policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"),
         "{policy}"
     );
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     assert_eq!(answer.header("x-frame-options"), Some("DENY"));
-    let page = &answer.body;
+    // The only script is a file of its own.
+    let page = answer.body.replacen("<script src=\"/console/live.js\" defer></script>", "", 1);
     assert!(page.contains("<html lang=\"en\">") && page.matches("<h1>").count() == 1, "{page}");
     for forbidden in
         ["<script", " style=", " onload=", "javascript:", " src=\"", "href=\"http", "action=\"http"]
@@ -118,6 +125,9 @@ fn a_link_opens_one_session() {
     assert_eq!((style.status, style.header("content-type")), (200, Some("text/css; charset=utf-8")));
     let icon = plain("GET", "/console/icon.svg", &[]);
     assert_eq!((icon.status, icon.header("content-type")), (200, Some("image/svg+xml")));
+    let script = plain("GET", "/console/live.js", &[]);
+    assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
+    assert_eq!(plain("GET", "/console/live", &[]).status, 401);
 }
 
 #[test]

@@ -63,17 +63,19 @@ pub(crate) fn list(list: &ApprovalList, all: bool) -> Page {
     };
     let other = if all { "" } else { "?all=true" };
     let body = html! {
-        p {
-            (match list.waiting {
-                0 => "No call waits for a person. ".to_owned(),
-                1 => "1 call waits for a person. ".to_owned(),
-                waiting => format!("{} calls wait for a person. ", number(waiting as u64)),
-            })
-            a href=(format!("{CONSOLE}/approvals{other}")) { (if all { "Only those that wait" } else { "Answered ones, too" }) }
-        }
-        @if !list.approvals.is_empty() { (table("Approvals", &header, &rows)) }
-        @if list.more > 0 {
-            p { (number(list.more as u64)) " more are not on this page, which has the oldest. They follow as these are answered." }
+        div #present {
+            p {
+                (match list.waiting {
+                    0 => "No call waits for a person. ".to_owned(),
+                    1 => "1 call waits for a person. ".to_owned(),
+                    waiting => format!("{} calls wait for a person. ", number(waiting as u64)),
+                })
+                a href=(format!("{CONSOLE}/approvals{other}")) { (if all { "Only those that wait" } else { "Answered ones, too" }) }
+            }
+            @if !list.approvals.is_empty() { (table("Approvals", &header, &rows)) }
+            @if list.more > 0 {
+                p { (number(list.more as u64)) " more are not on this page, which has the oldest. They follow as these are answered." }
+            }
         }
     };
     Page::new(Area::Approvals, "Approvals", body)

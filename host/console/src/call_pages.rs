@@ -51,14 +51,16 @@ fn why(class: Option<&str>, code: Option<&str>) -> String {
 pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page {
     let body = html! {
         (filter(query, classes))
-        @if page.calls.is_empty() {
-            p { "No call on record fits." }
-        } @else {
-            (calls_table("Calls", &page.calls))
-        }
-        nav aria-label="Pages of calls" {
-            @if query.contains_key("before") { a href=(query_path(query, None)) { "Newest calls" } " " }
-            @if let Some(next) = &page.next { a rel="next" href=(query_path(query, Some(next))) { "Older calls" } }
+        div #present {
+            @if page.calls.is_empty() {
+                p { "No call on record fits." }
+            } @else {
+                (calls_table("Calls", &page.calls))
+            }
+            nav aria-label="Pages of calls" {
+                @if query.contains_key("before") { a href=(query_path(query, None)) { "Newest calls" } " " }
+                @if let Some(next) = &page.next { a rel="next" href=(query_path(query, Some(next))) { "Older calls" } }
+            }
         }
     };
     Page::new(Area::Calls, "Calls", body)

@@ -46,10 +46,12 @@ pub(crate) fn list(list: &ConnectorList) -> Page {
         }
     };
     let body = html! {
-        @if list.connectors.is_empty() {
-            p { "No connector is installed. " code { "cofferdam install PACKAGE" } " installs one." }
-        } @else {
-            (table("Installed connectors", &header, &rows))
+        div #present {
+            @if list.connectors.is_empty() {
+                p { "No connector is installed. " code { "cofferdam install PACKAGE" } " installs one." }
+            } @else {
+                (table("Installed connectors", &header, &rows))
+            }
         }
     };
     Page::new(Area::Connectors, "Connectors", body)

@@ -7,14 +7,17 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::format::plain;
-use crate::router::CONSOLE;
+use crate::router::{CONSOLE, LIVE, LIVE_SCRIPT};
 
-/// The policy for browsers: no script, nothing of another host, styles from this server only.
-const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
-                      frame-ancestors 'none'";
+/// The policy for browsers: scripts, styles and requests of this server only, none of them within a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
+
+/// The script of pages that show the present.
+const SCRIPT: &str = include_str!("live.js");
 
 /// The icon: a wall, and the water that it keeps out. Without one, browsers ask for a file beside the console.
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\"><path fill=\"#2f6fb8\" \
@@ -39,11 +42,18 @@ pub(crate) struct Page {
     pub(crate) area: Area,
     pub(crate) title: String,
     pub(crate) body: Markup,
+    /// The end of the audit log that it shows, if its element `present` is kept up to date.
+    live_since: Option<String>,
 }
 
 impl Page {
     pub(crate) fn new(area: Area, title: impl Into<String>, body: Markup) -> Self {
-        Self { status: StatusCode::OK, area, title: title.into(), body }
+        Self { status: StatusCode::OK, area, title: title.into(), body, live_since: None }
+    }
+
+    /// The page with its element `present` kept up to date, in browsers that run scripts, from this end of the audit log.
+    pub(crate) fn live(self, since: String) -> Self {
+        Self { live_since: Some(since).filter(|_| self.status.is_success()), ..self }
     }
 
     /// The page for a browser without a session.
@@ -101,6 +111,7 @@ impl Page {
                     title { (self.title) " - cofferdam" }
                     link rel="stylesheet" href=(format!("{CONSOLE}/style.css"));
                     link rel="icon" href=(format!("{CONSOLE}/icon.svg"));
+                    @if self.live_since.is_some() { script src=(LIVE_SCRIPT) defer {} }
                 }
                 body {
                     a.skip href="#main" { "Skip to the content" }
@@ -114,6 +125,9 @@ impl Page {
                                 (link(Area::Trust, "/trust", "Trust"))
                                 (link(Area::Network, "/network", "Network"))
                                 (link(Area::Approvals, "/approvals", "Approvals"))
+                            }
+                            @if let Some(since) = &self.live_since {
+                                button #live type="button" data-events=(format!("{LIVE}?since={since}")) aria-pressed="false" hidden { "Live" }
                             }
                             form method="post" action=(format!("{CONSOLE}/close")) {
                                 input type="hidden" name="token" value=(token);
@@ -177,6 +191,11 @@ fn without_links(markup: &str) -> String {
 /// Returns the style sheet.
 pub(crate) fn style() -> Response {
     text(STYLE.to_owned(), "text/css; charset=utf-8")
+}
+
+/// Returns the script.
+pub(crate) fn script() -> Response {
+    text(SCRIPT.to_owned(), "text/javascript; charset=utf-8")
 }
 
 /// Returns the icon.

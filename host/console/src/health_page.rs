@@ -75,21 +75,23 @@ pub(crate) fn show(range: Range, health: &HealthReport, history: &HistoryReport)
                 }
             }
         }
-        (attention(health))
-        h2 { "Calls" }
-        (calls(history))
-        h2 { "Failures" }
-        (failures(history))
-        h2 { "Circuits" }
-        (circuits(health))
-        h2 { "Rate limits" }
-        (rate_limits(health))
-        h2 { "Interrupted calls" }
-        (waiting(&health.interrupted, "Interrupted calls", "No call was interrupted that is not decided about."))
-        h2 { "Idempotency keys that wait" }
-        (waiting(&health.undecided_keys, "Calls whose key waits", "No key waits for a decision."))
-        h2 { "Audit log" }
-        (audit_log(health))
+        div #present {
+            (attention(health))
+            h2 { "Calls" }
+            (calls(history))
+            h2 { "Failures" }
+            (failures(history))
+            h2 { "Circuits" }
+            (circuits(health))
+            h2 { "Rate limits" }
+            (rate_limits(health))
+            h2 { "Interrupted calls" }
+            (waiting(&health.interrupted, "Interrupted calls", "No call was interrupted that is not decided about."))
+            h2 { "Idempotency keys that wait" }
+            (waiting(&health.undecided_keys, "Calls whose key waits", "No key waits for a decision."))
+            h2 { "Audit log" }
+            (audit_log(health))
+        }
     };
     Page::new(Area::Health, "Health", body)
 }

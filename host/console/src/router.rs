@@ -22,7 +22,7 @@ use crate::approval_pages;
 use crate::call_pages::{self, CallQuery, PAGE};
 use crate::connector_pages;
 use crate::explanation::Explain;
-use crate::frame::{Page, icon, style, with_headers};
+use crate::frame::{Page, icon, script, style, with_headers};
 use crate::health_page::{self, Range};
 use crate::network_page::{self, NetworkQuery};
 use crate::sessions::{SessionRight, Sessions, form_token, is_form_token};
@@ -34,9 +34,13 @@ pub const CONSOLE: &str = "/console";
 /// The path of the link that opens it.
 const OPEN: &str = "/console/open";
 
-/// The paths of the style sheet and of the icon, which pages without a session have as well.
+/// The paths of the style sheet and of the icon, which pages without a session have as well, and of the script.
 const STYLE: &str = "/console/style.css";
 const ICON: &str = "/console/icon.svg";
+pub(crate) const LIVE_SCRIPT: &str = "/console/live.js";
+
+/// The path of the events that tell when there is something new.
+pub(crate) const LIVE: &str = "/console/live";
 
 /// The console over one HTTP API.
 #[derive(Clone)]
@@ -95,9 +99,21 @@ impl Console {
             .route(OPEN, get(open))
             .route(STYLE, get(async || style()))
             .route(ICON, get(async || icon()))
+            .route(LIVE_SCRIPT, get(async || script()))
+            .route(LIVE, get(live))
             .route("/console/{*rest}", get(not_found))
             .layer(middleware::from_fn_with_state(self.clone(), require_session))
             .with_state(self.clone())
+    }
+
+    /// Returns the page, kept up to date from the end that the audit log has before it is read.
+    async fn live(&self, page: impl Future<Output = Result<Page, HostError>>) -> Page {
+        let since = self.0.api.log_end().await;
+        match (page.await, since) {
+            (Ok(page), Ok(since)) => page.live(since),
+            (Ok(page), Err(_)) => page,
+            (Err(error), _) => Page::host_error(error),
+        }
     }
 
     fn session(&self, headers: &HeaderMap) -> Option<Session> {
@@ -162,10 +178,10 @@ impl Session {
 /// The fields of a form. Of a field that is given twice, the last one counts.
 type FormFields = BTreeMap<String, String>;
 
-/// Lets requests of a session through, and those that need none: the link, the style sheet and the icon.
+/// Lets requests of a session through, and those that need none: the link, the style sheet, the icon and the script.
 async fn require_session(State(console): State<Console>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if [OPEN, STYLE, ICON].contains(&path) {
+    if [OPEN, STYLE, ICON, LIVE_SCRIPT].contains(&path) {
         return with_headers(next.run(request).await);
     }
     let Some(session) = console.session(request.headers()) else {
@@ -177,10 +193,8 @@ async fn require_session(State(console): State<Console>, mut request: Request, n
 
 /// Lists the connectors.
 async fn connectors(State(console): State<Console>, Extension(session): Extension<Session>) -> Response {
-    session.framed(match console.0.api.connectors().await {
-        Ok(list) => connector_pages::list(&list),
-        Err(error) => Page::host_error(error),
-    })
+    let page = async { Ok(connector_pages::list(&console.0.api.connectors().await?)) };
+    session.framed(console.live(page).await)
 }
 
 async fn not_found(Extension(session): Extension<Session>) -> Response {
@@ -210,10 +224,11 @@ async fn calls(
     let mut parameters = query.clone();
     parameters.entry("limit".to_owned()).or_insert_with(|| PAGE.to_owned());
     let classes: Vec<_> = FailureClass::ALL.iter().map(|class| class.name()).collect();
-    session.framed(match console.0.api.calls(parameters.into_iter().collect()).await {
-        Ok(page) => call_pages::list(&query, &page, &classes),
-        Err(error) => Page::host_error(error),
-    })
+    let page = async {
+        let page = console.0.api.calls(parameters.into_iter().collect()).await?;
+        Ok(call_pages::list(&query, &page, &classes))
+    };
+    session.framed(console.live(page).await)
 }
 
 /// Shows a call.
@@ -240,11 +255,9 @@ async fn health(
 ) -> Response {
     let range = query.get("range").and_then(|name| Range::with_name(name)).unwrap_or_default();
     let api = &console.0.api;
-    let read = async { Ok((api.health().await?, api.history(range.parameters()).await?)) };
-    session.framed(match read.await {
-        Ok((health, history)) => health_page::show(range, &health, &history),
-        Err(error) => Page::host_error(error),
-    })
+    let page =
+        async { Ok(health_page::show(range, &api.health().await?, &api.history(range.parameters()).await?)) };
+    session.framed(console.live(page).await)
 }
 
 /// Shows the changes of operators. A form sends fields that are empty: they select nothing.
@@ -269,10 +282,23 @@ async fn network(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
     let query: NetworkQuery = filled(query);
-    session.framed(match console.0.api.network(query.clone().into_iter().collect()).await {
-        Ok(network) => network_page::show(&query, &network),
-        Err(error) => Page::host_error(error),
-    })
+    let page = async {
+        let network = console.0.api.network(query.clone().into_iter().collect()).await?;
+        Ok(network_page::show(&query, &network))
+    };
+    session.framed(console.live(page).await)
+}
+
+/// Returns events for as long as the session has not ended.
+async fn live(
+    State(console): State<Console>,
+    Extension(session): Extension<Session>,
+    Query(mut query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+) -> Response {
+    let state = Arc::clone(&console.0);
+    let is_allowed = move || state.sessions.right_of(&session.secret).is_some();
+    console.0.api.live(query.remove("since"), &headers, is_allowed)
 }
 
 /// Returns the fields of a form that have a value.
@@ -313,10 +339,8 @@ async fn approvals(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
     let all = query.iter().any(|(name, value)| name == "all" && value == "true");
-    session.framed(match console.0.api.approvals(query).await {
-        Ok(list) => approval_pages::list(&list, all),
-        Err(error) => Page::host_error(error),
-    })
+    let page = async { Ok(approval_pages::list(&console.0.api.approvals(query).await?, all)) };
+    session.framed(console.live(page).await)
 }
 
 /// Shows one of them, with its arguments if this session may answer it.

@@ -15,6 +15,7 @@ mod health;
 mod history;
 mod job_request;
 mod jobs;
+mod live;
 mod network;
 mod openapi;
 mod query;
@@ -88,6 +89,9 @@ pub const CHANGES: &str = "/v1/changes";
 /// The path of the requests of connectors by operation and host.
 pub const NETWORK: &str = "/v1/network";
 
+/// The path of the events that tell of new entries in the audit log.
+pub const LIVE: &str = "/v1/live";
+
 /// The path of jobs, if the server has a queue; a job's id follows.
 pub const JOBS: &str = "/v1/jobs";
 
@@ -112,6 +116,8 @@ pub struct HttpApi {
     has_token: bool,
     /// Limits the bodies that are read at once.
     reading: Arc<Semaphore>,
+    /// Limits the streams of events.
+    live: Arc<Semaphore>,
     jobs: Option<Arc<dyn JobService>>,
     metrics: Option<MetricsText>,
     grants: KnownGrants,
@@ -130,6 +136,7 @@ impl HttpApi {
             actor: Arc::from("http"),
             has_token: false,
             reading: Arc::new(Semaphore::new(READING)),
+            live: Arc::new(Semaphore::new(live::STREAMS)),
             jobs: None,
             metrics: None,
             grants: KnownGrants::default(),
@@ -191,6 +198,7 @@ impl HttpApi {
             .route(HISTORY, get(history::show))
             .route(NETWORK, get(network::show))
             .route(HEALTH_REPORT, get(health::show))
+            .route(LIVE, get(live::follow))
             .route(DESCRIPTION, get(openapi_document))
             .fallback(async || response::no_such_path())
             .method_not_allowed_fallback(async || {

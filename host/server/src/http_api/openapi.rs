@@ -24,7 +24,7 @@ use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
 use super::{
     ACTIONS, APPROVALS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT,
-    HISTORY, JOBS, NETWORK, STATS, response,
+    HISTORY, JOBS, LIVE, NETWORK, STATS, response,
 };
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
@@ -449,7 +449,16 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
     let changes = answer("The changes, the newest first.", reference::<ChangePage>(generator));
     let network = answer("The requests.", reference::<NetworkReport>(generator));
     let health = answer("The state.", reference::<HealthReport>(generator));
+    let live = json!({
+        "description": "An event `changed` now, and when there is something new, every two seconds at most.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}}
+    });
+    let mut live = get(LIVE, "live", "Tells when the audit log has new entries.", Vec::new(), live);
+    if let Some(responses) = live.1.pointer_mut("/get/responses").and_then(Value::as_object_mut) {
+        add_status(responses, 503, "`busy`.", error);
+    }
     Map::from_iter([
+        live,
         get(CHANGES, "changes", "The changes that operators made.", query::changes_parameters(), changes),
         get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
         get(

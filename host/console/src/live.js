@@ -1,0 +1,94 @@
+// Keeps the part `present` of a page up to date: after an event of the host, the page is loaded again, and that part is
+// replaced. Without this script, the page stays as it was loaded.
+"use strict";
+
+const button = document.getElementById("live");
+// The part is replaced so rarely that loading it takes the server a hundredth of the time at most.
+const SHARE = 100;
+let source = null;
+let isLoading = false;
+let isBehind = false;
+
+/** True if the person works in this part: then it is replaced when they have left it. */
+function isInUse(part) {
+  const selection = document.getSelection();
+  return part.contains(document.activeElement) || (!selection.isCollapsed && part.contains(selection.anchorNode));
+}
+
+/** Opens and scrolls in the new part what is open and scrolled in the old one. */
+function keepView(from, to) {
+  const each = (query, set) => {
+    const olds = from.querySelectorAll(query);
+    to.querySelectorAll(query).forEach((now, place) => olds[place] && set(now, olds[place]));
+  };
+  each("details", (now, old) => (now.open = old.open));
+  each(".scroll", (now, old) => (now.scrollLeft = old.scrollLeft));
+}
+
+async function update() {
+  const part = document.getElementById("present");
+  if (isLoading || isInUse(part)) {
+    isBehind = true;
+    return;
+  }
+  [isLoading, isBehind] = [true, false];
+  const begun = performance.now();
+  try {
+    const answer = await fetch(location.href, { cache: "no-store" });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("present");
+    if (!fresh) return end("The session has ended, or the host cannot show this.");
+    if (source && isInUse(part)) isBehind = true;
+    else if (source) {
+      part.replaceWith(fresh);
+      keepView(part, fresh);
+    }
+  } catch {
+    // The host is away. Once it is back, the events are connected again, and the first one comes at once.
+  } finally {
+    setTimeout(catchUp, SHARE * (performance.now() - begun));
+  }
+}
+
+function catchUp() {
+  isLoading = false;
+  if (isBehind && source) update();
+}
+
+function begin() {
+  source = new EventSource(button.dataset.events);
+  source.addEventListener("changed", update);
+  source.addEventListener("error", () => source?.readyState === EventSource.CLOSED && end("The host sends no events."));
+}
+
+function pause() {
+  source?.close();
+  source = null;
+}
+
+function end(reason) {
+  pause();
+  button.disabled = true;
+  button.title = reason;
+  button.setAttribute("aria-pressed", "false");
+}
+
+/** Follows the host while the button is pressed and the page is looked at: a browser has few connections to a host. */
+function follow() {
+  const wanted = button.getAttribute("aria-pressed") === "true" && !document.hidden && !button.disabled;
+  if (wanted && !source) begin();
+  if (!wanted) pause();
+}
+
+button.setAttribute("aria-pressed", String(sessionStorage.getItem("live") !== "off"));
+button.hidden = false;
+button.addEventListener("click", () => {
+  const isOn = button.getAttribute("aria-pressed") !== "true";
+  button.setAttribute("aria-pressed", String(isOn));
+  sessionStorage.setItem("live", isOn ? "on" : "off");
+  follow();
+});
+document.addEventListener("visibilitychange", follow);
+for (const left of ["focusout", "selectionchange"]) {
+  document.addEventListener(left, () => setTimeout(() => isBehind && !isLoading && source && update()));
+}
+follow();
