@@ -11,25 +11,28 @@ use super::segment::{self, LINES, SegmentReader};
 use super::{ChainHead, JournalLine, UnendedCalls, segments, unended_of};
 use crate::error::AuditError;
 
-/// By newest segment, its calls without an end, and the file that had them.
+/// By the directory of a journal, the file of its newest segment, and the calls without an end in it.
 #[derive(Debug, Default)]
 pub(crate) struct UnendedCache(HashMap<PathBuf, (FileFingerprint, Arc<UnendedCalls>)>);
 
 impl UnendedCache {
     /// Returns the calls without an end according to the newest segment, whether a process holds the journal or not.
     pub(crate) fn read(&mut self, dir: &Path) -> Result<Arc<UnendedCalls>, AuditError> {
-        let Some(newest) = segments(dir)?.pop() else { return Ok(Arc::default()) };
-        let path = segment::path_of(dir, newest, LINES);
-        let file = fs::symlink_metadata(&path).ok().map(|file| FileFingerprint::from(&file));
-        if let (Some(file), Some((read, calls))) = (file, self.0.get(&path))
+        let Some(newest) = segments(dir)?.pop() else {
+            self.0.remove(dir);
+            return Ok(Arc::default());
+        };
+        let file = fs::symlink_metadata(segment::path_of(dir, newest, LINES));
+        let file = file.ok().map(|file| FileFingerprint::from(&file)).filter(FileFingerprint::is_stable);
+        if let (Some(file), Some((read, calls))) = (file, self.0.get(dir))
             && file == *read
         {
             return Ok(calls.clone());
         }
         let calls = Arc::new(read(dir, newest)?);
-        match file.filter(FileFingerprint::is_stable) {
-            Some(file) => drop(self.0.insert(path, (file, calls.clone()))),
-            None => drop(self.0.remove(&path)),
+        match file {
+            Some(file) => drop(self.0.insert(dir.to_owned(), (file, calls.clone()))),
+            None => drop(self.0.remove(dir)),
         }
         Ok(calls)
     }
