@@ -28,7 +28,8 @@ const browser = await puppeteer.launch({
 async function session(link) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
-  page.on("console", (message) => wrong.push(`${page.url()}: ${message.type()}: ${message.text()}`));
+  page.complaint = (message) => wrong.push(`${page.url()}: ${message.type()}: ${message.text()}`);
+  page.on("console", page.complaint);
   page.on("pageerror", (error) => wrong.push(`${page.url()}: ${error.message}`));
   page.on("request", (request) => {
     if (new URL(request.url()).origin !== origin) wrong.push(`${page.url()}: requests ${request.url()}`);
@@ -149,6 +150,19 @@ async function live(page) {
   };
   await changes(call, "while the page is open");
   await accessible(page, "a page after an update");
+  // The browser complains that the host is away, as it is.
+  page.off("console", page.complaint);
+  const fail = (request) => (request.resourceType() === "fetch" ? request.abort() : request.continue());
+  await page.setRequestInterception(true);
+  page.on("request", fail);
+  const back = async () => {
+    await call();
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
+    page.off("request", fail);
+    await page.setRequestInterception(false);
+  };
+  await changes(back, "after the host was away");
+  page.on("console", page.complaint);
   await page.focus("tbody tr a");
   await stays("replaces a link that has the focus");
   await changes(() => page.focus("input[name=op]"), "after the focus has gone");

@@ -1,7 +1,7 @@
 //! The web console for reviewers and operators: pages made of what the HTTP API returns, and of nothing else; and the same
 //! as files, for the record of a review.
 //!
-//! Pages are HTML that the server renders, without a script. A browser gets in with a link that works once, and then has a
+//! Pages are HTML that the server renders, and need no script. A browser gets in with a link that works once, and then has a
 //! session. Every text of a connector, an agent or a service is escaped by the template engine.
 
 mod approval_pages;

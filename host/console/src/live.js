@@ -1,10 +1,15 @@
 // Keeps the part `present` of a page up to date: after an event of the host, the page is loaded again, and that part is
-// replaced. Without this script, the page stays as it was loaded.
+// replaced; so it is once a minute, since some of it changes without an entry in the audit log. Without this script, the
+// page stays as it was loaded.
 "use strict";
 
 const button = document.getElementById("live");
-// The part is replaced so rarely that loading it takes the server a hundredth of the time at most.
+// The part is replaced so rarely that loading a page takes a hundredth of the time, but once a minute.
 const SHARE = 100;
+const MINUTE = 60_000;
+// In milliseconds: the longest loading, and the time until a failed one is tried again.
+const PATIENCE = 30_000;
+const AGAIN = 5_000;
 let source = null;
 let isLoading = false;
 let isBehind = false;
@@ -12,7 +17,8 @@ let isBehind = false;
 /** True if the person works in this part: then it is replaced when they have left it. */
 function isInUse(part) {
   const selection = document.getSelection();
-  return part.contains(document.activeElement) || (!selection.isCollapsed && part.contains(selection.anchorNode));
+  const isSelected = !selection.isCollapsed && selection.getRangeAt(0).intersectsNode(part);
+  return isSelected || part.contains(document.activeElement);
 }
 
 /** Opens and scrolls in the new part what is open and scrolled in the old one. */
@@ -33,19 +39,21 @@ async function update() {
   }
   [isLoading, isBehind] = [true, false];
   const begun = performance.now();
+  let least = 0;
   try {
-    const answer = await fetch(location.href, { cache: "no-store" });
+    const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    if (answer.status === 401) return end("The session has ended.");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("present");
-    if (!fresh) return end("The session has ended, or the host cannot show this.");
-    if (source && isInUse(part)) isBehind = true;
-    else if (source) {
+    if (!fresh) throw new Error(`status ${answer.status}`);
+    if (!source || isInUse(part)) isBehind = true;
+    else {
       part.replaceWith(fresh);
       keepView(part, fresh);
     }
   } catch {
-    // The host is away. Once it is back, the events are connected again, and the first one comes at once.
+    [isBehind, least] = [true, AGAIN];
   } finally {
-    setTimeout(catchUp, SHARE * (performance.now() - begun));
+    setTimeout(catchUp, Math.max(least, Math.min(SHARE * (performance.now() - begun), MINUTE)));
   }
 }
 
@@ -57,6 +65,7 @@ function catchUp() {
 function begin() {
   source = new EventSource(button.dataset.events);
   source.addEventListener("changed", update);
+  source.addEventListener("open", () => isBehind && update());
   source.addEventListener("error", () => source?.readyState === EventSource.CLOSED && end("The host sends no events."));
 }
 
@@ -88,6 +97,7 @@ button.addEventListener("click", () => {
   follow();
 });
 document.addEventListener("visibilitychange", follow);
+setInterval(() => source && update(), MINUTE);
 for (const left of ["focusout", "selectionchange"]) {
   document.addEventListener(left, () => setTimeout(() => isBehind && !isLoading && source && update()));
 }

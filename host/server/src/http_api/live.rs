@@ -1,7 +1,7 @@
 //! `GET /v1/live`: an event each time that the audit log has new entries, for pages and programs that show the present.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -13,48 +13,100 @@ use cofferdam_core::error::HostError;
 use cofferdam_runtime::host::unreadable;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::calls::read_queued;
 use super::{HttpApi, response};
 
-/// The most streams at once. Each holds a connection, and reads the end of the audit log every [`PAUSE`].
-pub(super) const STREAMS: usize = 16;
+/// The most streams at once. Each holds a connection.
+const STREAMS: usize = 16;
 
-/// The time between two readings of the end of the audit log.
+/// The time between two readings of the end of the audit log, unless they take more than a tenth of it.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The time after which a stream ends, and its client connects again: the place of a client that is gone becomes free.
+const STREAM_TIME: Duration = Duration::from_secs(5 * 60);
+
+/// The end of the audit log, which is read for all streams at once, and not without a stream.
+pub(super) struct LiveLog {
+    places: Arc<Semaphore>,
+    /// None until it was read.
+    end: watch::Sender<Option<String>>,
+    is_read: Mutex<bool>,
+}
+
+impl LiveLog {
+    pub(super) fn new() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(STREAMS)),
+            end: watch::Sender::new(None),
+            is_read: Mutex::new(false),
+        }
+    }
+
+    /// Returns the end as it is read from now on.
+    fn follow(api: &HttpApi) -> watch::Receiver<Option<String>> {
+        let end = api.live.end.subscribe();
+        let mut is_read = api.live.is_read.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *is_read, true) {
+            tokio::spawn(Self::read(api.clone()));
+        }
+        end
+    }
+
+    /// Reads the end again and again, until nobody follows it. What cannot be read is tried again.
+    async fn read(api: HttpApi) {
+        loop {
+            let begun = Instant::now();
+            if let Ok(now) = api.log_end().await {
+                api.live
+                    .end
+                    .send_if_modified(|end| end.replace(now.clone()).is_none_or(|before| before != now));
+            }
+            tokio::select! {
+                () = sleep(PAUSE.max(begun.elapsed() * 10)) => {}
+                () = api.shutdown.begun() => return,
+            }
+            let mut is_read = api.live.is_read.lock().unwrap_or_else(PoisonError::into_inner);
+            if api.live.end.receiver_count() == 0 {
+                *is_read = false;
+                api.live.end.send_replace(None);
+                return;
+            }
+        }
+    }
+}
 
 /// An open stream.
 struct LiveStream<F> {
     api: HttpApi,
     is_allowed: F,
+    end: watch::Receiver<Option<String>>,
     /// The end of the audit log that the client knows; none if it knows none.
     known: Option<String>,
-    is_begun: bool,
+    until: Instant,
     _place: OwnedSemaphorePermit,
 }
 
 impl<F: Fn() -> bool> LiveStream<F> {
     /// Waits for an end that the client does not know, and returns it. None if the stream ends: with the server, with its
-    /// permission, or if the log cannot be read.
+    /// permission, or after its time.
     async fn next(&mut self) -> Option<String> {
-        loop {
-            if std::mem::replace(&mut self.is_begun, true) {
-                tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
-                    () = self.api.shutdown.begun() => return None,
-                }
+        while (self.is_allowed)() {
+            let end = self.end.borrow_and_update().clone();
+            if end.is_some() && end != self.known {
+                self.known.clone_from(&end);
+                return end;
             }
-            let end = self.api.log_end().await;
-            if !(self.is_allowed)() {
-                return None;
-            }
-            let end = end.ok()?;
-            if self.known.as_ref() != Some(&end) {
-                self.known = Some(end.clone());
-                return Some(end);
+            tokio::select! {
+                changed = self.end.changed() => changed.ok()?,
+                () = sleep(PAUSE) => {}
+                () = sleep_until(self.until) => return None,
+                () = self.api.shutdown.begun() => return None,
             }
         }
+        None
     }
 }
 
@@ -76,16 +128,16 @@ impl HttpApi {
         .await
     }
 
-    /// Returns a response that has an event each time that the audit log has new entries, every two seconds at most, for as
-    /// long as `is_allowed`. The first one comes at once, unless the log still ends where the client knows: at the id of the
-    /// last event of an earlier stream, or at `since`.
+    /// Returns a response that has an event each time that the audit log has new entries, every two seconds at most, for
+    /// five minutes and as long as `is_allowed`. The first one comes at once, unless the log still ends where the client
+    /// knows: at the id of the last event of an earlier stream, or at `since`.
     pub fn live(
         &self,
         since: Option<String>,
         headers: &HeaderMap,
         is_allowed: impl Fn() -> bool + Send + 'static,
     ) -> Response {
-        let Ok(place) = Arc::clone(&self.live).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&self.live.places).try_acquire_owned() else {
             return response::rejection(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",
@@ -97,8 +149,9 @@ impl HttpApi {
         let stream = LiveStream {
             api: self.clone(),
             is_allowed,
+            end: LiveLog::follow(self),
             known: last.or(since),
-            is_begun: false,
+            until: Instant::now() + STREAM_TIME,
             _place: place,
         };
         let events = stream::unfold(stream, |mut stream| async move {

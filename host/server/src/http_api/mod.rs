@@ -34,6 +34,7 @@ use cofferdam_runtime::host::Host;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
+use self::live::LiveLog;
 use self::network::KnownGrants;
 use crate::server::Shutdown;
 
@@ -116,8 +117,7 @@ pub struct HttpApi {
     has_token: bool,
     /// Limits the bodies that are read at once.
     reading: Arc<Semaphore>,
-    /// Limits the streams of events.
-    live: Arc<Semaphore>,
+    live: Arc<LiveLog>,
     jobs: Option<Arc<dyn JobService>>,
     metrics: Option<MetricsText>,
     grants: KnownGrants,
@@ -136,7 +136,7 @@ impl HttpApi {
             actor: Arc::from("http"),
             has_token: false,
             reading: Arc::new(Semaphore::new(READING)),
-            live: Arc::new(Semaphore::new(live::STREAMS)),
+            live: Arc::new(LiveLog::new()),
             jobs: None,
             metrics: None,
             grants: KnownGrants::default(),
