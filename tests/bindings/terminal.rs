@@ -27,7 +27,7 @@ pub(crate) fn typed_after(
     }
     let line = [&[COFFERDAM], args].concat().join(" ");
     let template = cli.command(args);
-    // Ctrl-C ends programs at this terminal also where the tests run in the background, which ignores it.
+    // Tests that run in the background ignore SIGINT, and programs inherit that: restore the default.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", "script", "-qefc", &line, "/dev/null"]);
     command.env_clear().current_dir(template.get_current_dir().unwrap());

@@ -1,7 +1,7 @@
 // Drives the console in a real browser, as people do: node browser.mjs SERVICES CHROMIUM < task.json
 //
-// The task has the links, the path of an approval that waits, a call with a token, and a directory for screenshots or none. What is wrong goes
-// to standard output as a list of sentences; an empty list means that nothing is.
+// The task has the links, the path of an approval that waits, a call with a token, and a directory for screenshots or none.
+// What is wrong goes to standard output as a list of sentences; an empty list means that nothing is.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -150,7 +150,7 @@ async function live(page) {
   };
   await changes(call, "while the page is open");
   await accessible(page, "a page after an update");
-  // The browser complains that the host is away, as it is.
+  // The browser reports each failed request, as it should.
   page.off("console", page.complaint);
   const fail = (request) => (request.resourceType() === "fetch" ? request.abort() : request.continue());
   await page.setRequestInterception(true);

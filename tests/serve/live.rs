@@ -48,7 +48,7 @@ fn an_event_tells_of_each_new_end() {
     let second = until_event(&mut stream);
     assert!(!second.starts_with("HTTP/1.1"), "{second}");
     assert_ne!(id_of(&first), id_of(&second));
-    // Who comes again has no event for what it knows, and one for the next call.
+    // A client that connects again gets no event for the end that it knows, and one for the next call.
     let mut again = follow(&[&format!("last-event-id: {}", id_of(&second))]);
     let mut unknown = follow(&["last-event-id: other"]);
     assert_eq!(id_of(&until_event(&mut unknown)), id_of(&second));
@@ -70,7 +70,7 @@ fn the_number_of_streams_is_bounded() {
     let refused = stage.get("/v1/live");
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &json!("busy")));
     drop(streams);
-    // The host learns of it when it writes to them.
+    // The host notices closed connections when it writes to them.
     let begun = Instant::now();
     while !open().1.starts_with("HTTP/1.1 200") {
         assert!(begun.elapsed() < Duration::from_secs(60), "no place becomes free");

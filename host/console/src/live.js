@@ -1,27 +1,28 @@
-// Keeps the part `present` of a page up to date: after an event of the host, the page is loaded again, and that part is
-// replaced; so it is once a minute, since some of it changes without an entry in the audit log. Without this script, the
-// page stays as it was loaded.
+// Keeps the element `present` of a page up to date: loads the page again after an event of the host, and replaces the
+// element. Some facts change without an entry in the audit log, so the page is also loaded once a minute. Without this
+// script, the page stays as it was loaded.
 "use strict";
 
 const button = document.getElementById("live");
-// The part is replaced so rarely that loading a page takes a hundredth of the time, but once a minute.
+// The pause after loading is so many times as long as the loading, but at most a minute, so that a page costs the host
+// little.
 const SHARE = 100;
 const MINUTE = 60_000;
-// In milliseconds: the longest loading, and the time until a failed one is tried again.
+// In milliseconds: the timeout of loading, and the shortest pause after a failure.
 const PATIENCE = 30_000;
 const AGAIN = 5_000;
 let source = null;
 let isLoading = false;
 let isBehind = false;
 
-/** True if the person works in this part: then it is replaced when they have left it. */
+/** Returns true if the focus or a selection is in this part: it is replaced only after that has ended. */
 function isInUse(part) {
   const selection = document.getSelection();
   const isSelected = !selection.isCollapsed && selection.getRangeAt(0).intersectsNode(part);
   return isSelected || part.contains(document.activeElement);
 }
 
-/** Opens and scrolls in the new part what is open and scrolled in the old one. */
+/** Applies the open details and the scroll positions of the old part to the new one. */
 function keepView(from, to) {
   const each = (query, set) => {
     const olds = from.querySelectorAll(query);
@@ -81,7 +82,7 @@ function end(reason) {
   button.setAttribute("aria-pressed", "false");
 }
 
-/** Follows the host while the button is pressed and the page is looked at: a browser has few connections to a host. */
+/** Connects while the button is pressed and the page is visible: a browser has few connections to one host. */
 function follow() {
   const wanted = button.getAttribute("aria-pressed") === "true" && !document.hidden && !button.disabled;
   if (wanted && !source) begin();

@@ -39,7 +39,7 @@ const STYLE: &str = "/console/style.css";
 const ICON: &str = "/console/icon.svg";
 pub(crate) const LIVE_SCRIPT: &str = "/console/live.js";
 
-/// The path of the events that tell when there is something new.
+/// The path of the events that tell of new entries in the audit log.
 pub(crate) const LIVE: &str = "/console/live";
 
 /// The console over one HTTP API.
@@ -106,7 +106,7 @@ impl Console {
             .with_state(self.clone())
     }
 
-    /// Returns the page, kept up to date from the end that the audit log has before it is read.
+    /// Returns the page as a live one. The end of the audit log is read before the page, so that no entry is missed.
     async fn live(&self, page: impl Future<Output = Result<Page, HostError>>) -> Page {
         let since = self.0.api.log_end().await;
         match (page.await, since) {

@@ -74,9 +74,10 @@ pub(super) struct LogWriter {
     pub(super) working: AtomicUsize,
     /// True if there are ends that could not be written.
     has_unwritten: AtomicBool,
-    unended: Mutex<UnendedCache>,
     /// True if the journal has ends of calls that the key table lacks.
     are_keys_behind: AtomicBool,
+    /// The calls without an end in journals of other processes.
+    unended: Mutex<UnendedCache>,
 }
 
 #[derive(Default)]
@@ -267,8 +268,8 @@ impl JournalLog {
             maintenance: Maintenance::default(),
             working: AtomicUsize::new(0),
             has_unwritten: AtomicBool::new(false),
-            unended: Mutex::default(),
             are_keys_behind: AtomicBool::new(false),
+            unended: Mutex::default(),
         }))
     }
 

@@ -22,18 +22,20 @@ use super::{HttpApi, response};
 /// The most streams at once. Each holds a connection.
 const STREAMS: usize = 16;
 
-/// The time between two readings of the end of the audit log, unless they take more than a tenth of it.
+/// The shortest pause between two readings of the end of the audit log. It is ten times as long as a reading, if that is
+/// longer.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The time after which a stream ends, and its client connects again: the place of a client that is gone becomes free.
+/// The time after which a stream ends and its client connects again. A client that is gone holds its permit no longer.
 const STREAM_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// The end of the audit log, which is read for all streams at once, and not without a stream.
+/// The end of the audit log, which is read once for all streams, and only while there are any.
 pub(super) struct LiveLog {
     places: Arc<Semaphore>,
-    /// None until it was read.
+    /// None until the first reading.
     end: watch::Sender<Option<String>>,
-    is_read: Mutex<bool>,
+    /// True while the task that reads it runs.
+    is_running: Mutex<bool>,
 }
 
 impl LiveLog {
@@ -41,21 +43,21 @@ impl LiveLog {
         Self {
             places: Arc::new(Semaphore::new(STREAMS)),
             end: watch::Sender::new(None),
-            is_read: Mutex::new(false),
+            is_running: Mutex::new(false),
         }
     }
 
-    /// Returns the end as it is read from now on.
+    /// Returns a receiver of the end, and starts the reading if it is not running.
     fn follow(api: &HttpApi) -> watch::Receiver<Option<String>> {
         let end = api.live.end.subscribe();
-        let mut is_read = api.live.is_read.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *is_read, true) {
+        let mut is_running = api.live.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *is_running, true) {
             tokio::spawn(Self::read(api.clone()));
         }
         end
     }
 
-    /// Reads the end again and again, until nobody follows it. What cannot be read is tried again.
+    /// Reads the end at intervals for as long as it has receivers. A failed reading is tried again after the interval.
     async fn read(api: HttpApi) {
         loop {
             let begun = Instant::now();
@@ -68,9 +70,9 @@ impl LiveLog {
                 () = sleep(PAUSE.max(begun.elapsed() * 10)) => {}
                 () = api.shutdown.begun() => return,
             }
-            let mut is_read = api.live.is_read.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut is_running = api.live.is_running.lock().unwrap_or_else(PoisonError::into_inner);
             if api.live.end.receiver_count() == 0 {
-                *is_read = false;
+                *is_running = false;
                 api.live.end.send_replace(None);
                 return;
             }

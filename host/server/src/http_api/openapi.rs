@@ -453,12 +453,8 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
         "description": "An event `changed` now, and when there is something new, every two seconds at most.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}}
     });
-    let mut live = get(LIVE, "live", "Tells when the audit log has new entries.", Vec::new(), live);
-    if let Some(responses) = live.1.pointer_mut("/get/responses").and_then(Value::as_object_mut) {
-        add_status(responses, 503, "`busy`.", error);
-    }
     Map::from_iter([
-        live,
+        get(LIVE, "live", "The events that tell of new entries in the audit log.", Vec::new(), live),
         get(CHANGES, "changes", "The changes that operators made.", query::changes_parameters(), changes),
         get(HISTORY, "history", "The calls of a time, step by step.", query::history_parameters(), history),
         get(

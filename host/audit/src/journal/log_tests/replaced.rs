@@ -160,10 +160,10 @@ fn a_changed_journal_is_asked_again_for_unended_calls() {
     let mut unended = || cache.read(path.parent().unwrap()).unwrap().ids().collect::<BTreeSet<_>>();
     let both: BTreeSet<_> = calls.iter().map(|call| call.audit_id.bytes()).collect();
     assert_eq!(unended(), both);
-    // From now on its answer is kept, as long as the file stays as it is.
+    // The file has settled, so the second reading fills the cache and the third one uses it.
     std::thread::sleep(std::time::Duration::from_millis(150));
     assert_eq!((unended(), unended()), (both.clone(), both.clone()));
-    // As many bytes as before, and the time of the last change put back.
+    // The size and the modification time are the same as before; the change time is not.
     let (text, modified) = (fs::read_to_string(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
     let other = call(None, false).audit_id;
     fs::write(&path, text.replace(calls[0].audit_id.as_str(), other.as_str())).unwrap();
