@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use cofferdam_core::failure::{FailureBoundary, FailureClass};
 use cofferdam_server::http_api::{
-    FailureCount, HealthReport, HistoryReport, HistoryStepView, LogUsage, VerificationResult, WaitingCalls,
+    ConnectorRateLimit, FailureCount, HealthReport, HistoryReport, HistoryStepView, LogUsage,
+    VerificationResult, WaitingCalls,
 };
 use maud::{Markup, html};
 
@@ -302,16 +303,33 @@ fn rate_limits(health: &HealthReport) -> Markup {
                 td.number { (number(limit.requests.into())) }
                 td { (span(limit.seconds)) }
                 td.number { (number(limit.burst.into())) }
+                td.wide { (used(limit)) }
             }
         }
     };
     html! {
         @if health.rate_limits.is_empty() { p { "No installed connector has one." } }
         @else {
-            (table("Rate limits at each host", &["Connector", "Requests", "In", "At once"], &rows))
+            (table("Rate limits at each host", &["Connector", "Requests", "In", "At once", "In use now"], &rows))
             p {
                 a href=(format!("{CONSOLE}/calls?code=host_rate_limit")) { "Calls that a rate limit ended" }
             }
+        }
+    }
+}
+
+fn used(limit: &ConnectorRateLimit) -> Markup {
+    html! {
+        @match limit.used.as_deref() {
+            None => "shared with other hosts, and not shown",
+            Some([]) => "nothing, by this process",
+            Some(hosts) => @for at in hosts {
+                div {
+                    span.doubtful[at.wait_ms > 0] { (number(at.requests)) " of " (number(limit.burst.into())) }
+                    " to " (plain(&at.host))
+                    @if at.wait_ms > 0 { ", another one waits " (duration(at.wait_ms.saturating_mul(1_000))) }
+                }
+            },
         }
     }
 }

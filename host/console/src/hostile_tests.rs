@@ -9,8 +9,8 @@ use cofferdam_server::http_api::{
     ChangePage, ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
     ConnectorRateLimit, ConnectorSummary, ConnectorView, CredentialGrantView, FailureCount, HealthReport,
     HistoryReport, HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEventView,
-    NetworkReport, NetworkRoute, OperationDescription, RequestReport, SignatureVerdict, UnusedHost,
-    VerificationResult, WaitingCalls,
+    NetworkReport, NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict,
+    UnusedHost, VerificationResult, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
@@ -251,7 +251,13 @@ fn texts_of_health_are_escaped() {
             cause: Some(hostile()),
             refused_bindings: vec![hostile()],
         }]),
-        rate_limits: vec![ConnectorRateLimit { connector: hostile(), requests: 1, seconds: 0, burst: 1 }],
+        rate_limits: vec![ConnectorRateLimit {
+            connector: hostile(),
+            requests: 1,
+            seconds: 0,
+            burst: 1,
+            used: Some(vec![RateLimitAtHost { host: hostile(), requests: u64::MAX, wait_ms: u64::MAX }]),
+        }],
         interrupted: waiting(),
         undecided_keys: waiting(),
         log: Some(LogUsage {

@@ -198,6 +198,17 @@ pub struct RateRefused {
     pub configured: u64,
 }
 
+/// The use of a rate limit at one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimitUse {
+    /// The host and port.
+    pub host: Arc<str>,
+    /// The requests that count against the limit now: up to its burst they were sent at once; the others wait.
+    pub requests: u64,
+    /// The time that another request would wait.
+    pub wait: Duration,
+}
+
 impl RateLimits {
     /// Creates the limits that the hosts of a cluster share. While they cannot be reached, this host keeps its own.
     #[must_use]
@@ -245,6 +256,22 @@ impl RateLimits {
         })?;
         Ok((at > now).then(|| at.duration_since(now).into()))
     }
+
+    /// Returns the hosts at which requests of `connector` count against its limit now, by name; none if the hosts of a
+    /// cluster share the limits.
+    #[must_use]
+    pub fn uses(&self, connector: &str, now: Instant) -> Option<Vec<RateLimitUse>> {
+        if self.shared.is_some() {
+            return None;
+        }
+        let given = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = nanos(now.saturating_duration_since(given.origin.unwrap_or(now)));
+        let own =
+            given.meters.iter().filter(|((name, _), meter)| **name == *connector && meter.used_until > now);
+        let mut uses: Vec<_> = own.map(|((_, host), meter)| meter.at(host, now)).collect();
+        uses.sort_by(|a, b| a.host.cmp(&b.host));
+        Some(uses)
+    }
 }
 
 impl RateLimiterState {
@@ -269,6 +296,8 @@ struct RateMeter {
     rest: Nanos,
     /// The time at which it is as good as new.
     rested_at: Nanos,
+    /// The time at which none of its requests counts any more (the theoretical arrival time of GCRA).
+    used_until: Nanos,
 }
 
 impl RateMeter {
@@ -279,7 +308,20 @@ impl RateMeter {
         let at_once = NonZeroU32::new(limit.burst()).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN));
         let limiter = RateLimiter::direct_with_clock(quota.allow_burst(at_once), SteppedClock::default());
-        Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at: Nanos::default() }
+        let (rested_at, used_until) = (Nanos::default(), Nanos::default());
+        Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at, used_until }
+    }
+
+    fn at(&self, host: &Arc<str>, now: Nanos) -> RateLimitUse {
+        let used = Duration::from(self.used_until.duration_since(now));
+        let every = self.limit.interval();
+        let requests = used.as_nanos().div_ceil(every.as_nanos().max(1));
+        let others = every.saturating_mul(self.limit.burst().saturating_sub(1));
+        RateLimitUse {
+            host: Arc::clone(host),
+            requests: u64::try_from(requests).unwrap_or(u64::MAX),
+            wait: used.saturating_sub(others),
+        }
     }
 
     /// Reserves the first time from `now` on. If that is not before `deadline`, reserves nothing and returns
@@ -291,6 +333,7 @@ impl RateMeter {
             match self.limiter.check() {
                 Ok(()) => {
                     self.rested_at = self.rested_at.max(at + self.rest);
+                    self.used_until = self.used_until.max(at) + nanos(self.limit.interval());
                     return Ok(at);
                 }
                 // The limiter accepts at the moment that it names: no other request asks meanwhile.
@@ -358,6 +401,24 @@ mod tests {
         assert_eq!(turn("b", Duration::ZERO), Ok(None), "another connector has its own");
         assert_eq!(turn("a", Duration::from_secs(10)), Ok(None));
         assert_eq!(turn("a", MINUTE * 3), Ok(None));
+    }
+
+    #[test]
+    fn the_use_of_a_limit_is_what_counts_now() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let host: Arc<str> = name("a.example:443");
+        let uses = |seconds| limits.uses("a", start + Duration::from_secs(seconds)).unwrap();
+        assert_eq!(uses(0), []);
+        // Each request counts for 2 s, and three may be sent at once.
+        for (requests, wait) in [(1, 0), (2, 0), (3, 2), (4, 4)] {
+            limits.reserve(&name("a"), &host, limit(30, 3), start, start + LONG).unwrap().unwrap_or_default();
+            let wait = Duration::from_secs(wait);
+            assert_eq!(uses(0), [RateLimitUse { host: Arc::clone(&host), requests, wait }]);
+        }
+        let at = |seconds| uses(seconds).first().map(|of| (of.requests, of.wait.as_secs()));
+        assert_eq!([1, 2, 4, 7].map(at), [Some((4, 3)), Some((3, 2)), Some((2, 0)), Some((1, 0))]);
+        assert_eq!(uses(8), []);
+        assert_eq!(limits.uses("b", start).unwrap(), [], "another connector has its own");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) struct CallPipeline {
     pub(crate) settings: ResilienceSettings,
     pub(crate) circuits: Arc<CircuitStore>,
     pub(super) permits: Semaphore,
-    rates: Arc<RateLimits>,
+    pub(crate) rates: Arc<RateLimits>,
     rng: Arc<dyn RandomSource>,
     pub(super) listener: Option<Arc<dyn Listener>>,
     pub(crate) audit: Arc<AuditContext>,

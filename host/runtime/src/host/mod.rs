@@ -29,7 +29,7 @@ use cofferdam_core::failure::{AuditId, Failure, FailureContext, sanitize_line};
 use cofferdam_core::suggest;
 use cofferdam_egress::credentials::CredentialError;
 use cofferdam_egress::egress::HostRequestClient;
-use cofferdam_egress::resilience::{RateLimit, RetryProfile};
+use cofferdam_egress::resilience::{RateLimit, RateLimitUse, RetryProfile};
 use cofferdam_egress::vault::{BindingName, Vault};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_model::registry::{RebuiltIndex, RegistryEntry};
@@ -136,6 +136,13 @@ impl Host {
     #[must_use]
     pub fn rate_limit_for(&self, connector: &ConnectorName) -> Option<RateLimit> {
         self.pipeline.settings.plan(connector, None).rate
+    }
+
+    /// Returns the hosts at which requests of `connector` from this process count against its rate limit now; none if the
+    /// hosts of a cluster share the limits.
+    #[must_use]
+    pub fn rate_limit_uses(&self, connector: &ConnectorName) -> Option<Vec<RateLimitUse>> {
+        self.pipeline.rates.uses(connector.as_str(), self.audit.clock.now())
     }
 
     /// Returns the time of the host's clock.

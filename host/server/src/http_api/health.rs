@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use cofferdam_audit::{AuditError, AuditReader, Filter, LogStorage};
 use cofferdam_core::error::HostError;
+use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::host::{Host, unreadable};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -67,6 +68,19 @@ pub struct ConnectorRateLimit {
     pub seconds: u64,
     /// The number of requests that may be sent at once.
     pub burst: u32,
+    /// The hosts at which requests of this process count against the limit now; none if the hosts of a cluster share it.
+    pub used: Option<Vec<RateLimitAtHost>>,
+}
+
+/// The use of a rate limit at one host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RateLimitAtHost {
+    /// The host and port.
+    pub host: String,
+    /// The requests that count against the limit now. Those above `burst` wait.
+    pub requests: u64,
+    /// The time that another request would wait, in milliseconds.
+    pub wait_ms: u64,
 }
 
 /// Calls that wait for a decision of the operator.
@@ -166,7 +180,15 @@ fn report(host: &Host) -> Result<HealthReport, HostError> {
     let rate_limits = names.iter().filter_map(|name| {
         let limit = host.rate_limit_for(name)?;
         let (requests, seconds, burst) = (limit.requests(), limit.per().as_secs(), limit.burst());
-        Some(ConnectorRateLimit { connector: name.to_string(), requests, seconds, burst })
+        let used = host.rate_limit_uses(name).map(|uses| {
+            let at_host = uses.into_iter().map(|at| RateLimitAtHost {
+                host: sanitize_line(&at.host, 300),
+                requests: at.requests,
+                wait_ms: u64::try_from(at.wait.as_millis()).unwrap_or(u64::MAX),
+            });
+            at_host.collect()
+        });
+        Some(ConnectorRateLimit { connector: name.to_string(), requests, seconds, burst, used })
     });
     Ok(HealthReport {
         at: format!("{:.6}", host.timestamp()),

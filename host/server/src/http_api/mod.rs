@@ -49,7 +49,7 @@ pub use connectors::{
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
 };
 pub use health::{
-    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, VerificationResult, WaitingCalls,
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, VerificationResult, WaitingCalls,
 };
 pub use history::{FailureCount, HistoryReport, HistoryStepView};
 pub use network::{NetworkReport, NetworkRoute, UnusedHost};
