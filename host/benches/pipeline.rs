@@ -3,6 +3,9 @@
 //!
 //! The sandbox's part is what lies between the steps `attempt_started` and `attempt_ended` of the same call. The
 //! listener that takes the two times costs a call two looks at the clock.
+//!
+//! And the cost of rules for approvals to calls that need none: the same call by two hosts in turns, one of which has 20
+//! rules for other calls.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -18,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use cofferdam::{Call, CallResult, Compiler, ConnectorRef, Host};
+use cofferdam::{ApprovalPolicy, Call, CallResult, Compiler, ConnectorRef, Host};
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::failure::FailureCause;
 use cofferdam_core::rng::SystemRng;
@@ -81,6 +84,16 @@ fn samples(runtime: &Runtime, host: &Host, span: &Span, hello: &ConnectorRef) ->
     })
 }
 
+/// A policy of 20 rules, none of which is for the benchmark's call.
+fn rules_for_others() -> ApprovalPolicy {
+    let rule = |n: usize| {
+        format!(
+            "[[approvals.rules]]\nconnector = \"github://other/c{n}\"\noperations = [\"drop\"]\nask = true\n"
+        )
+    };
+    ApprovalPolicy::parse("config.toml", &(0..20).map(rule).collect::<String>()).unwrap()
+}
+
 fn at_percent(samples: &mut [Duration], percent: usize) -> f64 {
     samples.sort_unstable();
     micros(samples[samples.len() * percent / 100])
@@ -111,10 +124,12 @@ fn main() {
     let (heard, listener) = (home.builder_alone().concurrency(64), Arc::clone(&span));
     let heard = heard.listener(listener).build().unwrap();
     let alone = home.builder_alone().concurrency(64).build().unwrap();
+    let ruled = home.builder_alone().concurrency(64).approval_policy(rules_for_others()).build().unwrap();
     let hello = connector("github://cofferdam/hello@0.1.0");
     let floor = Floor::new(&package, &floor::best(), Features::default());
     runtime.block_on(greet(&heard, &hello));
     runtime.block_on(greet(&alone, &hello));
+    runtime.block_on(greet(&ruled, &hello));
 
     let (settings, standard) = (ResilienceSettings::default(), RetryProfile::named("standard").unwrap());
     let name = ConnectorName::parse("github://cofferdam/hello").unwrap();
@@ -146,9 +161,25 @@ fn main() {
         println!("  {name:<24} {:>8.2} us", part[ROUNDS / 2]);
     }
 
+    let calls = |host: &Host| {
+        let start = Instant::now();
+        runtime.block_on(async {
+            for _ in 0..CALLS / 10 {
+                greet(host, &hello).await;
+            }
+        });
+        start.elapsed() / u32::try_from(CALLS / 10).unwrap()
+    };
+    let medians =
+        floor::interleaved(ROUNDS * 5, &mut [Box::new(|| calls(&alone)), Box::new(|| calls(&ruled))]);
+    println!("\na call that needs no approval, medians of interleaved rounds:");
+    println!("  without a rule           {:>8.2} us", micros(medians[0]));
+    println!("  with 20 rules for others {:>8.2} us", micros(medians[1]));
+
     let count = |work: &mut dyn FnMut()| measure(work).count_total;
     println!("\nallocations:");
     println!("  a warm call            {:>6}", count(&mut || runtime.block_on(greet(&alone, &hello))));
+    println!("  with 20 rules          {:>6}", count(&mut || runtime.block_on(greet(&ruled, &hello))));
     println!("  the wasmtime floor     {:>6}", count(&mut || _ = runtime.block_on(floor.call())));
     println!("  a plan                 {:>6}", count(&mut || drop(settings.plan(&name, None))));
     println!(
