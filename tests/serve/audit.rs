@@ -136,6 +136,14 @@ fn statistics_are_those_of_the_command() {
     let used = stage.get(&format!("/v1/stats?usage=true&connector={PROBE}")).json();
     let fuel = &used["by_connector"][0]["usage"]["fuel"];
     assert!(fuel["max"].as_u64() > Some(0) && fuel["limit"].as_u64() > fuel["max"].as_u64(), "{used}");
+    let usage = &used["by_connector"][0]["usage"];
+    let response = &usage["response_bytes"];
+    assert_eq!(response["limit"], 10 * 1024 * 1024, "{used}");
+    assert!(response["max"].as_u64() > Some(0), "{used}");
+    let ranges = response["ranges"].as_array().unwrap();
+    let attempts: u64 = ranges.iter().map(|range| range["attempts"].as_u64().unwrap()).sum();
+    // Those without a response have one of 0 bytes.
+    assert_eq!((&ranges[0]["from"], attempts), (&json!(0), usage["attempts"].as_u64().unwrap()), "{used}");
     for query in ["?by=week", "?usage=yes", "?limit=1", "?by=actor&by=code"] {
         let answer = stage.get(&format!("/v1/stats{query}"));
         described.fits("/v1/stats", "get", &answer);

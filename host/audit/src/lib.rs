@@ -50,7 +50,7 @@ pub use stats::{
 };
 pub use stats_report::{
     CallsByClass, DurationPercentiles, HistogramStep, NamedCalls, OutcomeGroup, ResourceUsage, SealedBytes,
-    StatsReport, UsageReport, duration_ranges,
+    StatsReport, UsageRange, UsageReport, histogram_ranges, range_starts,
 };
 pub use verify::{
     AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,

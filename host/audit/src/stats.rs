@@ -207,6 +207,8 @@ pub struct UsageStats {
     pub requests: Histogram,
     /// Bytes of requests and responses.
     pub bytes: Histogram,
+    /// The bytes of the largest response of an attempt; 0 for an attempt that got none.
+    pub response_bytes: Histogram,
     /// The limit on fuel.
     pub fuel_limit: u64,
     /// The limit on memory in bytes.
@@ -223,6 +225,7 @@ impl UsageStats {
         self.wall_us.merge(&other.wall_us);
         self.requests.merge(&other.requests);
         self.bytes.merge(&other.bytes);
+        self.response_bytes.merge(&other.response_bytes);
         self.fuel_limit = self.fuel_limit.max(other.fuel_limit);
         self.memory_limit_bytes = self.memory_limit_bytes.max(other.memory_limit_bytes);
         self.wall_limit_ms = self.wall_limit_ms.max(other.wall_limit_ms);

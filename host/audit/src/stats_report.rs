@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::limits::RESPONSE_BODY_BYTES;
 use serde::Serialize;
 
 use crate::command::CallStatus;
@@ -69,6 +70,17 @@ pub struct ResourceUsage {
     /// The largest limit; none for what has no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The amounts in ranges, from the first to the last that has attempts.
+    pub ranges: Vec<UsageRange>,
+}
+
+/// The attempts that used from so much up to the next range of the 1-2-5 series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct UsageRange {
+    /// The least amount.
+    pub from: u64,
+    /// The number of attempts.
+    pub attempts: u64,
 }
 
 /// The usage of attempts.
@@ -86,6 +98,8 @@ pub struct UsageReport {
     pub requests: ResourceUsage,
     /// Bytes of requests and responses.
     pub bytes: ResourceUsage,
+    /// The bytes of the largest response of an attempt; 0 for an attempt that got none.
+    pub response_bytes: ResourceUsage,
 }
 
 /// The calls of one name.
@@ -194,12 +208,14 @@ impl DurationPercentiles {
 
 impl ResourceUsage {
     fn new(used: &Histogram, limit: Option<u64>) -> Self {
+        let ranges = histogram_ranges(used).into_iter();
         Self {
             p50: used.percentile(50),
             p90: used.percentile(90),
             p99: used.percentile(99),
             max: used.max(),
             limit,
+            ranges: ranges.map(|(from, attempts)| UsageRange { from, attempts }).collect(),
         }
     }
 }
@@ -214,6 +230,7 @@ impl From<&UsageStats> for UsageReport {
             wall_us: ResourceUsage::new(&usage.wall_us, Some(wall_limit)),
             requests: ResourceUsage::new(&usage.requests, None),
             bytes: ResourceUsage::new(&usage.bytes, None),
+            response_bytes: ResourceUsage::new(&usage.response_bytes, Some(RESPONSE_BODY_BYTES)),
         }
     }
 }
@@ -259,7 +276,7 @@ impl StatsReport {
         let mut by_name: Vec<_> = by_name.collect();
         // Stable: by name where as many.
         by_name.sort_by_key(|line| std::cmp::Reverse(line.calls));
-        let steps = duration_ranges(&all.durations).into_iter();
+        let steps = histogram_ranges(&all.durations).into_iter();
         let steps = steps.map(|(from_us, calls)| HistogramStep { from_us, calls });
         Self {
             since: stats.since.map(|since| since.to_string()),
@@ -284,14 +301,15 @@ impl StatsReport {
     }
 }
 
-/// Returns the ranges of a 1-2-5 series from the shortest duration to the longest, and the number of calls in each.
+/// Returns the ranges of a 1-2-5 series from the least value to the greatest: the beginning of each, and the number of
+/// values in it. A value that is up to 3 % above a beginning may be counted in the range before it.
 #[must_use]
-pub fn duration_ranges(durations: &Histogram) -> Vec<(u64, u64)> {
+pub fn histogram_ranges(histogram: &Histogram) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
-    let mut series = series().peekable();
+    let mut starts = range_starts().peekable();
     let mut from = 0;
-    for (micros, calls) in durations.steps() {
-        while let Some(next) = series.next_if(|next| *next <= micros) {
+    for (value, count) in histogram.steps() {
+        while let Some(next) = starts.next_if(|next| *next <= value) {
             // No empty ranges before the first.
             if !ranges.is_empty() {
                 ranges.push((next, 0));
@@ -299,17 +317,18 @@ pub fn duration_ranges(durations: &Histogram) -> Vec<(u64, u64)> {
             from = next;
         }
         match ranges.last_mut() {
-            Some((_, sum)) => *sum = sum.saturating_add(calls),
-            None => ranges.push((from, calls)),
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => ranges.push((from, count)),
         }
     }
     ranges
 }
 
-/// 1, 2, 5, 10, 20, 50, ... as far as numbers go.
-fn series() -> impl Iterator<Item = u64> {
+/// Returns the beginnings of all ranges of the 1-2-5 series: 0, 1, 2, 5, 10, 20, 50, ... as far as numbers go.
+pub fn range_starts() -> impl Iterator<Item = u64> {
     let decades = std::iter::successors(Some(1u64), |decade| decade.checked_mul(10));
-    decades.flat_map(|decade| [1, 2, 5].into_iter().filter_map(move |step| decade.checked_mul(step)))
+    let steps = |decade: u64| [1, 2, 5].into_iter().filter_map(move |step| decade.checked_mul(step));
+    std::iter::once(0).chain(decades.flat_map(steps))
 }
 
 #[cfg(test)]
@@ -317,18 +336,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_cover_all_durations() {
-        let mut durations = Histogram::default();
-        assert_eq!(duration_ranges(&durations), []);
-        for micros in [0, 3, 3, 12, 120] {
-            durations.record(micros);
+    fn ranges_cover_all_values() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram_ranges(&histogram), []);
+        for value in [0, 3, 3, 12, 120] {
+            histogram.record(value);
         }
         assert_eq!(
-            duration_ranges(&durations),
+            histogram_ranges(&histogram),
             [(0, 1), (1, 0), (2, 2), (5, 0), (10, 1), (20, 0), (50, 0), (100, 1)]
         );
-        let mut long = Histogram::default();
-        long.record(u64::MAX);
-        assert_eq!(duration_ranges(&long).len(), 1);
+        let mut great = Histogram::default();
+        great.record(u64::MAX);
+        assert_eq!(histogram_ranges(&great), [(10_000_000_000_000_000_000, 1)]);
+        assert_eq!(range_starts().last(), Some(10_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn usage_has_its_ranges_and_limits() {
+        let mut usage = UsageStats { fuel_limit: 7, wall_limit_ms: 3, ..UsageStats::default() };
+        for (fuel, response) in [(3, 0), (9, 10_485_760), (4, 0)] {
+            usage.fuel.record(fuel);
+            usage.response_bytes.record(response);
+        }
+        let report = UsageReport::from(&usage);
+        assert_eq!((report.attempts, report.fuel.limit, report.wall_us.limit), (3, Some(7), Some(3_000)));
+        let range = |from, attempts| UsageRange { from, attempts };
+        assert_eq!(report.fuel.ranges, [range(2, 2), range(5, 1)]);
+        assert_eq!((report.bytes.limit, report.bytes.ranges.len()), (None, 0));
+        let response = report.response_bytes;
+        assert_eq!((response.limit, response.max), (Some(10 * 1024 * 1024), Some(10_485_760)));
+        assert_eq!(response.ranges.first(), Some(&range(0, 2)));
+        assert_eq!(response.ranges.last(), Some(&range(10_000_000, 1)));
     }
 }

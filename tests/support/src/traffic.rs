@@ -155,6 +155,7 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         wall_us: duration_us,
         ..RecordedUsage::default()
     };
+    let bytes_received = usage.bytes_in / 2;
     let attempt = AttemptEnded {
         attempt: 1,
         class: class.map(Into::into),
@@ -165,7 +166,9 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         ..AttemptEnded::default()
     };
     let hosts = if lots.below(6) == 0 { 2 } else { 1 };
-    let requests = HOSTS.iter().take(hosts).map(|host| json!({"host": host, "ms": 12, "status": 200}));
+    let request =
+        |host: &&str| json!({"bytes_received": bytes_received, "host": host, "ms": 12, "status": 200});
+    let requests = HOSTS.iter().take(hosts).map(request);
     let mut payload = serde_json::to_value(&attempt).unwrap();
     payload["requests"] = requests.collect();
     let payload = serde_json::value::to_raw_value(&payload).unwrap();

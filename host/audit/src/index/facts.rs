@@ -89,6 +89,7 @@ struct AttemptFacts<'l> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RequestFacts<'l> {
+    bytes_received: u64,
     code: Option<IgnoredAny>,
     #[serde(borrow)]
     host: Cow<'l, str>,
@@ -128,13 +129,13 @@ pub struct LineRequest<'l> {
     pub kind: RequestKind,
 }
 
-impl From<RecordedUsage> for AttemptUsage {
-    fn from(usage: RecordedUsage) -> Self {
-        let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
-        Self {
-            used: [usage.fuel, usage.memory_bytes, usage.wall_us, usage.requests, bytes],
-            limits: [usage.fuel_limit, usage.memory_limit_bytes, usage.wall_limit_ms],
-        }
+/// Returns the usage of an attempt that had these requests.
+fn attempt_usage(usage: &RecordedUsage, requests: &[RequestFacts<'_>]) -> AttemptUsage {
+    let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
+    let largest = requests.iter().map(|request| request.bytes_received).max().unwrap_or(0);
+    AttemptUsage {
+        used: [usage.fuel, usage.memory_bytes, usage.wall_us, usage.requests, bytes, largest],
+        limits: [usage.fuel_limit, usage.memory_limit_bytes, usage.wall_limit_ms],
     }
 }
 
@@ -243,13 +244,16 @@ impl<'l> LineFacts<'l> {
                 }
                 "attempt_ended" => {
                     let attempt: AttemptFacts<'l> = payload(event.payload);
-                    let usage = AttemptUsage::from(attempt.usage);
-                    // An attempt that did not run used nothing.
-                    facts.attempts.extend(Some(usage).filter(|usage| usage.used != [0; 5]));
                     let requests: Option<Vec<RequestFacts<'l>>> =
                         attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
+                    let requests = requests.unwrap_or_default();
+                    let usage = attempt_usage(&attempt.usage, &requests);
+                    // An attempt that did not run used nothing.
+                    if usage.used != AttemptUsage::default().used {
+                        facts.attempts.push(usage);
+                    }
                     let is_repeated = attempt.attempt > 1;
-                    let requests = requests.into_iter().flatten().map(|request| LineRequest {
+                    let requests = requests.into_iter().map(|request| LineRequest {
                         connector: attempt.connector.clone(),
                         kind: request.kind(is_repeated),
                         host: request.host,
@@ -328,6 +332,34 @@ mod tests {
         }
         let write = kind(r#"{"method":"POST","status":200,"keyed":true}"#);
         assert!(write.is_write && write.is_keyed && !write.is_repeated);
+    }
+
+    #[test]
+    fn an_attempt_has_its_largest_response() {
+        let counted = |requests: &str| {
+            let usage = r#"{"bytes_in":12,"bytes_out":1,"fuel":5}"#;
+            let payload = format!(r#"{{"attempt":1,"requests":{requests},"usage":{usage}}}"#);
+            let events =
+                format!(r#"[{{"at":"2026-11-22T12:00:00Z","payload":{payload},"type":"attempt_ended"}}]"#);
+            let facts = LineFacts::read(&events).unwrap();
+            let [fuel, .., bytes, largest] = facts.attempts.first().unwrap().used;
+            assert_eq!((facts.attempts.len(), fuel, bytes), (1, 5, 13));
+            (largest, facts.requests.len())
+        };
+        // One with a secret in its URL has no host.
+        let first = r#"{"bytes_received":4,"host":"a.example:443"}"#;
+        let last = r#"{"bytes_received":1,"host":"b.example:443"}"#;
+        assert_eq!(counted(&format!(r#"[{first},{{"bytes_received":7}},{last}]"#)), (7, 2));
+        assert_eq!(counted(r#"[{"host":"a.example:443"}]"#), (0, 1));
+        assert_eq!(counted("[]"), (0, 0));
+    }
+
+    #[test]
+    fn an_attempt_that_used_nothing_did_not_run() {
+        let payload = r#"{"attempt":1,"usage":{"fuel_limit":7}}"#;
+        let events =
+            format!(r#"[{{"at":"2026-11-22T12:00:00Z","payload":{payload},"type":"attempt_ended"}}]"#);
+        assert_eq!(LineFacts::read(&events).unwrap().attempts, []);
     }
 
     #[test]

@@ -269,6 +269,10 @@ fn usage_is_grouped_by_operation_host_code_and_actor() {
         (1_000_000_000, 67_108_864, 30_000)
     );
     assert!(all.fuel.percentile(50).unwrap().abs_diff(600_000) < 30_000);
+    let largest = &all.response_bytes;
+    assert_eq!(largest.count(), ended);
+    assert!(largest.percentile(50).unwrap().abs_diff(5_000) < 500, "{largest:?}");
+    assert!(largest.max() > Some(9_000) && largest.max() < Some(10_000), "{largest:?}");
     assert!(connectors.contains("github://acme/c00@1.1.0"));
     for (by, name) in [
         (StatsGrouping::Operation, "github://acme/c00@1.1.0 op_0"),

@@ -3,11 +3,14 @@
 use crate::histogram::{Histogram, HistogramSum, Varints, put_varint};
 use crate::stats::UsageStats;
 
+/// The number of resources that are counted.
+const RESOURCES: usize = 6;
+
 /// The resources that an attempt used, and their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttemptUsage {
-    /// Fuel, memory, wall time in microseconds, requests, bytes.
-    pub used: [u64; 5],
+    /// Fuel, memory, wall time in microseconds, requests, bytes, bytes of the largest response.
+    pub used: [u64; RESOURCES],
     /// Fuel, memory, wall time in milliseconds.
     pub limits: [u64; 3],
 }
@@ -88,7 +91,7 @@ impl CallUsage {
 /// The usage of the attempts of many calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UsageCount {
-    used: [Histogram; 5],
+    used: [Histogram; RESOURCES],
     limits: [u64; 3],
 }
 
@@ -144,7 +147,7 @@ impl UsageCount {
 /// A sum of the usage in many rows.
 #[derive(Debug, Default)]
 pub(super) struct UsageSum {
-    used: [HistogramSum; 5],
+    used: [HistogramSum; RESOURCES],
     limits: [u64; 3],
 }
 
@@ -158,7 +161,8 @@ impl UsageSum {
     }
 
     pub(super) fn into_stats(self) -> UsageStats {
-        let [fuel, memory_bytes, wall_us, requests, bytes] = self.used.map(HistogramSum::into_histogram);
+        let [fuel, memory_bytes, wall_us, requests, bytes, response_bytes] =
+            self.used.map(HistogramSum::into_histogram);
         let [fuel_limit, memory_limit_bytes, wall_limit_ms] = self.limits;
         UsageStats {
             fuel,
@@ -166,6 +170,7 @@ impl UsageSum {
             wall_us,
             requests,
             bytes,
+            response_bytes,
             fuel_limit,
             memory_limit_bytes,
             wall_limit_ms,

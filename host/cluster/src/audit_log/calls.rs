@@ -30,7 +30,7 @@ const SELECT_LINES: &str = "SELECT at, n, line FROM cofferdam.entries WHERE writ
 
 const COLUMNS: &str = "id, writer, opened, last_at, places, first_n, at, connector, op, action, step, actor, \
                        is_idempotent, status, class, code, duration, attempts, key, sealed, parts, is_undetermined, \
-                       ended_n, usage, hosts";
+                       ended_n, usage, hosts, largest_responses";
 
 /// A call as it is in the table.
 struct Call {
@@ -53,8 +53,10 @@ struct Call {
     parts: Vec<i64>,
     is_undetermined: bool,
     ended_n: Option<i64>,
+    /// The amounts that each attempt used, without its largest response, and its limits.
     usage: Vec<i64>,
     hosts: Vec<String>,
+    largest_responses: Vec<i64>,
 }
 
 /// Adds what the journals have and the table of calls has not. `progress` gets the number of entries that were added.
@@ -212,7 +214,9 @@ impl CallBatch<'_> {
             call.parts.push(signed(sealed.offset));
         }
         for AttemptUsage { used, limits } in &facts.attempts {
+            let [used @ .., largest_response] = used;
             call.usage.extend(used.iter().chain(limits).map(|amount| signed(*amount)));
+            call.largest_responses.push(signed(*largest_response));
         }
         for request in &facts.requests {
             if !call.hosts.iter().any(|known| *known == request.host) {
@@ -254,7 +258,8 @@ async fn upsert<'c>(
          status = excluded.status, class = excluded.class, code = excluded.code, duration = excluded.duration, \
          attempts = excluded.attempts, key = excluded.key, sealed = excluded.sealed, parts = excluded.parts, \
          is_undetermined = excluded.is_undetermined, ended_n = excluded.ended_n, usage = excluded.usage, \
-         hosts = excluded.hosts WHERE calls.writer = excluded.writer",
+         hosts = excluded.hosts, largest_responses = excluded.largest_responses \
+         WHERE calls.writer = excluded.writer",
         (0..rows).map(row).collect::<Vec<_>>().join(", ")
     );
     let upsert = &transaction.prepare(&upsert).await?;
@@ -295,6 +300,7 @@ impl Call {
             ended_n: None,
             usage: Vec::new(),
             hosts: Vec::new(),
+            largest_responses: Vec::new(),
         }
     }
 
@@ -307,7 +313,7 @@ impl Call {
     }
 
     /// Returns the values of [`COLUMNS`].
-    fn values<'c>(&'c self, first: &'c i64, status: &'c i16) -> [&'c (dyn ToSql + Sync); 25] {
+    fn values<'c>(&'c self, first: &'c i64, status: &'c i16) -> [&'c (dyn ToSql + Sync); 26] {
         let [connector, op, action, step] = &self.target;
         [
             &self.id,
@@ -335,6 +341,7 @@ impl Call {
             &self.ended_n,
             &self.usage,
             &self.hosts,
+            &self.largest_responses,
         ]
     }
 
@@ -363,6 +370,7 @@ impl Call {
             ended_n: row.try_get(22)?,
             usage: row.try_get(23)?,
             hosts: row.try_get(24)?,
+            largest_responses: row.try_get(25)?,
         })
     }
 

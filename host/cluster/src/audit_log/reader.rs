@@ -353,7 +353,10 @@ impl AuditReader for PostgresReader {
             StatsGrouping::Host => " CROSS JOIN LATERAL unnest(c.hosts) AS h (host)",
             _ => "",
         };
-        let usage = if query.usage { "c.usage" } else { "'{}'::bigint[]" };
+        let usage = match query.usage {
+            true => "c.usage, c.largest_responses",
+            false => "'{}'::bigint[], '{}'::bigint[]",
+        };
         let select = format!(
             "SELECT {name}, c.status, c.class, c.duration, {usage} FROM cofferdam.calls c{hosts}{}",
             where_all(&conditions)
@@ -554,7 +557,7 @@ fn count(
     if let Some(duration) = row.try_get::<_, Option<i64>>(3)? {
         group.durations.record(unsigned(duration));
     }
-    let amounts: Vec<i64> = row.try_get(4)?;
+    let (amounts, largest_responses): (Vec<i64>, Vec<i64>) = (row.try_get(4)?, row.try_get(5)?);
     if let Some(usage) = &mut group.usage {
         for attempt in amounts.as_chunks::<8>().0 {
             let [fuel, memory, wall, requests, bytes, fuel_limit, memory_limit, wall_limit] =
@@ -568,6 +571,7 @@ fn count(
             usage.memory_limit_bytes = usage.memory_limit_bytes.max(memory_limit);
             usage.wall_limit_ms = usage.wall_limit_ms.max(wall_limit);
         }
+        largest_responses.into_iter().for_each(|bytes| usage.response_bytes.record(unsigned(bytes)));
     }
     Ok(())
 }

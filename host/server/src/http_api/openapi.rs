@@ -517,9 +517,11 @@ fn stats_schema() -> Value {
     let with_durations = |fields: &[(&'static str, Value)]| [fields, &durations()].concat();
     let resource = || {
         let amounts = ["p50", "p90", "p99", "max", "limit"].map(|name| (name, amount()));
-        record(amounts.to_vec(), &["limit"])
+        let ranges = list(record(vec![("from", count()), ("attempts", count())], &[]));
+        record([&amounts[..], &[("ranges", ranges)]].concat(), &["limit"])
     };
-    let resources = ["fuel", "memory_bytes", "wall_us", "requests", "bytes"].map(|name| (name, resource()));
+    let resources = ["fuel", "memory_bytes", "wall_us", "requests", "bytes", "response_bytes"];
+    let resources = resources.map(|name| (name, resource()));
     let usage = record([&[("attempts", count())][..], &resources].concat(), &[]);
     let named = with_durations(&[
         ("name", json!({"type": "string"})),

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use cofferdam_audit::{Histogram, duration_ranges};
+use cofferdam_audit::{Histogram, histogram_ranges};
 
 use crate::commands::time_format;
 use crate::layout::Page;
@@ -12,7 +12,7 @@ const WIDTH: u64 = 40;
 
 /// Adds the chart of `durations` to the page. Bars are blocks on a terminal, and `#` elsewhere.
 pub(super) fn add(page: &mut Page, durations: &Histogram) {
-    let ranges = duration_ranges(durations);
+    let ranges = histogram_ranges(durations);
     let most = ranges.iter().map(|(_, calls)| *calls).max().unwrap_or(0);
     if most == 0 {
         return;

@@ -17,7 +17,7 @@ Times are taken as whole hours: `--since 2h` counts from the beginning of the ho
 Percentiles are within 3 %. Calls that have no end yet are counted, and took no time.
 
 `--by host` counts a call for each host that it had requests to. `--usage` shows what the attempts used of their \
-limits, of which the largest is shown.
+limits, of which the largest is shown. `response` is the largest response of each attempt.
 
 Sealed requests and outcomes are those of all calls in the log. `sealed_size` and `sealed_size_per_client` in \
 config.toml say how many are kept; `--format json` lists every client.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "connector")]
     by: Grouping,
 
-    /// Shows the used fuel, memory and time against their limits, and requests and bytes.
+    /// Shows the used fuel, memory, time and largest response against their limits, and requests and bytes.
     #[arg(long)]
     usage: bool,
 }
@@ -76,10 +76,10 @@ fn duration_cells(durations: &DurationPercentiles) -> [String; 4] {
 }
 
 /// Returns the rows of the resources that the attempts of `name` used.
-fn usage_rows(name: &str, usage: &UsageReport) -> [[String; 7]; 5] {
+fn usage_rows(name: &str, usage: &UsageReport) -> [[String; 7]; 6] {
     let row = |resource: &str, usage: &ResourceUsage, format: fn(u64) -> String| {
         let cell = |amount: Option<u64>| amount.map(format).unwrap_or_default();
-        let ResourceUsage { p50, p90, p99, max, limit } = *usage;
+        let ResourceUsage { p50, p90, p99, max, limit, .. } = *usage;
         [name.to_owned(), resource.to_owned(), cell(p50), cell(p90), cell(p99), cell(max), cell(limit)]
     };
     let number = |amount: u64| amount.to_string();
@@ -89,6 +89,7 @@ fn usage_rows(name: &str, usage: &UsageReport) -> [[String; 7]; 5] {
         row("time", &usage.wall_us, time_format::format_duration),
         row("requests", &usage.requests, number),
         row("bytes", &usage.bytes, bytes),
+        row("response", &usage.response_bytes, bytes),
     ]
 }
 

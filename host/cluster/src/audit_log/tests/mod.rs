@@ -19,6 +19,7 @@ use cofferdam_audit::{
 };
 use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent};
 use cofferdam_core::failure::FailureClass;
+use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 
 use support::*;
@@ -72,6 +73,33 @@ fn calls_are_written_and_found() {
     assert!(cluster.findings(&log).is_empty());
     assert_eq!(log.reindex(&mut |_, _| ()).unwrap(), cluster.count("entries"));
     assert_eq!(log.reader().unwrap().list(&Filter::default()).unwrap().len(), 3);
+}
+
+#[test]
+fn usage_is_counted_after_an_older_version() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let (begun, ended) = traffic::Calls::new(1).next(Timestamp::now());
+    assert!(matches!(open(&log, &begun), OpenOutcome::Started));
+    close(&log, ended);
+    let query = StatsQuery { usage: true, ..StatsQuery::default() };
+    let usage = |log: &super::PostgresLog| {
+        let mut groups = log.reader().unwrap().stats(&Filter::default(), query).unwrap().groups;
+        groups.remove(0).usage.unwrap()
+    };
+    let before = usage(&log);
+    assert_eq!((before.fuel.count(), before.response_bytes.count(), before.wall_limit_ms), (1, 1, 30_000));
+    assert!(before.response_bytes.max() > Some(0) && before.response_bytes.max() < before.bytes.max());
+    drop(log);
+    cluster.psql(
+        "ALTER TABLE cofferdam.calls DROP COLUMN largest_responses; \
+         DELETE FROM cofferdam.migrations WHERE name = '0005_largest_responses'",
+    );
+    let log = cluster.host("a");
+    let migrated = usage(&log);
+    assert_eq!((migrated.fuel, migrated.response_bytes.count()), (before.fuel.clone(), 0));
+    log.reindex(&mut |_, _| ()).unwrap();
+    assert_eq!(usage(&log), before);
 }
 
 #[test]
