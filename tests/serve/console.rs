@@ -186,6 +186,10 @@ fn pages_show_connectors_and_calls() {
         "2 attempts used",
         "% of the fuel; a limit of",
         "p50, p99, most",
+        "Attempts by wall time: half of them at most",
+        "2 attempts read responses of less than 1 % of the limit.",
+        "10 MiB, the same for every connector",
+        "<line class=\"limit\"",
         "not_idempotent",
         "trusted",
     ] {
@@ -348,7 +352,11 @@ fn reports_are_files_that_need_no_server() {
     stage.cli().run(&["report", "--since", "1h", "--out", single.to_str().unwrap()]).ok();
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     let (connector, period) = (read("github-cofferdam-probe-0.1.0.html"), read("all.html"));
-    assert!(connector.contains("2 attempts used") && connector.contains("never requested"), "{connector}");
+    for shown in
+        ["2 attempts used", "never requested", "Attempts by largest response", "<line class=\"limit\""]
+    {
+        assert!(connector.contains(shown), "{shown}: {connector}");
+    }
     for shown in ["external_api_error", "github://cofferdam/probe@0.1.0 fetch", "unavailable", "audit-"] {
         assert!(period.contains(shown), "{shown}: {period}");
     }

@@ -1,10 +1,14 @@
-//! Charts of a time: bars on each other, and lines. Each has its numbers in a table below it, for those who cannot see it.
+//! Charts of a time, with bars on each other or with lines, and histograms. Each has its numbers in a table below it, for
+//! those who cannot see it.
 
 use maud::{Markup, html};
 
 /// The size of a chart in the units of its picture, which is stretched to the page.
 const WIDTH: u64 = 1_000;
 const HEIGHT: u64 = 200;
+
+/// The least height of a bar: nothing that happened is invisible.
+const LEAST_HEIGHT: u64 = 2;
 
 /// The values of one kind, by step; none where a step has none.
 pub(crate) struct Series {
@@ -24,28 +28,41 @@ pub(crate) struct Labels<'l> {
     pub(crate) text: String,
     /// The greatest value, as people read it.
     pub(crate) most: String,
-    /// The first and the last time.
-    pub(crate) times: [String; 2],
+    /// The beginning and the end of the axis below it.
+    pub(crate) ends: [String; 2],
 }
 
 /// Returns a chart of bars: in each step, the values of all series on each other.
 pub(crate) fn bars(labels: &Labels<'_>, series: &[Series]) -> Markup {
+    figure(labels, series, &bar_shapes(series))
+}
+
+/// Returns a histogram: a bar for each range, and a line at `limit`, which is in thousandths of a range.
+pub(crate) fn histogram(labels: &Labels<'_>, ranges: &Series, limit: u64) -> Markup {
+    let series = std::slice::from_ref(ranges);
+    let x = scale(limit, 1_000 * steps_of(series) as u64, WIDTH);
+    let shapes = html! {
+        (bar_shapes(series))
+        line.limit x1=(x) y1="0" x2=(x) y2=(HEIGHT) vector-effect="non-scaling-stroke" {}
+    };
+    figure(labels, series, &shapes)
+}
+
+fn bar_shapes(series: &[Series]) -> Markup {
     let steps = steps_of(series);
     let most = (0..steps).map(|step| height(series, step)).max().unwrap_or(0);
     let left = |step: usize| scale(step as u64, steps as u64, WIDTH);
-    let shapes = html! {
+    html! {
         @for step in 0..steps {
             @let width = left(step + 1).saturating_sub(left(step)).max(2) - 1;
             @for (at, one) in series.iter().enumerate().filter(|(_, one)| value(one, step) > 0) {
                 @let below = height(series.get(..at).unwrap_or_default(), step);
                 @let (bottom, top) = (scale(below, most, HEIGHT), scale(below.saturating_add(value(one, step)), most, HEIGHT));
-                // Nothing that happened is invisible.
-                @let height = (top - bottom).max(1);
+                @let height = (top - bottom).max(LEAST_HEIGHT);
                 rect class=(one.class) x=(left(step)) y=(HEIGHT.saturating_sub(bottom + height)) width=(width) height=(height) {}
             }
         }
-    };
-    figure(labels, series, &shapes)
+    }
 }
 
 /// Returns a chart of lines, each through the values of one series, by their order of magnitude: twice the value is always
@@ -89,7 +106,7 @@ fn runs(values: &[Option<u64>]) -> Vec<Vec<(usize, u64)>> {
 }
 
 fn figure(labels: &Labels<'_>, series: &[Series], shapes: &Markup) -> Markup {
-    let [first, last] = &labels.times;
+    let [first, last] = &labels.ends;
     html! {
         figure {
             figcaption { (labels.title) ", at most " (labels.most) }
@@ -146,8 +163,8 @@ mod tests {
     use super::*;
 
     fn labels() -> Labels<'static> {
-        let times = ["first".to_owned(), "last".to_owned()];
-        Labels { title: "Calls", text: "Two steps.".to_owned(), most: "40".to_owned(), times }
+        let ends = ["first".to_owned(), "last".to_owned()];
+        Labels { title: "Calls", text: "Two steps.".to_owned(), most: "40".to_owned(), ends }
     }
 
     fn series(class: &'static str, values: &[Option<u64>]) -> Series {
@@ -172,8 +189,24 @@ mod tests {
     #[test]
     fn a_small_part_has_a_visible_bar() {
         let chart = bars(&labels(), &[series("s0", &[Some(1)]), series("s1", &[Some(1_000_000)])]);
-        assert!(chart.into_string().contains("y=\"199\" width=\"999\" height=\"1\""));
+        assert!(chart.into_string().contains("y=\"198\" width=\"999\" height=\"2\""));
         assert!(!bars(&labels(), &[]).into_string().contains("<rect"));
+    }
+
+    #[test]
+    fn a_histogram_has_its_limit() {
+        let ranges = series("s0", &[Some(4), Some(0), Some(1), Some(0)]);
+        let chart = histogram(&labels(), &ranges, 2_500).into_string();
+        for shape in [
+            "class=\"s0\" x=\"0\" y=\"0\" width=\"249\" height=\"200\"",
+            "class=\"s0\" x=\"500\" y=\"150\" width=\"249\" height=\"50\"",
+            "class=\"limit\" x1=\"625\" y1=\"0\" x2=\"625\" y2=\"200\"",
+        ] {
+            assert!(chart.contains(shape), "{shape}: {chart}");
+        }
+        assert_eq!(chart.matches("<rect").count(), 2, "{chart}");
+        let beyond = histogram(&labels(), &ranges, u64::MAX).into_string();
+        assert!(beyond.contains("x1=\"1000\""), "{beyond}");
     }
 
     #[test]

@@ -136,13 +136,13 @@ fn micros(micros: Option<u64>) -> String {
 }
 
 fn labels(title: &'static str, text: &str, most: String, history: &HistoryReport) -> Labels<'static> {
-    let times = [&history.since, &history.until].map(|at| crate::format::time(at));
-    let [since, until] = &times;
+    let ends = [&history.since, &history.until].map(|at| crate::format::time(at));
+    let [since, until] = &ends;
     Labels {
         title,
         text: format!("{text} from {since} to {until}, at most {most}. The table below has the numbers."),
         most,
-        times,
+        ends,
     }
 }
 

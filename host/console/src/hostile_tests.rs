@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::DurationPercentiles;
 use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
+use cofferdam_audit::{
+    CallStatus, DurationPercentiles, Histogram, Stats, StatsGroup, StatsGrouping, StatsReport, UsageStats,
+};
 use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
     ChangePage, ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
@@ -58,6 +60,26 @@ fn summary() -> ConnectorSummary {
     }
 }
 
+/// Returns statistics of calls that used nothing, and of those that used more than all limits.
+fn stats() -> StatsReport {
+    let mut usage = UsageStats::default();
+    for amount in [0, u64::MAX] {
+        let UsageStats { fuel, memory_bytes, wall_us, requests, bytes, response_bytes, .. } = &mut usage;
+        let all = [fuel, memory_bytes, wall_us, requests, bytes, response_bytes];
+        all.into_iter().for_each(|used| used.record(amount));
+    }
+    let group = StatsGroup {
+        name: hostile(),
+        status: CallStatus::Failure,
+        class: Some(hostile()),
+        calls: 2,
+        durations: Histogram::default(),
+        usage: Some(usage),
+    };
+    let stats = Stats { groups: vec![group], ..Stats::default() };
+    StatsReport::new(&stats, &stats, StatsGrouping::Connector, Vec::new())
+}
+
 #[test]
 fn texts_of_connectors_are_escaped() {
     check(connector_pages::list(&ConnectorList { connectors: vec![summary()] }), 8);
@@ -100,6 +122,7 @@ fn texts_of_connectors_are_escaped() {
         notes: vec![hostile()],
     };
     check(connector_pages::show(&view, None, None), 24);
+    check(connector_pages::show(&view, Some(&stats()), Some(&stats())), 24);
     let report = connector_pages::show(&view, None, None).standalone(HOSTILE);
     assert!(!report.contains("<a ") && !report.contains("<script") && !report.contains("href="), "{report}");
 }
