@@ -20,9 +20,6 @@ Examples:
 /// The longest text of a change, in characters; the JSON has all of it.
 const SHOWN_CHARS: usize = 200;
 
-/// The number of characters before the first difference in a long text that are shown.
-const CONTEXT_CHARS: usize = 20;
-
 /// Shows the differences between two packages, those that let the connector do more first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -109,7 +106,7 @@ fn markdown(difference: &PackageDifference, page: &mut Page) {
             let text = cell(state);
             if text.is_empty() { text } else { format!("`{text}`") }
         };
-        let (before, after) = excerpts(change);
+        let (before, after) = change.excerpts(SHOWN_CHARS);
         page.line(&format!(
             "| {} | {} | `{}` | {} | {} | {} |",
             change.severity.name(),
@@ -141,46 +138,7 @@ fn states(change: &PackageChange) -> Option<String> {
     if change.before.is_none() || change.after.is_none() {
         return None;
     }
-    let (before, after) = excerpts(change);
+    let (before, after) = change.excerpts(SHOWN_CHARS);
     let shown = |text: &str| printable_line(text, SHOWN_CHARS);
     Some(format!("{} -> {}", shown(before), shown(after)))
-}
-
-/// Returns the states before and after a change. Long texts begin shortly before their first difference.
-fn excerpts(change: &PackageChange) -> (&str, &str) {
-    let (before, after) =
-        (change.before.as_deref().unwrap_or_default(), change.after.as_deref().unwrap_or_default());
-    if before.chars().count().max(after.chars().count()) <= SHOWN_CHARS {
-        return (before, after);
-    }
-    let same = before.chars().zip(after.chars()).take_while(|(one, other)| one == other).count();
-    let from = |text: &str| {
-        let mut characters = text.char_indices();
-        characters.nth(same.saturating_sub(CONTEXT_CHARS)).map_or(text.len(), |(at, _)| at)
-    };
-    (before.get(from(before)..).unwrap_or_default(), after.get(from(after)..).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_text_is_shown_from_its_first_difference() {
-        let change = |before: &str, after: &str| PackageChange {
-            severity: ChangeSeverity::Changed,
-            part: "operations",
-            subject: "post".to_owned(),
-            what: String::new(),
-            before: Some(before.to_owned()),
-            after: Some(after.to_owned()),
-        };
-        assert_eq!(excerpts(&change("short", "text")), ("short", "text"));
-        let same = "\u{e9}".repeat(300);
-        let (before, after) = (format!("{same}end"), format!("{same}other"));
-        let context = "\u{e9}".repeat(CONTEXT_CHARS);
-        let expected = (format!("{context}end"), format!("{context}other"));
-        assert_eq!(excerpts(&change(&before, &after)), (&*expected.0, &*expected.1));
-        assert_eq!(excerpts(&change(&same, &before)).0, context);
-    }
 }

@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use super::inspection::{CredentialView, OperationView, PackageInspection};
 
+/// The number of characters before the first difference in an excerpt.
+const CONTEXT_CHARS: usize = 20;
+
 /// A package in a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ComparedPackage {
@@ -67,6 +70,25 @@ pub struct PackageChange {
     pub before: Option<String>,
     /// The state after. None if there is none.
     pub after: Option<String>,
+}
+
+impl PackageChange {
+    /// Returns the states before and after, empty where there is none. If one has more than `chars` characters, both
+    /// begin shortly before their first difference; neither is cut at its end.
+    #[must_use]
+    pub fn excerpts(&self, chars: usize) -> (&str, &str) {
+        let (before, after) =
+            (self.before.as_deref().unwrap_or_default(), self.after.as_deref().unwrap_or_default());
+        if before.chars().count().max(after.chars().count()) <= chars {
+            return (before, after);
+        }
+        let same = before.chars().zip(after.chars()).take_while(|(one, other)| one == other).count();
+        let from = |text: &str| {
+            let mut characters = text.char_indices();
+            characters.nth(same.saturating_sub(CONTEXT_CHARS)).map_or(text.len(), |(at, _)| at)
+        };
+        (before.get(from(before)..).unwrap_or_default(), after.get(from(after)..).unwrap_or_default())
+    }
 }
 
 impl fmt::Display for PackageChange {
@@ -457,5 +479,29 @@ impl Changes {
         for (name, was) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
             self.push((Note, "dependencies"), name, "it is gone", (Some(&versions(was)), None));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_shown_from_its_first_difference() {
+        let change = |before: &str, after: &str| PackageChange {
+            severity: ChangeSeverity::Changed,
+            part: "operations",
+            subject: "post".to_owned(),
+            what: String::new(),
+            before: Some(before.to_owned()),
+            after: Some(after.to_owned()),
+        };
+        assert_eq!(change("short", "text").excerpts(200), ("short", "text"));
+        let same = "\u{e9}".repeat(300);
+        let (before, after) = (format!("{same}end"), format!("{same}other"));
+        let context = "\u{e9}".repeat(CONTEXT_CHARS);
+        let expected = (format!("{context}end"), format!("{context}other"));
+        assert_eq!(change(&before, &after).excerpts(200), (&*expected.0, &*expected.1));
+        assert_eq!(change(&same, &before).excerpts(200).0, context);
     }
 }
