@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cofferdam_test_support::services::Tools;
-use cofferdam_test_support::traffic;
+use cofferdam_test_support::{Signer, package, traffic};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::console::{POSTS_ASK, asked};
 use super::fixture::{Stage, TOKEN, probe};
+use crate::shared_host::run;
 
 /// The calls on record.
 const CALLS: usize = 100_000;
@@ -50,6 +51,10 @@ fn every_page_holds_in_a_browser() {
     let Some(tools) = crate::tools("the console in a browser") else { return };
     let more = ["--token-file", "token", "--console", "--approvals"];
     let stage = Stage::prepared(&more, POSTS_ASK, |home| {
+        let (signer, manifest) = (Signer::new(), package::guest_manifest("probe"));
+        let manifest = manifest.replace("version = \"0.1.0\"", "version = \"0.2.0\"");
+        home.trust(&signer.public(), "github://cofferdam/*");
+        run(home.install(&package::pack(&package::guest("probe"), &manifest), &signer)).unwrap();
         traffic::fill(home.path(), CALLS, 7, Timestamp::now());
     });
     for path in ["/text/browser", "/status/503/browser"] {
@@ -76,6 +81,7 @@ fn every_page_holds_in_a_browser() {
     let kinds = seen["kinds"].as_array().unwrap();
     for kind in [
         "connectors/*?",
+        "connectors/*?from",
         "calls?",
         "calls/*?",
         "calls?before",

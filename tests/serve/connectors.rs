@@ -1,13 +1,16 @@
 //! The connectors over HTTP: what each may do, the types of its operations, and a path for each.
 
+use cofferdam_test_support::Signer;
 use serde_json::{Value, json};
 
+use super::console::Browser;
 use super::fixture::{Answer, Stage, probe};
 use super::openapi::Described;
-use crate::bindings::fed;
+use crate::bindings::{fed, slack};
 
 const HELLO: &str = "/v1/connectors/github/cofferdam/hello";
 const SHOWN: &str = "/v1/connectors/{scheme}/{owner}/{repository}";
+const DIFFERENCE: &str = "/v1/connectors/{scheme}/{owner}/{repository}/difference";
 const OPERATION: &str = "/v1/connectors/{scheme}/{owner}/{repository}/operations/{op}";
 
 fn call(stage: &Stage, path: &str, headers: &[&str], body: &Value) -> Answer {
@@ -107,6 +110,117 @@ fn missing_connectors_have_the_usual_errors() {
     let description = stage.get("/openapi.json?connector=github%3A%2F%2Fcofferdam%2Fhello");
     assert_eq!((description.status, description.word().as_str()), (422, "hash_mismatch"));
     described.fits("/openapi.json", "get", &description);
+}
+
+const SLACK: &str = "github://acme/slack";
+
+/// The versions of a connector with the host that each may reach.
+const VERSIONS: [(&str, &str); 3] =
+    [("1.0.0", "slack.com:443"), ("1.2.0", "files.slack.com:443"), ("1.10.0", "files.slack.com:443")];
+
+/// A stage with these versions, of which the last one is active.
+fn stage_with_versions() -> Stage {
+    let (stage, signer) = (Stage::with(&["--token-file", "token", "--console"]), Signer::new());
+    stage.home.trust(&signer.public(), "github://acme/*");
+    for (version, host) in VERSIONS {
+        let file = stage.home.path().join(format!("{version}.wasm"));
+        signer.write(&file, &slack(SLACK, version, host));
+        stage.cli().install(&[file]).ok();
+    }
+    stage
+}
+
+#[test]
+fn installed_versions_are_compared() {
+    let stage = stage_with_versions();
+    let described = Described::of(&stage.get("/openapi.json"));
+    let shown = stage.get("/v1/connectors/github/acme/slack@1.2.0");
+    described.fits(SHOWN, "get", &shown);
+    assert_eq!(shown.json()["versions"], json!(["1.10.0", "1.0.0"]), "{shown:?}");
+    let difference = |path: &str| {
+        let answer = stage.get(&format!("/v1/connectors/github/{path}"));
+        described.fits(DIFFERENCE, "get", &answer);
+        answer
+    };
+    let upgrade = difference("acme/slack@1.2.0/difference?from=1.0.0").json();
+    let (before, after) = (format!("{SLACK}@1.0.0"), format!("{SLACK}@1.2.0"));
+    let known = stage.cli().run(&["diff", &before, &after, "--format", "json"]).json();
+    for part in ["before", "after", "changes"] {
+        assert_eq!(upgrade[part], known[part]);
+    }
+    let heaviest = json!({
+        "severity": "wider", "part": "network", "subject": "files.slack.com:443",
+        "what": "it may reach this host as well", "before": null, "after": "files.slack.com:443"
+    });
+    assert_eq!((&upgrade["wider"], &upgrade["changes"][0]), (&json!(true), &heaviest), "{upgrade}");
+    // Without a version, it is the active one.
+    let same = difference("acme/slack/difference?from=1.2.0").json();
+    assert_eq!((&same["after"]["version"], &same["wider"]), (&json!("1.10.0"), &json!(false)), "{same}");
+
+    for (path, status, word) in [
+        ("acme/slack@1.2.0/difference", 400, "validation"),
+        ("acme/slack@1.2.0/difference?from=", 400, "validation"),
+        ("acme/slack@1.2.0/difference?from=latest", 400, "validation"),
+        ("acme/slack@1.2.0/difference?from=1.0.0&from=1.0.0", 400, "validation"),
+        ("acme/slack@1.2.0/difference?from=1.0.0&to=1.2.0", 400, "validation"),
+        ("acme/slack@1.2.0/difference?from=1.2.0", 400, "validation"),
+        ("acme/slack/difference?from=1.10.0", 400, "validation"),
+        ("acme/slack@9.9.9/difference?from=1.0.0", 404, "connector_not_found"),
+        ("acme/none/difference?from=1.0.0", 404, "connector_not_found"),
+        ("Acme/slack/difference?from=1.0.0", 404, "no_such_path"),
+    ] {
+        let answer = difference(path);
+        assert_eq!((answer.status, answer.word().as_str()), (status, word), "{path}: {answer:?}");
+    }
+    for (path, hint) in [
+        ("acme/slack@1.2.0/difference?from=9.9.9", "Other installed versions: 1.10.0, 1.0.0."),
+        ("cofferdam/hello/difference?from=9.9.9", "No other version of it is installed."),
+    ] {
+        let answer = difference(path);
+        assert_eq!((answer.status, answer.word().as_str()), (404, "connector_not_found"), "{answer:?}");
+        assert_eq!(answer.json()["error"]["details"]["suggestion"], hint, "{answer:?}");
+    }
+    // A package that was changed is not compared.
+    let (version, host) = VERSIONS[0];
+    let file = stage.home.installed_file(&slack(SLACK, version, host));
+    std::fs::write(&file, slack(SLACK, version, "evil.example:443")).unwrap();
+    let changed = difference("acme/slack@1.2.0/difference?from=1.0.0");
+    assert_eq!((changed.status, changed.word().as_str()), (422, "hash_mismatch"), "{changed:?}");
+}
+
+#[test]
+fn the_console_compares_versions() {
+    let stage = stage_with_versions();
+    let browser = Browser::open(&stage);
+    let path = "/console/connectors/github/acme/slack@1.2.0";
+    // As a form sends it: a field without a value selects nothing.
+    for page in [browser.page(path), browser.page(&format!("{path}?from="))] {
+        for version in ["1.10.0", "1.0.0"] {
+            assert!(page.contains(&format!("href=\"{path}?from={version}\"")), "{version}: {page}");
+        }
+        assert!(!page.contains("Compared with"), "{page}");
+    }
+    let compared = browser.page(&format!("{path}?from=1.0.0"));
+    for shown in ["it may do more", "<span class=\"bad\">wider</span>", "<code>files.slack.com:443</code>"] {
+        assert!(compared.contains(shown), "{shown}: {compared}");
+    }
+    for (from, status, text) in [
+        ("9.9.9", 404, "Other installed versions: 1.10.0, 1.0.0."),
+        ("1.2.0", 400, "cannot be compared with itself"),
+        ("%3Cscript%3E", 400, "cannot be `&lt;script&gt;`"),
+    ] {
+        let answer = browser.get(&format!("{path}?from={from}"));
+        assert_eq!(answer.status, status, "{answer:?}");
+        for shown in [text, "<h2>Limits</h2>", "?from=1.0.0"] {
+            assert!(answer.body.contains(shown), "{shown}: {answer:?}");
+        }
+    }
+    let only = browser.page("/console/connectors/github/cofferdam/hello@0.1.0");
+    assert!(!only.contains("to another version"), "{only}");
+    let report = stage.home.path().join("slack.html");
+    stage.cli().run(&["report", SLACK, "--out", report.to_str().unwrap()]).ok();
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.contains("<h2>Limits</h2>") && !report.contains("to another version"), "{report}");
 }
 
 #[test]

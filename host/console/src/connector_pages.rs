@@ -3,13 +3,13 @@
 use cofferdam_audit::StatsReport;
 use cofferdam_core::error::Error;
 use cofferdam_server::http_api::{
-    AcceptanceView, CircuitState, ConnectorList, ConnectorSummary, ConnectorView, CredentialGrantView,
-    HttpApi, OperationDescription,
+    AcceptanceView, CircuitState, ConnectorDifference, ConnectorList, ConnectorSummary, ConnectorView,
+    CredentialGrantView, ErrorMessage, HttpApi, OperationDescription, VersionChange, error_message,
 };
 use maud::{Markup, html};
 
 use crate::format::{bytes, encoded, number, percent, plain};
-use crate::frame::{Area, Page, table, time};
+use crate::frame::{Area, Page, error_text, table, time};
 use crate::headroom;
 use crate::router::CONSOLE;
 
@@ -104,12 +104,9 @@ fn circuits(circuits: &[CircuitState]) -> Markup {
     }
 }
 
-/// Reads the connector of this name from `api`, and returns the page about it.
-///
-/// # Errors
-/// There is none, or it cannot be read.
-pub(crate) async fn load(api: &HttpApi, name: &str) -> Result<Page, Error> {
-    let connector = api.connector(name).await?;
+/// Reads the calls of a connector from `api`, and the changes from the version `from` if one is given. Returns the page
+/// about it.
+pub(crate) async fn load(api: &HttpApi, connector: &ConnectorView, from: Option<String>) -> Page {
     let name = format!("{}@{}", connector.summary.name, connector.summary.version);
     let stats = async |by: &str| {
         let query = [("connector", name.as_str()), ("usage", "true"), ("by", by)];
@@ -117,17 +114,23 @@ pub(crate) async fn load(api: &HttpApi, name: &str) -> Result<Page, Error> {
         api.stats(query.to_vec()).await.ok()
     };
     let (all, hosts) = (stats("connector").await, stats("host").await);
-    Ok(show(&connector, all.as_ref(), hosts.as_ref()))
+    let difference = match from {
+        Some(from) => Some(api.difference(&name, vec![("from".to_owned(), from)]).await),
+        None => None,
+    };
+    show(connector, all.as_ref(), hosts.as_ref(), difference.as_ref())
 }
 
 /// The page about one connector. `stats` are those of its calls, with their usage, and `hosts` the same by host; none if they
-/// cannot be read.
+/// cannot be read. `difference` is the one that is asked for; the page has the status of the error if there is none.
 pub(crate) fn show(
     connector: &ConnectorView,
     stats: Option<&StatsReport>,
     hosts: Option<&StatsReport>,
+    difference: Option<&Result<ConnectorDifference, Error>>,
 ) -> Page {
     let summary = &connector.summary;
+    let difference = difference.map(|difference| difference.as_ref().map_err(error_message));
     let usage = stats.and_then(|stats| stats.names().next()).and_then(|named| named.usage.as_ref());
     let body = html! {
         @if let Some(description) = &connector.description { p { (plain(description)) } }
@@ -139,6 +142,10 @@ pub(crate) fn show(
             h2 { "Look at" }
             ul { @for note in &connector.notes { li.doubtful { (plain(note)) } } }
         }
+        @if !connector.versions.is_empty() || difference.is_some() {
+            h2 { "Difference to another version" }
+            (comparison(summary, &connector.versions, difference.as_ref()))
+        }
         h2 { "Identity" }
         (identity(connector))
         h2 { "Grants" }
@@ -148,7 +155,82 @@ pub(crate) fn show(
         h2 { "Operations" }
         @for operation in &connector.operations { (describe(operation)) }
     };
-    Page::new(Area::Connectors, format!("{}@{}", plain(&summary.name), plain(&summary.version)), body)
+    let title = format!("{}@{}", plain(&summary.name), plain(&summary.version));
+    let mut page = Page::new(Area::Connectors, title, body);
+    if let Some(Err(told)) = &difference {
+        page.status = told.status;
+    }
+    page
+}
+
+/// Returns links to the differences from other versions, and the one that is asked for, or the reason why there is none.
+fn comparison(
+    summary: &ConnectorSummary,
+    versions: &[String],
+    difference: Option<&Result<&ConnectorDifference, ErrorMessage>>,
+) -> Markup {
+    let shown = difference.and_then(|difference| difference.as_ref().ok()).map(|it| &it.before.version);
+    html! {
+        @if !versions.is_empty() {
+            nav aria-label="Versions to compare with" {
+                ul.choice {
+                    @for version in versions {
+                        li {
+                            a href=(format!("{}?from={}", path(summary), encoded(version)))
+                                aria-current=[(shown == Some(version)).then_some("true")] { "From " (plain(version)) }
+                        }
+                    }
+                }
+            }
+        }
+        @match difference {
+            Some(Ok(difference)) => (changes(difference)),
+            Some(Err(told)) => (error_text(told)),
+            None => "",
+        }
+    }
+}
+
+fn changes(difference: &ConnectorDifference) -> Markup {
+    let before = &difference.before;
+    let header = ["Severity", "Part", "Subject", "Change", "Before", "After"];
+    let rows = html! { @for change in &difference.changes { (change_row(change)) } };
+    html! {
+        p {
+            "Compared with " (plain(&before.version)) " (" code { (plain(&before.hash)) } "), "
+            @if difference.wider { span.bad { "it may do more, or its signer or its source repository changed" } }
+            @else { span.good { "it may do no more" } }
+            "."
+        }
+        @if difference.changes.is_empty() { p { "There is no difference." } }
+        @else { (table("Changes, the heaviest first", &header, &rows)) }
+    }
+}
+
+fn change_row(change: &VersionChange) -> Markup {
+    let style = match change.severity.as_str() {
+        "wider" => "bad",
+        "narrower" | "note" => "good",
+        _ => "doubtful",
+    };
+    let state = |state: Option<&str>| {
+        html! {
+            @match state.filter(|text| !text.is_empty()) {
+                Some(text) => code { (plain(text)) },
+                None => "-",
+            }
+        }
+    };
+    html! {
+        tr {
+            th scope="row" { span class=(style) { (plain(&change.severity)) } }
+            td { (plain(&change.part)) }
+            td.wide { code { (plain(&change.subject)) } }
+            td.wide { (plain(&change.what)) }
+            td.wide { (state(change.before.as_deref())) }
+            td.wide { (state(change.after.as_deref())) }
+        }
+    }
 }
 
 fn identity(connector: &ConnectorView) -> Markup {
@@ -263,5 +345,97 @@ fn describe(operation: &OperationDescription) -> Markup {
             dt { "Repeated by the host" } dd { (plain(&operation.repeat)) }
             @if operation.partial { dt { "Value" } dd { "may be partial: the failed items are in it" } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_core::error::{HostError, HostErrorKind};
+    use cofferdam_server::http_api::ComparedVersion;
+
+    use super::*;
+
+    fn summary() -> ConnectorSummary {
+        ConnectorSummary {
+            name: "github://acme/slack".to_owned(),
+            version: "1.1.0".to_owned(),
+            active: true,
+            hash: String::new(),
+            accepted: None,
+            calls: None,
+            failed: None,
+            last_call: None,
+            circuits: Vec::new(),
+        }
+    }
+
+    fn difference(severities: &[&str]) -> ConnectorDifference {
+        let version = |version: &str| ComparedVersion {
+            name: "github://acme/slack".to_owned(),
+            version: version.to_owned(),
+            hash: "sha256:00".to_owned(),
+        };
+        let change = |severity: &&str| VersionChange {
+            severity: (*severity).to_owned(),
+            part: "network".to_owned(),
+            subject: "a.example:443".to_owned(),
+            what: "it may reach this host as well".to_owned(),
+            before: None,
+            after: Some("a.example:443".to_owned()),
+        };
+        ConnectorDifference {
+            before: version("1.0.0"),
+            after: version("1.1.0"),
+            wider: severities.contains(&"wider"),
+            changes: severities.iter().map(change).collect(),
+        }
+    }
+
+    fn compared(difference: Option<&Result<&ConnectorDifference, ErrorMessage>>) -> String {
+        let versions = ["2.0.0-rc.1", "1.0.0"].map(str::to_owned);
+        comparison(&summary(), &versions, difference).into_string()
+    }
+
+    #[test]
+    fn changes_have_the_colour_of_their_severity() {
+        let page = compared(Some(&Ok(&difference(&["wider", "changed", "narrower", "note"]))));
+        let places = [
+            "<span class=\"bad\">it may do more, or its signer",
+            "<span class=\"bad\">wider</span>",
+            "<span class=\"doubtful\">changed</span>",
+            "<span class=\"good\">narrower</span>",
+            "<span class=\"good\">note</span>",
+        ]
+        .map(|shown| page.find(shown));
+        assert!(places.is_sorted() && places.iter().all(Option::is_some), "{places:?}: {page}");
+        assert!(page.contains(">-</td><td class=\"wide\"><code>a.example:443</code></td>"), "{page}");
+    }
+
+    #[test]
+    fn a_difference_says_that_it_is_no_wider() {
+        let narrower = compared(Some(&Ok(&difference(&["narrower"]))));
+        assert!(narrower.contains("<span class=\"good\">it may do no more</span>"), "{narrower}");
+        let none = compared(Some(&Ok(&difference(&[]))));
+        assert!(none.contains("There is no difference.") && !none.contains("<table"), "{none}");
+    }
+
+    #[test]
+    fn other_versions_are_linked_also_beside_an_error() {
+        let links = compared(None);
+        let path = "/console/connectors/github/acme/slack@1.1.0?from=";
+        for version in ["2.0.0-rc.1", "1.0.0"] {
+            assert!(links.contains(&format!("<a href=\"{path}{version}\">From {version}</a>")), "{links}");
+        }
+        let shown = compared(Some(&Ok(&difference(&[]))));
+        assert!(shown.contains(&format!("<a href=\"{path}1.0.0\" aria-current=\"true\">")), "{shown}");
+        let error = HostError::new(HostErrorKind::ConnectorNotFound, "It is not installed.");
+        let told = error_message(&error.with_hint("Other installed versions: 1.0.0.").into());
+        let failed = compared(Some(&Err(told)));
+        for text in
+            ["From 1.0.0", "It is not installed", "Other installed versions: 1.0.0.", "connector_not_found"]
+        {
+            assert!(failed.contains(text), "{text}: {failed}");
+        }
+        assert!(!failed.contains("aria-current"), "{failed}");
     }
 }

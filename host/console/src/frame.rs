@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::response::Response;
 use cofferdam_core::error::{Error, HostError};
+use cofferdam_server::http_api::{ErrorMessage, error_message};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -80,15 +81,10 @@ impl Page {
         Self { status: StatusCode::FORBIDDEN, ..Self::new(Area::None, "Not allowed", body) }
     }
 
-    /// The page for an error. Errors that the operator has to fix are named by their code: their messages may name paths.
+    /// The page for an error.
     pub(crate) fn error(error: &Error) -> Self {
-        let told = cofferdam_server::http_api::error_message(error);
-        let body = html! {
-            p { (plain(&told.message)) }
-            @if let Some(hint) = &told.hint { p { (plain(hint)) } }
-            p { "Code " code { (told.code) } ", request " code { (told.request_id) } "." }
-        };
-        Self { status: told.status, ..Self::new(Area::None, "It cannot be shown", body) }
+        let told = error_message(error);
+        Self { status: told.status, ..Self::new(Area::None, "It cannot be shown", error_text(&told)) }
     }
 
     /// As [`error`](Self::error), of the host itself.
@@ -225,6 +221,16 @@ pub(crate) fn with_headers(mut response: Response) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// Returns an error in words. Errors that the operator has to fix are named by their code: their messages may name
+/// paths.
+pub(crate) fn error_text(told: &ErrorMessage) -> Markup {
+    html! {
+        p { (plain(&told.message)) }
+        @if let Some(hint) = &told.hint { p { (plain(hint)) } }
+        p { "Code " code { (told.code) } ", request " code { (told.request_id) } "." }
+    }
 }
 
 /// Returns a table that a keyboard can scroll sideways where it is wider than the page.

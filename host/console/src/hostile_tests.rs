@@ -6,13 +6,15 @@ use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
 use cofferdam_audit::{
     CallStatus, DurationPercentiles, Histogram, Stats, StatsGroup, StatsGrouping, StatsReport, UsageStats,
 };
+use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
-    ChangePage, ChangeView, ChangedFact, CircuitState, ConnectorCircuit, ConnectorGrants, ConnectorList,
-    ConnectorRateLimit, ConnectorSummary, ConnectorView, CredentialGrantView, FailureCount, HealthReport,
-    HistoryReport, HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEventView,
-    NetworkReport, NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict,
-    UnusedHost, VerificationResult, WaitingCalls,
+    ChangePage, ChangeView, ChangedFact, CircuitState, ComparedVersion, ConnectorCircuit,
+    ConnectorDifference, ConnectorGrants, ConnectorList, ConnectorRateLimit, ConnectorSummary, ConnectorView,
+    CredentialGrantView, FailureCount, HealthReport, HistoryReport, HistoryStepView, ImportGrant,
+    LimitDescription, LogUsage, LoggedCallView, LoggedEventView, NetworkReport, NetworkRoute,
+    OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict, UnusedHost, VerificationResult,
+    VersionChange, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
@@ -88,6 +90,7 @@ fn texts_of_connectors_are_escaped() {
     let limits = ["fuel", "memory", "wall_time", HOSTILE].map(|name| (name.to_owned(), limit()));
     let view = ConnectorView {
         summary: summary(),
+        versions: vec![hostile()],
         description: Some(hostile()),
         publisher: Some(hostile()),
         size: 1,
@@ -121,9 +124,27 @@ fn texts_of_connectors_are_escaped() {
         }],
         notes: vec![hostile()],
     };
-    check(connector_pages::show(&view, None, None), 24);
-    check(connector_pages::show(&view, Some(&stats()), Some(&stats())), 24);
-    let report = connector_pages::show(&view, None, None).standalone(HOSTILE);
+    check(connector_pages::show(&view, None, None, None), 25);
+    check(connector_pages::show(&view, Some(&stats()), Some(&stats()), None), 25);
+    let version = || ComparedVersion { name: hostile(), version: hostile(), hash: hostile() };
+    let change = |severity: &str| VersionChange {
+        severity: severity.to_owned(),
+        part: hostile(),
+        subject: hostile(),
+        what: hostile(),
+        before: Some(hostile()),
+        after: Some(hostile()),
+    };
+    let difference = ConnectorDifference {
+        before: version(),
+        after: version(),
+        wider: true,
+        changes: vec![change("wider"), change(HOSTILE)],
+    };
+    check(connector_pages::show(&view, None, None, Some(&Ok(difference))), 38);
+    let error = HostError::new(HostErrorKind::ConnectorNotFound, HOSTILE).with_hint(HOSTILE);
+    check(connector_pages::show(&view, None, None, Some(&Err(error.into()))), 27);
+    let report = connector_pages::show(&view, None, None, None).standalone(HOSTILE);
     assert!(!report.contains("<a ") && !report.contains("<script") && !report.contains("href="), "{report}");
 }
 

@@ -2,7 +2,7 @@
 
 use cofferdam_audit::{DurationPercentiles, StatsReport};
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_server::http_api::{CallPage, HttpApi};
+use cofferdam_server::http_api::{CallPage, ConnectorView, HttpApi};
 use maud::{Markup, html};
 
 use crate::format::{duration, number, percent, plain};
@@ -36,7 +36,9 @@ impl Period {
 /// # Errors
 /// There is no such connector, or it cannot be read.
 pub async fn connector_report(api: &HttpApi, name: &str, made: &str) -> Result<String, Error> {
-    Ok(connector_pages::load(api, name).await?.standalone(made))
+    // Other versions are links to differences, which a file cannot have.
+    let connector = ConnectorView { versions: Vec::new(), ..api.connector(name).await? };
+    Ok(connector_pages::load(api, &connector, None).await.standalone(made))
 }
 
 /// Returns the report of a period, as HTML: how calls ended, by connector, operation and host, and the newest that failed.

@@ -201,15 +201,16 @@ async fn not_found(Extension(session): Extension<Session>) -> Response {
     session.framed(Page::not_found())
 }
 
-/// Shows a connector.
+/// Shows a connector, with `from` also its changes from that version.
 async fn connector(
     State(console): State<Console>,
     Extension(session): Extension<Session>,
     Path((scheme, owner, repository)): Path<(String, String, String)>,
+    Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
-    let name = format!("{scheme}://{owner}/{repository}");
-    session.framed(match connector_pages::load(&console.0.api, &name).await {
-        Ok(page) => page,
+    let api = &console.0.api;
+    session.framed(match api.connector(&format!("{scheme}://{owner}/{repository}")).await {
+        Ok(connector) => connector_pages::load(api, &connector, filled(query).remove("from")).await,
         Err(error) => Page::error(&error),
     })
 }

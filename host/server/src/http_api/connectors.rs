@@ -90,6 +90,8 @@ pub struct ConnectorView {
     /// Its identity, its calls and its circuits.
     #[serde(flatten)]
     pub summary: ConnectorSummary,
+    /// The other installed versions, the newest first.
+    pub versions: Vec<String>,
     /// The description in its manifest.
     pub description: Option<String>,
     /// The publisher in its manifest. It is a claim, unlike the signers.
@@ -248,6 +250,14 @@ impl HttpApi {
     }
 }
 
+/// Returns the installed versions of a connector except its own, the newest first.
+pub(super) fn other_versions(host: &Host, connector: &ConnectorRef) -> Result<Vec<String>, HostError> {
+    let is_other =
+        |entry: &RegistryEntry| &entry.name == connector.name() && &entry.version != connector.version();
+    // They are listed from the oldest on.
+    Ok(host.list()?.into_iter().rev().filter(is_other).map(|entry| entry.version.to_string()).collect())
+}
+
 /// Returns the summaries of all connectors, or of the one that is asked for.
 fn summaries(host: &Host, only: Option<&ConnectorRef>) -> Result<Vec<ConnectorSummary>, HostError> {
     let entries = host.list()?;
@@ -341,6 +351,7 @@ fn connector_view(
     let path = operations_path(&inspection.name, Some(&inspection.version));
     Ok(ConnectorView {
         summary: ConnectorSummary { accepted: acceptance.as_ref().map(AcceptanceView::from), ..summary },
+        versions: other_versions(host, connector)?,
         description: inspection.description,
         publisher: inspection.publisher,
         size: inspection.size,

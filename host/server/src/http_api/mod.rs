@@ -11,6 +11,7 @@ mod audit;
 mod calls;
 mod changes;
 mod connectors;
+mod difference;
 mod health;
 mod history;
 mod job_request;
@@ -48,6 +49,7 @@ pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
 };
+pub use difference::{ComparedVersion, ConnectorDifference, VersionChange};
 pub use health::{
     ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, VerificationResult, WaitingCalls,
 };
@@ -66,7 +68,8 @@ pub const CALLS: &str = "/v1/calls";
 /// The path prefix for actions; the name and `/run` follow.
 pub const ACTIONS: &str = "/v1/actions";
 
-/// The path of the installed connectors; the three parts of a name follow, and `/operations` with the name of one.
+/// The path of the installed connectors; the three parts of a name follow, and `/difference`, or `/operations` with the
+/// name of one.
 pub const CONNECTORS: &str = "/v1/connectors";
 
 /// The path of the audit log; a call's id follows.
@@ -188,6 +191,7 @@ impl HttpApi {
             .route(&format!("{ACTIONS}/{{name}}/run"), post(calls::run))
             .route(CONNECTORS, get(connectors::list))
             .route(CONNECTOR_PATH, get(connectors::show))
+            .route(&format!("{CONNECTOR_PATH}/difference"), get(difference::show))
             .route(&format!("{CONNECTOR_PATH}/operations/{{op}}"), post(calls::operation))
             .route(AUDIT, get(audit::list))
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))

@@ -14,6 +14,7 @@ use super::approvals::ApprovalList;
 use super::audit::{CallPage, LoggedCallView};
 use super::changes::ChangePage;
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
+use super::difference::ConnectorDifference;
 use super::health::HealthReport;
 use super::history::HistoryReport;
 use super::job_request::JobRequest;
@@ -295,6 +296,10 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     let mut connector = read_responses(connector, &either);
     add_status(&mut connector, 404, "`connector_not_found`.", &either);
     add_status(&mut connector, 422, "The package cannot be read.", &either);
+    let difference = answer("The changes.", reference::<ConnectorDifference>(&mut generator));
+    let mut difference = read_responses(difference, &either);
+    add_status(&mut difference, 404, "`connector_not_found`: one of the versions is not installed.", &either);
+    add_status(&mut difference, 422, "A package cannot be read, or was changed.", &either);
     let page = read_responses(answer("The calls.", reference::<CallPage>(&mut generator)), &either);
     let stats = read_responses(answer("The statistics.", stats_schema()), &either);
     let approvals = answer("The approvals.", reference::<ApprovalList>(&mut generator));
@@ -356,6 +361,10 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
             CONNECTOR_PATH: {"get": {
                 "operationId": "connector", "summary": "What a connector may do, and the types of its operations.",
                 "parameters": name_parameters(), "responses": connector
+            }},
+            (format!("{CONNECTOR_PATH}/difference")): {"get": {
+                "operationId": "difference", "summary": "The changes between two installed versions of a connector.",
+                "parameters": difference_parameters(), "responses": difference
             }},
             (format!("{CONNECTOR_PATH}/operations/{{op}}")): {"post": {
                 "operationId": "operation", "summary": "Calls one operation of a connector.",
@@ -486,6 +495,13 @@ fn name_parameters() -> Vec<Value> {
             json!({"type": "string", "pattern": versioned}),
         ),
     ]
+}
+
+/// Returns the parameters of a difference.
+fn difference_parameters() -> Vec<Value> {
+    let mut parameters = name_parameters();
+    parameters.push(query::difference_parameter());
+    parameters
 }
 
 /// Returns the parameters of a call of an operation.

@@ -8,6 +8,7 @@ use cofferdam_core::failure::{AuditId, FailureClass, sanitize_line};
 use cofferdam_model::manifest::ConnectorName;
 use cofferdam_runtime::call::ConnectorRef;
 use jiff::{SignedDuration, Timestamp};
+use semver::Version;
 use serde_json::{Value, json};
 
 use super::changes::{ChangeArea, ChangeQuery};
@@ -29,6 +30,9 @@ const LONGEST: usize = 200;
 
 /// The pattern of a connector's name, with or without its version.
 pub(super) const CONNECTOR_PATTERN: &str = r"^(github|gitlab|hub|local)://[a-z0-9]{1,20}/[a-z0-9]{1,20}(@(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4}))?$";
+
+/// The pattern of a version.
+const VERSION_PATTERN: &str = r"^(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})$";
 
 /// The pattern of the id of a call.
 pub(super) const ID_PATTERN: &str = "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
@@ -273,6 +277,25 @@ pub(super) fn network(mut query: QueryParameters) -> Result<Filter, HostError> {
     Ok(Filter { connector, since, until, ..Filter::default() })
 }
 
+/// Reads the query of a difference: the version that is compared with.
+///
+/// # Errors
+/// As [`page`], and if there is none.
+pub(super) fn difference(mut query: QueryParameters) -> Result<Version, HostError> {
+    let form = "Write it like 1.2.0.";
+    let from = query.parsed("from", form, |text| Version::parse(text).ok())?;
+    query.finish(&["from"])?;
+    from.ok_or_else(|| invalid("from", "is missing", form))
+}
+
+/// Returns the parameter of a difference, for the description of the API.
+pub(super) fn difference_parameter() -> Value {
+    json!({
+        "name": "from", "in": "query", "required": true, "description": "The version that is compared with.",
+        "schema": {"type": "string", "pattern": VERSION_PATTERN}
+    })
+}
+
 /// Returns the description of one parameter.
 pub(super) fn parameter(name: &str, description: &str, schema: Value) -> Value {
     json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
@@ -419,6 +442,17 @@ mod tests {
         ] {
             let error = history(query(&[pair]), now).unwrap_err();
             assert!(error.message().contains(&format!("`{}`", pair.0)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_difference_is_from_one_version() {
+        assert_eq!(difference(query(&[("from", "1.2.0")])).unwrap(), Version::new(1, 2, 0));
+        for pairs in
+            [&[("from", "latest")][..], &[("from", "1.2")], &[("from", "1.2.0"), ("to", "1.3.0")], &[]]
+        {
+            let error = difference(query(pairs)).unwrap_err();
+            assert!(error.kind() == HostErrorKind::Validation && error.hint().is_some(), "{error}");
         }
     }
 
