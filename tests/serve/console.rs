@@ -357,7 +357,15 @@ fn reports_are_files_that_need_no_server() {
     {
         assert!(connector.contains(shown), "{shown}: {connector}");
     }
-    for shown in ["external_api_error", "github://cofferdam/probe@0.1.0 fetch", "unavailable", "audit-"] {
+    for shown in [
+        "external_api_error",
+        "github://cofferdam/probe@0.1.0 fetch",
+        "unavailable",
+        "audit-",
+        "class=\"map\" role=\"img\"",
+        &format!("<td>{}</td>", stage.upstream.host_port()),
+        "Granted and never used",
+    ] {
         assert!(period.contains(shown), "{shown}: {period}");
     }
     for report in [&connector, &period] {

@@ -32,33 +32,38 @@ pub(crate) type NetworkQuery = BTreeMap<String, String>;
 
 /// The page about the network.
 pub(crate) fn show(query: &NetworkQuery, network: &NetworkReport) -> Page {
-    let routes = network.routes.as_deref().unwrap_or_default();
     let body = html! {
         (filter(query))
-        div #present {
-            @if network.routes.is_none() {
-                p.doubtful { "This audit log does not count requests: the calls of each host are in " code { "cofferdam audit stats --by host" } "." }
-            } @else if routes.is_empty() {
-                p { "No request is on record that fits." }
-            }
-            @if !routes.is_empty() || !network.unused.is_empty() {
-                (map(routes, &network.unused))
-            }
-            @if !routes.is_empty() { (list(routes)) }
-            @if routes.iter().any(|route| route.repeated_writes > 0) {
-                h2 { "Repeated writes" }
-                (repeated(routes))
-            }
-            @if network.routes.is_some() {
-                h2 { "Granted and never used" }
-                (unused(&network.unused))
-            }
-            @if !network.unreadable.is_empty() {
-                p.bad { "The grants of these cannot be read: " (plain(&network.unreadable.join(", "))) "." }
-            }
-        }
+        div #present { (requests(network)) }
     };
     Page::new(Area::Network, "Network", body)
+}
+
+/// Returns the requests as a map and as tables.
+pub(crate) fn requests(network: &NetworkReport) -> Markup {
+    let routes = network.routes.as_deref().unwrap_or_default();
+    html! {
+        @if network.routes.is_none() {
+            p.doubtful { "This audit log does not count requests: the calls of each host are in " code { "cofferdam audit stats --by host" } "." }
+        } @else if routes.is_empty() {
+            p { "No request is on record that fits." }
+        }
+        @if !routes.is_empty() || !network.unused.is_empty() {
+            (map(routes, &network.unused))
+        }
+        @if !routes.is_empty() { (list(routes)) }
+        @if routes.iter().any(|route| route.repeated_writes > 0) {
+            h2 { "Repeated writes" }
+            (repeated(routes))
+        }
+        @if network.routes.is_some() {
+            h2 { "Granted and never used" }
+            (unused(&network.unused))
+        }
+        @if !network.unreadable.is_empty() {
+            p.bad { "The grants of these cannot be read: " (plain(&network.unreadable.join(", "))) "." }
+        }
+    }
 }
 
 fn filter(query: &NetworkQuery) -> Markup {

@@ -2,12 +2,12 @@
 
 use cofferdam_audit::{DurationPercentiles, StatsReport};
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_server::http_api::{CallPage, ConnectorView, HttpApi};
+use cofferdam_server::http_api::{CallPage, ConnectorView, HttpApi, NetworkReport};
 use maud::{Markup, html};
 
 use crate::format::{duration, number, percent, plain};
 use crate::frame::{Area, Page, table, time};
-use crate::{call_pages, connector_pages};
+use crate::{call_pages, connector_pages, network_page};
 
 /// The most failed calls that a report lists.
 const FAILED: &str = "200";
@@ -41,22 +41,25 @@ pub async fn connector_report(api: &HttpApi, name: &str, made: &str) -> Result<S
     Ok(connector_pages::load(api, &connector, None).await.standalone(made))
 }
 
-/// Returns the report of a period, as HTML: how calls ended, by connector, operation and host, and the newest that failed.
+/// Returns the report of a period, as HTML: how calls ended, by connector, operation and host, the requests of connectors
+/// as a map and as tables, and the newest calls that failed.
 ///
 /// # Errors
-/// The period is not acceptable, or the audit log cannot be read.
+/// The period is not acceptable, or the audit log or the index of packages cannot be read.
 pub async fn period_report(api: &HttpApi, period: &Period, made: &str) -> Result<String, HostError> {
     let stats = async |by: &str| api.stats(period.parameters(&[("by", by)])).await;
     let connectors = stats("connector").await?;
     let groups = [("Operations", stats("operation").await?), ("Hosts", stats("host").await?)];
+    let network = api.network(period.parameters(&[])).await?;
     let failed = api.calls(period.parameters(&[("failed", "true"), ("limit", FAILED)])).await?;
-    Ok(page(period, &connectors, &groups, &failed).standalone(made))
+    Ok(page(period, &connectors, &groups, &network, &failed).standalone(made))
 }
 
 fn page(
     period: &Period,
     connectors: &StatsReport,
     groups: &[(&str, StatsReport)],
+    network: &NetworkReport,
     failed: &CallPage,
 ) -> Page {
     let body = html! {
@@ -75,6 +78,8 @@ fn page(
         h2 { "Connectors" }
         (names("Connectors", connectors))
         @for (title, stats) in groups { h2 { (title) } (names(title, stats)) }
+        h2 { "Network" }
+        (network_page::requests(network))
         h2 { "Failed calls" }
         @if failed.calls.is_empty() {
             p { "None." }
@@ -127,4 +132,53 @@ fn names(title: &str, stats: &StatsReport) -> Markup {
         }
     };
     table(title, &["Name", "Calls", "Failed", "Share", "Durations"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_audit::{Stats, StatsGrouping};
+    use cofferdam_server::http_api::{NetworkRoute, UnusedHost};
+
+    use super::*;
+
+    fn report(network: &NetworkReport) -> String {
+        let stats =
+            || StatsReport::new(&Stats::default(), &Stats::default(), StatsGrouping::default(), Vec::new());
+        let none = CallPage { calls: Vec::new(), next: None };
+        page(&Period::default(), &stats(), &[("Hosts", stats())], network, &none).standalone("Made now.")
+    }
+
+    #[test]
+    fn a_period_has_its_requests_without_links() {
+        let route = NetworkRoute {
+            connector: "github://acme/slack@1.0.0".to_owned(),
+            op: "post".to_owned(),
+            host: "slack.com:443".to_owned(),
+            requests: 3,
+            answered: 3,
+            ..NetworkRoute::default()
+        };
+        let unused = UnusedHost {
+            connector: "github://acme/slack@1.0.0".to_owned(),
+            host: "files.slack.com:443".to_owned(),
+        };
+        let network =
+            NetworkReport { routes: Some(vec![route]), unused: vec![unused], unreadable: Vec::new() };
+        let report = report(&network);
+        for shown in [
+            "<svg class=\"map\"",
+            "<th class=\"wide\" scope=\"row\">github://acme/slack@1.0.0</th>",
+            "<code>files.slack.com:443</code>",
+        ] {
+            assert!(report.contains(shown), "{shown}: {report}");
+        }
+        assert!(!report.contains("<a ") && !report.contains("href="), "{report}");
+    }
+
+    #[test]
+    fn a_log_without_requests_has_no_map() {
+        let network = NetworkReport { routes: None, unused: Vec::new(), unreadable: Vec::new() };
+        let report = report(&network);
+        assert!(report.contains("does not count requests") && !report.contains("<svg"), "{report}");
+    }
 }

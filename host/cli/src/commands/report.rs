@@ -15,8 +15,9 @@ use crate::{files, runtime};
 
 const EXAMPLES: &str = "\
 With a connector: its grants, its operations, and its limits with what calls used of them. Without one: how the calls of \
-a period ended, by connector, operation and host, and the newest that failed. A report is one HTML file, which needs no \
-server and loads nothing. It has no arguments, no results and no secrets. `cofferdam console` shows the same, live.
+a period ended, by connector, operation and host, their requests as a map, and the newest that failed. A report is one \
+HTML file, which needs no server and loads nothing. It has no arguments, no results and no secrets. `cofferdam console` \
+shows the same, live.
 
 Examples:
   cofferdam report github://acme/slack --out slack.html
