@@ -188,7 +188,9 @@ impl Parameters {
 
 /// Returns the conditions of a filter, without that on the state of processes.
 fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
-    let Filter { failed, status, incomplete, class, code, connector, op, action, since, until, .. } = filter;
+    let Filter {
+        failed, status, incomplete, class, code, connector, op, action, actor, since, until, ..
+    } = filter;
     let mut all = Vec::new();
     let number = |status: CallStatus| i16::from(status.number());
     if *failed {
@@ -200,7 +202,7 @@ fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
     if let Some(status) = status {
         all.push(format!("c.status = {}", number(*status)));
     }
-    for (column, word) in [("class", class), ("code", code), ("op", op)] {
+    for (column, word) in [("class", class), ("code", code), ("op", op), ("actor", actor)] {
         if let Some(word) = word {
             all.push(format!("c.{column} = {}", parameters.add(word.clone())));
         }

@@ -57,6 +57,11 @@ fn calls_are_written_and_found() {
     assert!(reader.list(&of_other).unwrap().is_empty());
     let of_this = Filter { connector: Some("github://acme/a".into()), ..Filter::default() };
     assert_eq!(reader.list(&of_this).unwrap().len(), 3);
+    let of_actor = |name: &str| Filter { actor: Some(name.into()), ..Filter::default() };
+    assert_eq!(reader.list(&of_actor("ada")).unwrap().len(), 3);
+    assert!(reader.list(&of_actor("bob")).unwrap().is_empty());
+    let of_bob = reader.stats(&of_actor("bob"), StatsQuery::default()).unwrap();
+    assert_eq!((of_bob.running, of_bob.groups.len()), (0, 0));
     assert_eq!(reader.entries_of(&calls[0].audit_id).unwrap().len(), 2);
     let (request, outcome) = reader.sealed(&calls[0].audit_id).unwrap();
     assert_eq!(request.unwrap().bytes(), b"the request");
