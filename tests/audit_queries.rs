@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use cofferdam_core::digest::Digest;
 use cofferdam_test_support::{Cli, Home, Signer, Upstream, package, traffic};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -124,6 +125,30 @@ fn a_failed_call_is_found_by_every_filter() {
     let tail = stage.cli.run(&["audit", "tail", "-n", "2", "--format", "json"]).ok();
     let lines: Vec<Value> = tail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[1]["code"]), (2, &json!("op_not_found")), "the newest last");
+}
+
+#[test]
+fn a_keyed_call_is_found_by_its_key_or_hash() {
+    let stage = stage();
+    let args = json!({"url": stage.upstream.url("/text/keyed")}).to_string();
+    let call = ["call", PROBE, "fetch", &args, "--idempotency-key", "order-17"];
+    stage.cli.run(&call).ok();
+    assert_eq!(stage.fetch("/text/keyed").code, Some(0));
+    // The outcome of the first one is returned: it holds no key.
+    stage.cli.run(&call).ok();
+    let all = stage.audit("list");
+    assert_eq!(all.as_array().unwrap().len(), 3, "{all}");
+    let hash = Digest::sha256(b"order-17");
+    for key in ["order-17".to_owned(), format!("sha256:{hash}")] {
+        let found = stage.audit(&format!("list --key {key}"));
+        assert_eq!(found, json!([all[2]]), "{key}");
+        assert_eq!(stage.audit(&format!("list --key {key} --failed")), json!([]), "{key}");
+    }
+    assert_eq!(stage.audit("list --key order-1"), json!([]));
+    for wrong in ["secret:17", "sha256:17secret", "secret~17"] {
+        let refused = stage.cli.run(&["audit", "list", "--key", wrong]).fails(65);
+        assert!(!format!("{}{}", refused.stdout, refused.stderr).contains("secret"), "{refused:?}");
+    }
 }
 
 #[test]

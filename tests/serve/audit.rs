@@ -1,5 +1,6 @@
 //! The audit log over HTTP: pages of calls, one call with its attempts, and statistics.
 
+use cofferdam_core::digest::Digest;
 use serde_json::{Value, json};
 
 use super::fixture::{PROBE, Stage, probe};
@@ -80,6 +81,31 @@ fn calls_are_filtered_and_paged() {
         assert_eq!((answer.status, answer.word().as_str()), (400, "validation"), "{query}");
         assert!(error["error"]["message"].as_str().unwrap().contains('`'), "{error}");
     }
+}
+
+#[test]
+fn calls_are_found_by_their_idempotency_key() {
+    let stage = Stage::new();
+    let described = Described::of(&stage.get("/openapi.json"));
+    let call = probe("fetch", &json!({"url": stage.upstream.url("/text/keyed")}));
+    let keyed = stage.post_with(&["idempotency-key: order-17"], &call).json();
+    assert_eq!(stage.post(&call).status, 200);
+    let hash = Digest::sha256(b"order-17");
+    let sha256 = format!("sha256:{hash}");
+    for (key, found) in [("order-17", 1), (sha256.as_str(), 1), ("order-18", 0)] {
+        let answer = stage.get(&format!("/v1/audit?key={key}"));
+        described.fits("/v1/audit", "get", &answer);
+        let page = answer.json();
+        assert_eq!(ids(&page).len(), found, "{key}: {page}");
+        assert!(ids(&page).iter().all(|id| keyed["audit_id"] == *id), "{key}: {page}");
+    }
+    for wrong in ["", "secret:17", "sha256:secret", "a%20secret"] {
+        let answer = stage.get(&format!("/v1/audit?key={wrong}"));
+        described.fits("/v1/audit", "get", &answer);
+        assert_eq!((answer.status, answer.word().as_str()), (400, "validation"), "{wrong}");
+        assert!(!answer.body.contains("secret"), "{answer:?}");
+    }
+    assert_eq!(stage.get("/v1/stats?key=order-17").status, 400);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
@@ -163,14 +164,14 @@ pub trait AuditReader: Send {
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
     /// Returns the number of calls of each kind that match `filter`, their durations and their usage. Times are rounded to
-    /// whole hours; `limit` and `before` are ignored.
+    /// whole hours; `key`, `limit` and `before` are ignored.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError>;
 
     /// Returns the calls that match `filter` by the step in which they were received, the first step first; steps without
-    /// a call are left out. The times of the filter, `limit` and `before` are ignored.
+    /// a call are left out. The times of the filter, `key`, `limit` and `before` are ignored.
     ///
     /// # Errors
     /// The audit log cannot be read.
@@ -263,6 +264,9 @@ pub trait AuditReader: Send {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogPosition(pub BTreeMap<String, u64>);
 
+/// The longest idempotency key, in bytes.
+const KEY_BYTES: usize = 200;
+
 /// Which calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -284,6 +288,8 @@ pub struct Filter {
     pub action: Option<String>,
     /// By this actor. On its own it selects no range of an index: all calls of the time are read.
     pub actor: Option<String>,
+    /// Under the idempotency key of its caller with this SHA-256. Statistics and histories ignore it.
+    pub key: Option<[u8; 32]>,
     /// Received at or after.
     pub since: Option<Timestamp>,
     /// Received before.
@@ -300,6 +306,20 @@ impl Filter {
         self.incomplete = name == INCOMPLETE;
         self.status = CallStatus::ALL.into_iter().find(|status| status.name() == name);
         self.incomplete || self.status.is_some()
+    }
+
+    /// Selects the calls under an idempotency key: `key` is the key itself, or `sha256:` and the 64 digits of its SHA-256.
+    /// Returns false for a text that no key can be.
+    pub fn select_key(&mut self, key: &str) -> bool {
+        let is_key = (1..=KEY_BYTES).contains(&key.len())
+            && key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'~');
+        let digest = match key.contains(':') {
+            // No key has a `:` in it.
+            true => Some(key).filter(|key| key.starts_with("sha256:")).and_then(Digest::parse),
+            false => is_key.then(|| Digest::sha256(key.as_bytes())),
+        };
+        self.key = digest.map(|digest| *digest.as_bytes());
+        self.key.is_some()
     }
 }
 

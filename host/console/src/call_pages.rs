@@ -17,12 +17,13 @@ use crate::router::CONSOLE;
 pub(crate) const PAGE: &str = "50";
 
 /// The fields of the filter that are texts: the parameter, its title, and an example.
-const TEXTS: [(&str, &str, &str); 7] = [
+const TEXTS: [(&str, &str, &str); 8] = [
     ("connector", "Connector", "github://acme/slack"),
     ("op", "Operation", ""),
     ("action", "Action", ""),
     ("code", "Code", ""),
     ("actor", "Actor", ""),
+    ("key", "Idempotency key", ""),
     ("since", "Since", "2026-11-22T00:00:00Z"),
     ("until", "Until", "2026-11-23T00:00:00Z"),
 ];

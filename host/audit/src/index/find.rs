@@ -1,10 +1,12 @@
 //! Which calls a filter lets through, the newest first: a few scans of indexes, merged, and never of a whole table.
 //!
 //! Targets and outcomes are few. Those that fit are looked up first, and each (or each pair of them) is a range of one
-//! index, in the order of the log. So what is rare is found as fast as what is common.
+//! index, in the order of the log. So what is rare is found as fast as what is common. The calls under an idempotency key
+//! are a range of their own.
 
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::command::CallStatus;
@@ -23,7 +25,12 @@ pub(super) enum Scan {
     Open,
     Target(i64),
     Outcome(i64),
-    Pair { outcome: i64, target: i64 },
+    Pair {
+        outcome: i64,
+        target: i64,
+    },
+    /// Under the idempotency key with this SHA-256.
+    Key([u8; 32]),
 }
 
 impl Scan {
@@ -51,16 +58,21 @@ impl Scan {
                 "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_by_outcome \
                  WHERE outcome = ?4 AND outcome > 1 AND target = ?5 AND seq < ?1 AND seq >= ?2 ORDER BY seq DESC LIMIT ?3"
             }
+            Self::Key(_) => {
+                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_key \
+                 WHERE key = ?5 AND seq < ?1 AND seq >= ?2 AND ?4 = 0 ORDER BY seq DESC LIMIT ?3"
+            }
         }
     }
 
-    /// The outcome and the target in it; 0 where there is none.
-    const fn numbers(self) -> (i64, i64) {
+    /// Returns the outcome in it, and the target or the key; 0 where there is none.
+    fn operands(self) -> (i64, Value) {
         match self {
-            Self::All | Self::Open => (0, 0),
-            Self::Target(target) => (0, target),
-            Self::Outcome(outcome) => (outcome, 0),
-            Self::Pair { outcome, target } => (outcome, target),
+            Self::All | Self::Open => (0, Value::Integer(0)),
+            Self::Target(target) => (0, Value::Integer(target)),
+            Self::Outcome(outcome) => (outcome, Value::Integer(0)),
+            Self::Pair { outcome, target } => (outcome, Value::Integer(target)),
+            Self::Key(key) => (0, Value::Blob(key.to_vec())),
         }
     }
 }
@@ -95,10 +107,11 @@ impl Plan {
             None => i64::MAX,
         };
         Ok(Self {
-            scans: if actor == Some(NO_ACTOR) {
-                Vec::new()
-            } else {
-                scans(targets.as_ref(), outcomes.as_ref())
+            scans: match filter.key {
+                _ if actor == Some(NO_ACTOR) => Vec::new(),
+                // Few calls have the same key.
+                Some(key) => vec![Scan::Key(key)],
+                None => scans(targets.as_ref(), outcomes.as_ref()),
             },
             targets,
             outcomes,
@@ -310,9 +323,9 @@ impl<'c> Merge<'c> {
         let Some(cursor) = self.cursors.get_mut(at) else { return Ok(()) };
         if cursor.rows.is_empty() && !cursor.ended {
             let mut select = self.connection.prepare_cached(cursor.scan.select())?;
-            let (outcome, target) = cursor.scan.numbers();
+            let (outcome, operand) = cursor.scan.operands();
             let most = i64::try_from(cursor.most).unwrap_or(i64::MAX);
-            let rows = select.query_map(params![cursor.below, self.from, most, outcome, target], hit)?;
+            let rows = select.query_map(params![cursor.below, self.from, most, outcome, operand], hit)?;
             cursor.rows = rows.collect::<Result<_, _>>()?;
             cursor.ended = cursor.rows.len() < cursor.most;
             cursor.most = cursor.most.saturating_mul(2).min(ROWS.1);

@@ -6,18 +6,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::{
+    Admitted, AttemptStarted, EventLine, Received, RecordedClaim, RecordedEvent,
+};
 use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::find::Scan;
 use super::rollup::{CallCount, RollupChanges};
-use super::tests::{index_of, reader_of};
+use super::tests::{index_of, log, reader_of};
 use super::usage::CallUsage;
 use super::{IndexReader, LogIndex, batch, find, reader, rollup, traffic};
 use crate::{
-    AuditReader as _, CallRow, CallStatus, Filter, Histogram, HistoryQuery, HistoryStep, Stats,
-    StatsGrouping, StatsQuery, UsageStats,
+    AuditLog as _, AuditReader as _, CallRow, CallStatus, Entry, Filter, Histogram, HistoryQuery,
+    HistoryStep, KeyClaim, KeyScope, OpenCall, OpenOutcome, Stats, StatsGrouping, StatsQuery, UsageStats,
+    wait,
 };
 
 const CALLS: usize = 20_000;
@@ -201,8 +206,14 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
 fn no_query_scans_a_whole_table() {
     let index = index_of(&home());
     let connection = &index.file.connection;
-    let scans =
-        [Scan::All, Scan::Open, Scan::Target(1), Scan::Outcome(2), Scan::Pair { outcome: 2, target: 1 }];
+    let scans = [
+        Scan::All,
+        Scan::Open,
+        Scan::Target(1),
+        Scan::Outcome(2),
+        Scan::Pair { outcome: 2, target: 1 },
+        Scan::Key([0; 32]),
+    ];
     let queries = scans.iter().map(|scan| scan.select()).chain(batch::QUERIES).chain(find::QUERIES);
     let queries = queries.chain(reader::QUERIES).chain(rollup::QUERIES);
     for query in queries {
@@ -348,6 +359,89 @@ fn requests_are_counted_by_operation_and_host() {
     };
     let to_first = some.iter().filter(|sum| sum.host == "api.example:443").map(|sum| sum.requests);
     assert_eq!(to_first.sum::<u64>(), all_of(since) as u64);
+}
+
+/// Returns the call with an idempotency key of its caller.
+fn with_key(call: OpenCall, key: &str) -> OpenCall {
+    let fingerprint = [7; 32];
+    let claim = RecordedClaim {
+        fingerprint: Digest::from_bytes(fingerprint).to_string(),
+        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
+    };
+    let received = Received {
+        actor: (&*call.actor).into(),
+        connector: (&*call.route.connector).into(),
+        op: (&*call.route.op).into(),
+        ..Received::default()
+    };
+    let admitted = Admitted { claim: Some(claim), idempotent: Some(true), ..Admitted::default() };
+    let started = AttemptStarted { attempt: 1, ..AttemptStarted::default() };
+    let events = [
+        RecordedEvent::Received(received),
+        RecordedEvent::Admitted(admitted),
+        RecordedEvent::AttemptStarted(started),
+    ];
+    let lines = (1..).zip(events).map(|(seq, event)| EventLine { at: call.at, seq, event }.to_text());
+    let entry = Entry::new(lines.collect());
+    let key = KeyClaim { key: key.into(), fingerprint, at: call.at, of: KeyScope::Call };
+    OpenCall { key: Some(key), entry, ..call }
+}
+
+#[test]
+fn calls_are_found_by_their_idempotency_key() {
+    let home = tempfile::tempdir().unwrap();
+    let (log, mut calls) = (log(home.path()), traffic::Calls::new(7));
+    let mut ids = Vec::new();
+    for key in [Some("order-1"), None, Some("order-2"), Some("order-1")] {
+        let (mut call, end) = calls.next(Timestamp::now());
+        if let Some(key) = key {
+            call = with_key(call, key);
+        }
+        ids.push(call.audit_id.clone());
+        assert!(matches!(wait(log.open(call)).unwrap(), OpenOutcome::Started));
+        // It frees the key.
+        wait(log.close(None, end)).unwrap();
+    }
+    let of_key = |key: &str| {
+        let mut filter = Filter::default();
+        assert!(filter.select_key(key), "{key}");
+        filter
+    };
+    let mut reader = reader_of(home.path());
+    let mut found = |filter: Filter| -> Vec<AuditId> {
+        reader.list(&filter).unwrap().into_iter().map(|row| row.audit_id).collect()
+    };
+    assert_eq!(found(of_key("order-1")), [ids[3].clone(), ids[0].clone()]);
+    assert_eq!(found(Filter { limit: 1, ..of_key("order-1") }), [ids[3].clone()]);
+    assert_eq!(found(Filter { before: Some(ids[3].clone()), ..of_key("order-1") }), [ids[0].clone()]);
+    assert_eq!(found(of_key(&format!("sha256:{}", Digest::sha256(b"order-2")))), [ids[2].clone()]);
+    assert!(found(of_key("order-3")).is_empty());
+    for other in [
+        Filter { actor: Some("never".to_owned()), ..of_key("order-1") },
+        Filter { op: Some("never".to_owned()), ..of_key("order-1") },
+        Filter { code: Some("never".to_owned()), ..of_key("order-1") },
+        Filter { until: Some(until()), ..of_key("order-1") },
+    ] {
+        assert!(found(other.clone()).is_empty(), "{other:?}");
+    }
+}
+
+#[test]
+fn only_a_key_or_its_hash_selects_calls() {
+    let selected = |key: &str| {
+        let mut filter = Filter::default();
+        assert_eq!(filter.select_key(key), filter.key.is_some());
+        filter.key
+    };
+    let hash = Digest::sha256(b"order-17");
+    assert_eq!(selected("order-17"), Some(*hash.as_bytes()));
+    assert_eq!(selected(&format!("sha256:{hash}")), Some(*hash.as_bytes()));
+    // 64 digits alone are a key.
+    assert_eq!(selected(&hash.to_string()), Some(*Digest::sha256(hash.to_string().as_bytes()).as_bytes()));
+    assert!(selected(&"k".repeat(200)).is_some());
+    for wrong in ["", "a b", "a:b", "a~b", "\u{e9}", "sha256:", "sha256:00", &"k".repeat(201)] {
+        assert_eq!(selected(wrong), None, "{wrong}");
+    }
 }
 
 #[test]

@@ -68,6 +68,7 @@ CREATE INDEX calls_open ON calls (outcome) WHERE outcome = 0;
 CREATE INDEX calls_of_outcome ON calls (outcome) WHERE outcome > 1;
 CREATE INDEX calls_by_outcome ON calls (outcome, target) WHERE outcome > 1;
 CREATE INDEX calls_sealed ON calls (actor) WHERE sealed > 0;
+CREATE INDEX calls_of_key ON calls (key) WHERE key IS NOT NULL;
 
 -- The hosts of requests.
 CREATE TABLE hosts (

@@ -186,7 +186,7 @@ impl Parameters {
     }
 }
 
-/// Returns the conditions of a filter, without that on the state of processes.
+/// Returns the conditions of a filter, without those on the state of processes, the key and the page.
 fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
     let Filter {
         failed, status, incomplete, class, code, connector, op, action, actor, since, until, ..
@@ -268,6 +268,9 @@ impl AuditReader for PostgresReader {
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
         let mut parameters = Parameters::default();
         let mut conditions = conditions(filter, &mut parameters);
+        if let Some(key) = filter.key {
+            conditions.push(format!("c.key = {}", parameters.add(key.to_vec())));
+        }
         if let Some(before) = &filter.before {
             let id = parameters.add(Uuid::from_bytes(before.bytes()));
             // For a call that is not there, it is the time in the id.

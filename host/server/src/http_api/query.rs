@@ -37,6 +37,9 @@ const VERSION_PATTERN: &str = r"^(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1
 /// The pattern of the id of a call.
 pub(super) const ID_PATTERN: &str = "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
+/// The pattern of an idempotency key that calls are looked for by, or of its hash.
+const KEY_PATTERN: &str = "^(sha256:[0-9a-f]{64}|[!-9;-}]{1,200})$";
+
 /// The pattern of the id of an approval.
 pub(super) const APPROVAL_PATTERN: &str =
     "^approval-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
@@ -102,6 +105,15 @@ impl QueryParameters {
         self.parsed(name, &form, |text| {
             (1..=LONGEST).contains(&text.chars().count()).then(|| text.to_owned())
         })
+    }
+
+    /// Takes out the idempotency key. It is the caller's own, so no error repeats it.
+    fn key(&mut self, filter: &mut Filter) -> Result<(), HostError> {
+        let form = "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and 64 digits.";
+        match self.take("key") {
+            Some(key) if !filter.select_key(&key) => Err(invalid("key", "is no idempotency key", form)),
+            _ => Ok(()),
+        }
     }
 
     fn flag(&mut self, name: &str) -> Result<bool, HostError> {
@@ -176,10 +188,11 @@ fn classes() -> impl Iterator<Item = &'static str> {
 /// `validation`: a parameter is unknown, or has a value that it cannot have.
 pub(super) fn page(mut query: QueryParameters) -> Result<Filter, HostError> {
     let mut filter = filter(&mut query)?;
+    query.key(&mut filter)?;
     filter.before =
         query.parsed("before", "It is the id of a call, like `next` of a page.", AuditId::parse)?;
     filter.limit = query.limit()?;
-    query.finish(&[&FILTER[..], &["before", "limit"]].concat())?;
+    query.finish(&[&FILTER[..], &["key", "before", "limit"]].concat())?;
     Ok(filter)
 }
 
@@ -335,6 +348,11 @@ fn filter_parameters() -> Vec<Value> {
 pub(super) fn page_parameters() -> Vec<Value> {
     let mut parameters = filter_parameters();
     parameters.push(parameter(
+        "key",
+        "Calls that ran under this idempotency key of their caller: the key itself, or `sha256:` and its SHA-256.",
+        json!({"type": "string", "pattern": KEY_PATTERN}),
+    ));
+    parameters.push(parameter(
         "before",
         "Calls before this one: `next` of the page before.",
         json!({"type": "string", "pattern": ID_PATTERN}),
@@ -412,10 +430,12 @@ mod tests {
             ("status", "incomplete"),
             ("failed", "true"),
             ("actor", "ada"),
+            ("key", "order-17"),
             ("since", "2026-11-22T12:00:00Z"),
             ("limit", "1000"),
         ];
         let filter = page(query(&all)).unwrap();
+        assert!(filter.key.is_some());
         assert!(filter.failed && filter.incomplete && filter.status.is_none());
         assert_eq!((filter.actor.as_deref(), filter.limit), (Some("ada"), 1_000));
         let counted = stats(query(&[("by", "actor"), ("usage", "true")])).unwrap().1;
@@ -454,6 +474,20 @@ mod tests {
             let error = difference(query(pairs)).unwrap_err();
             assert!(error.kind() == HostErrorKind::Validation && error.hint().is_some(), "{error}");
         }
+    }
+
+    #[test]
+    fn no_error_repeats_an_idempotency_key() {
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let read = |key: &str| page(query(&[("key", key)]));
+        assert_eq!(read("abc").unwrap().key, read(&format!("sha256:{hash}")).unwrap().key);
+        for wrong in ["", "a secret key", "secret:1", "sha256:secret", "secret~1"] {
+            let error = read(wrong).unwrap_err();
+            let text = format!("{error:?} {error} {:?}", error.hint());
+            assert!(text.contains("`key`") && !text.contains("secret"), "{text}");
+        }
+        // No statistics are kept by key.
+        assert!(stats(query(&[("key", "abc")])).is_err());
     }
 
     #[test]

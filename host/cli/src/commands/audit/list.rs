@@ -1,5 +1,8 @@
 //! `audit list`: the calls in the audit log, the newest first.
 
+use cofferdam_audit::Filter;
+use cofferdam_core::error::{HostError, HostErrorKind};
+
 use super::filter::{CallFilterArgs, check_code};
 use super::line::{CallLine, HEADER, cells};
 use super::{NOTHING, existing, map_read_error, resolve_id};
@@ -14,6 +17,7 @@ Examples:
   cofferdam audit list --failed --since 2h
   cofferdam audit list --class network_error --connector github://acme/slack
   cofferdam audit list --status incomplete
+  cofferdam audit list --key order-17
   cofferdam audit list --since 2026-11-01 --until 2026-12-01 --limit 0 --format json";
 
 /// Lists the calls in the audit log, the newest first.
@@ -22,6 +26,11 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     which: CallFilterArgs,
+
+    /// Those that ran under this idempotency key of their caller: KEY itself, or `sha256:` and the 64 digits of its
+    /// SHA-256.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
 
     /// At most so many; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -35,6 +44,7 @@ pub(crate) struct Args {
 /// Lists.
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let mut filter = args.which.filter()?;
+    select_key(&mut filter, args.key.as_deref())?;
     filter.limit = args.limit;
     let host = session.host()?;
     filter.before = args.before.map(|text| resolve_id(&host, &text)).transpose()?;
@@ -64,4 +74,15 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         ));
     }
     Ok(())
+}
+
+/// Selects the calls under a key. It is the caller's own, so no error repeats it.
+fn select_key(filter: &mut Filter, key: Option<&str>) -> Result<(), HostError> {
+    match key {
+        Some(key) if !filter.select_key(key) => {
+            let hint = "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and 64 digits.";
+            Err(HostError::new(HostErrorKind::Validation, "The value of --key is no idempotency key.").with_hint(hint))
+        }
+        _ => Ok(()),
+    }
 }

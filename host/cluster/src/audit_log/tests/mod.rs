@@ -17,6 +17,7 @@ use cofferdam_audit::{
     AuditErrorKind, AuditLog as _, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery,
     HistoryStep, KeyClaim, KeyDisposition, KeyState, OpenCall, OpenOutcome, StatsQuery, wait,
 };
+use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent};
 use cofferdam_core::failure::FailureClass;
 use cofferdam_test_support::traffic;
@@ -105,6 +106,29 @@ fn usage_is_counted_after_an_older_version() {
     assert_eq!((migrated.fuel, migrated.response_bytes.count()), (before.fuel.clone(), 0));
     log.reindex(&mut |_, _| ()).unwrap();
     assert_eq!(usage(&log), before);
+}
+
+#[test]
+fn calls_are_found_by_their_idempotency_key() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let calls = [call(Some("order-1"), true), call(None, true), call(Some("order-2"), true)];
+    for call in &calls {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+    }
+    let mut reader = log.reader().unwrap();
+    let mut found = |key: &str, limit: usize| {
+        let mut filter = Filter { limit, ..Filter::default() };
+        assert!(filter.select_key(key), "{key}");
+        let rows = reader.list(&filter).unwrap().into_iter();
+        rows.map(|row| row.audit_id).collect::<Vec<_>>()
+    };
+    let hash = Digest::sha256(b"order-2");
+    assert_eq!(found("order-1", 0), [calls[0].audit_id.clone()]);
+    assert_eq!(found(&format!("sha256:{hash}"), 1), [calls[2].audit_id.clone()]);
+    assert!(found("order-3", 0).is_empty());
+    let index = "SELECT indexdef FROM pg_indexes WHERE indexname = 'calls_of_key'";
+    assert!(cluster.psql(index).contains("WHERE (key IS NOT NULL)"));
 }
 
 #[test]
