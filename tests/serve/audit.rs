@@ -109,6 +109,31 @@ fn calls_are_found_by_their_idempotency_key() {
 }
 
 #[test]
+fn a_call_has_its_place_in_the_chain() {
+    let stage = Stage::new();
+    let call = probe("fetch", &json!({"url": stage.upstream.url("/text/a")}));
+    let id = stage.post(&call).json()["audit_id"].as_str().unwrap().to_owned();
+    let shown = stage.get(&format!("/v1/audit/{id}")).json();
+    let export = stage.cli().run(&["audit", "export", "-"]).ok();
+    let lines: Vec<(&str, Value)> =
+        export.lines().map(|line| (line, serde_json::from_str(line).unwrap())).collect();
+    let of_call = lines.iter().filter(|(_, entry)| entry["audit_id"] == id.as_str());
+    let hashes: Vec<_> = of_call
+        .map(|(line, entry)| json!({"n": entry["n"], "sha256": Digest::sha256(line.as_bytes()).to_string()}))
+        .collect();
+    let entries = shown["entries"].as_array().unwrap();
+    let named: Vec<_> =
+        entries.iter().map(|entry| json!({"n": entry["n"], "sha256": entry["sha256"]})).collect();
+    assert_eq!((named.len(), &named), (2, &hashes), "{shown}");
+    for entry in entries {
+        assert!(lines.iter().any(|(_, line)| line["journal"] == entry["writer"]), "{entry}");
+    }
+    let command = stage.cli().run(&["audit", "show", &id, "--format", "json"]).json();
+    assert_eq!(command["entries"], shown["entries"]);
+    assert!(stage.cli().run(&["audit", "show", &id]).ok().contains(entries[1]["sha256"].as_str().unwrap()));
+}
+
+#[test]
 fn a_call_has_its_attempts_without_contents() {
     let (stage, known) = stage();
     let described = Described::of(&stage.get("/openapi.json"));

@@ -216,6 +216,11 @@ fn pages_show_connectors_and_calls() {
     {
         assert!(call.contains(shown), "{shown}: {call}");
     }
+    let details = stage.cli().run(&["audit", "show", &ids[1], "--format", "json"]).json();
+    for entry in details["entries"].as_array().unwrap() {
+        let (writer, hash) = (entry["writer"].as_str().unwrap(), entry["sha256"].as_str().unwrap());
+        assert!(call.contains(writer) && call.contains(hash), "{entry}: {call}");
+    }
     assert!(!call.contains("a-hidden-path"), "{call}");
     assert!(browser.page(&format!("/console/calls/{}", ids[0])).contains("cofferdam replay"));
     for (path, status) in [

@@ -376,6 +376,12 @@ pub struct StoredEntry {
 }
 
 impl StoredEntry {
+    /// Returns the SHA-256 of the entry, which the next entry of its journal names, in hexadecimal.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        Digest::sha256(self.text.as_bytes()).to_string()
+    }
+
     /// Reads the events of the call; none from an entry that is of no call.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cofferdam_audit::CallStatus;
 use cofferdam_server::http_api::{
-    AttemptReport, CallPage, CallRowView, LoggedCallView, LoggedEventView, RequestReport,
+    AttemptReport, CallPage, CallRowView, LoggedCallView, LoggedEntryView, LoggedEventView, RequestReport,
 };
 use maud::{Markup, html};
 
@@ -152,6 +152,8 @@ pub(crate) fn show(call: &LoggedCallView, explanation: Option<&FailureExplanatio
         @for attempt in &call.ended_attempts { (describe(attempt)) }
         h2 { "Events" }
         (events(&call.events))
+        h2 { "In the audit log" }
+        (entries(&call.entries))
     };
     Page::new(Area::Calls, format!("{} of {}", plain(&row.op), plain(&row.connector)), body)
 }
@@ -305,4 +307,23 @@ fn events(events: &[LoggedEventView]) -> Markup {
         }
     };
     table("Events of the call", &["No.", "Time", "Event", "Facts"], &rows)
+}
+
+fn entries(entries: &[LoggedEntryView]) -> Markup {
+    let rows = html! {
+        @for entry in entries {
+            tr {
+                th.wide scope="row" { code { (plain(&entry.writer)) } }
+                td.number { (entry.n) }
+                td.wide { code { (plain(&entry.sha256)) } }
+            }
+        }
+    };
+    html! {
+        (table("Entries of the call", &["Journal", "Entry", "SHA-256 of its line"], &rows))
+        p {
+            "The next line of a journal has the hash of the line before it. " code { "cofferdam audit verify" }
+            " checks every line; " code { "docs/guides/verify-the-log.md" } " says how a copy is checked without cofferdam."
+        }
+    }
 }

@@ -12,9 +12,9 @@ use cofferdam_server::http_api::{
     ChangePage, ChangeView, ChangedFact, CircuitState, ComparedVersion, ConnectorCircuit,
     ConnectorDifference, ConnectorGrants, ConnectorList, ConnectorRateLimit, ConnectorSummary, ConnectorView,
     CredentialGrantView, FailureCount, HealthReport, HistoryReport, HistoryStepView, ImportGrant,
-    LimitDescription, LogUsage, LoggedCallView, LoggedEventView, NetworkReport, NetworkRoute,
-    OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict, UnusedHost, VerificationResult,
-    VersionChange, WaitingCalls,
+    LimitDescription, LogUsage, LoggedCallView, LoggedEntryView, LoggedEventView, NetworkReport,
+    NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict, UnusedHost,
+    VerificationResult, VersionChange, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
@@ -216,12 +216,13 @@ fn texts_of_calls_are_escaped() {
         error: Some(serde_json::Map::from_iter([("boundary".to_owned(), hostile().into())])),
         ended_attempts: vec![attempt],
         events: vec![LoggedEventView { seq: 1, at: hostile(), name: hostile(), facts }],
+        entries: vec![LoggedEntryView { writer: hostile(), n: u64::MAX, sha256: hostile() }],
     };
     let explanation =
         FailureExplanation { meaning: hostile(), advice: hostile(), fixed_by: hostile(), fix: hostile() };
     let page = call_pages::show(&call, Some(&explanation));
     let titled = page.title.clone();
-    check(page, 30);
+    check(page, 32);
     assert!(!titled.contains('\u{202e}'), "{titled}");
 }
 

@@ -161,6 +161,20 @@ fn calls_are_found_while_they_are_written() {
 }
 
 #[test]
+fn an_entry_has_the_hash_that_the_next_one_names() {
+    let home = tempfile::tempdir().unwrap();
+    let (log, mut calls) = (log(home.path()), traffic::Calls::new(1));
+    let (open, close) = calls.next(hour());
+    let id = open.audit_id.clone();
+    drop(log.open(open));
+    drop(log.close(None, close));
+    let entries = reader_of(home.path()).entries_of(&id).unwrap();
+    let [first, second] = entries.as_slice() else { panic!("{entries:?}") };
+    assert_eq!((&second.writer, second.n), (&first.writer, first.n + 1));
+    assert!(second.text.contains(&format!("\"prev\":\"{}\"", first.sha256())), "{entries:?}");
+}
+
+#[test]
 fn storage_has_all_files_and_the_oldest_call() {
     let (home, (rows, _)) = filled(300);
     fs::write(file(home.path(), "retained"), "2026-11-22T12:00:00Z").unwrap();

@@ -8,7 +8,7 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport};
+use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -95,6 +95,8 @@ pub struct LoggedCallView {
     pub ended_attempts: Vec<AttemptReport>,
     /// The events, in order.
     pub events: Vec<LoggedEventView>,
+    /// The entries of the audit log that have the events, in order.
+    pub entries: Vec<LoggedEntryView>,
 }
 
 /// An attempt that ended.
@@ -202,6 +204,18 @@ pub struct LoggedEventView {
     pub facts: Map<String, Value>,
 }
 
+/// The place of an entry in the hash chain of the audit log.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename = "Entry")]
+pub struct LoggedEntryView {
+    /// The writer of its journal.
+    pub writer: String,
+    /// Its number in that journal, from 1, without gaps.
+    pub n: u64,
+    /// The SHA-256 of its line, which the next line of the journal has as `prev`: 64 digits.
+    pub sha256: String,
+}
+
 impl HttpApi {
     /// Returns a page of the calls that the parameters of `GET /v1/audit` select, the newest first.
     ///
@@ -303,13 +317,13 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
         Ok(Some((row, reader.entries_of(id)?)))
     };
     let (row, entries) = read().map_err(unreadable)?.ok_or_else(not_there)?;
+    Ok(call_view(row, &entries))
+}
+
+fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // An invalid entry has no events here: `audit verify` checks the chain.
     let events: Vec<LoggedEvent> =
         entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
-    Ok(call_view(row, events))
-}
-
-fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
     let failure = events.iter().rev().find_map(|event| match event.event() {
         RecordedEvent::Final(Ended { failure, .. })
         | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
@@ -345,6 +359,10 @@ fn call_view(row: CallRow, events: Vec<LoggedEvent>) -> LoggedCallView {
                 at: event.at,
                 name: event.name,
             })
+            .collect(),
+        entries: entries
+            .iter()
+            .map(|entry| LoggedEntryView { writer: entry.writer.clone(), n: entry.n, sha256: entry.sha256() })
             .collect(),
     }
 }

@@ -41,8 +41,8 @@ use crate::server::Shutdown;
 
 pub use approvals::ApprovalList;
 pub use audit::{
-    AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEventView,
-    RequestReport,
+    AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEntryView,
+    LoggedEventView, RequestReport,
 };
 pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
 pub use connectors::{

@@ -45,6 +45,20 @@ impl From<LoggedEvent> for EventDetails {
     }
 }
 
+/// The place of one entry in the hash chain.
+#[derive(Debug, Serialize)]
+struct EntryPlace {
+    writer: String,
+    n: u64,
+    sha256: String,
+}
+
+impl From<&StoredEntry> for EntryPlace {
+    fn from(entry: &StoredEntry) -> Self {
+        Self { writer: entry.writer.clone(), n: entry.n, sha256: entry.sha256() }
+    }
+}
+
 /// Everything, for programs.
 #[derive(Debug, Serialize)]
 struct CallDetails<'r> {
@@ -52,6 +66,7 @@ struct CallDetails<'r> {
     call: CallLine<'r>,
     error: Option<Value>,
     events: &'r [EventDetails],
+    entries: &'r [EntryPlace],
 }
 
 /// Shows it.
@@ -61,11 +76,20 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let id = id::find(Some(&mut *reader), &args.id)?;
     let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not in the audit log any more.");
     let row = map_read_error(reader.call(&id))?.ok_or_else(gone)?;
-    let events = map_read_error(reader.entries_of(&id))?.iter().map(events).collect::<Result<Vec<_>, _>>()?;
+    let entries = map_read_error(reader.entries_of(&id))?;
+    let events = entries.iter().map(events).collect::<Result<Vec<_>, _>>()?;
     let events: Vec<_> = events.into_iter().flatten().collect();
+    let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
-    let shown = CallDetails { call: CallLine::new(&row), error: error.clone(), events: &events };
-    session.ui.result(&shown, |it| page(&row, error.as_ref(), &events, it))
+    let shown =
+        CallDetails { call: CallLine::new(&row), error: error.clone(), events: &events, entries: &places };
+    session.ui.result(&shown, |it| {
+        page(&row, error.as_ref(), &events, it);
+        it.heading("in the audit log");
+        for EntryPlace { writer, n, sha256 } in &places {
+            it.block(0, &format!("entry {n} of the journal {writer}, sha256 {sha256}"));
+        }
+    })
 }
 
 /// The events of an entry.

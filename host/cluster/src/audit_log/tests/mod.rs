@@ -63,7 +63,13 @@ fn calls_are_written_and_found() {
     assert!(reader.list(&of_actor("bob")).unwrap().is_empty());
     let of_bob = reader.stats(&of_actor("bob"), StatsQuery::default()).unwrap();
     assert_eq!((of_bob.running, of_bob.groups.len()), (0, 0));
-    assert_eq!(reader.entries_of(&calls[0].audit_id).unwrap().len(), 2);
+    let entries = reader.entries_of(&calls[0].audit_id).unwrap();
+    assert_eq!(entries.len(), 2);
+    for entry in &entries {
+        let hash = "SELECT encode(sha256(convert_to(line, 'UTF8')), 'hex') FROM cofferdam.entries";
+        let stored = cluster.psql(&format!("{hash} WHERE writer = '{}' AND n = {}", entry.writer, entry.n));
+        assert_eq!(stored, entry.sha256());
+    }
     let (request, outcome) = reader.sealed(&calls[0].audit_id).unwrap();
     assert_eq!(request.unwrap().bytes(), b"the request");
     assert_eq!(outcome.unwrap().bytes(), b"the outcome");
