@@ -221,6 +221,9 @@ fn pages_show_connectors_and_calls() {
         let (writer, hash) = (entry["writer"].as_str().unwrap(), entry["sha256"].as_str().unwrap());
         assert!(call.contains(writer) && call.contains(hash), "{entry}: {call}");
     }
+    for drawn in ["aria-label=\"Waterfall of the call\"", "until it ended: ", "<rect class=\"used\" x=\""] {
+        assert!(call.contains(drawn), "{drawn}: {call}");
+    }
     assert!(!call.contains("a-hidden-path"), "{call}");
     assert!(browser.page(&format!("/console/calls/{}", ids[0])).contains("cofferdam replay"));
     for (path, status) in [

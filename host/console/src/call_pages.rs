@@ -12,6 +12,7 @@ use crate::explanation::FailureExplanation;
 use crate::format::{bytes, duration, encoded, number, percent, plain};
 use crate::frame::{Area, Page, table, time};
 use crate::router::CONSOLE;
+use crate::waterfall::{parts_text, waterfall};
 
 /// The number of calls in a page.
 pub(crate) const PAGE: &str = "50";
@@ -149,6 +150,7 @@ pub(crate) fn show(call: &LoggedCallView, explanation: Option<&FailureExplanatio
         p { code { "cofferdam audit show " (plain(&row.audit_id)) } " shows its arguments, its outcome and its log, to the operator." }
         h2 { "Attempts" }
         @if call.ended_attempts.is_empty() { p { "No attempt ended." } }
+        (waterfall(call))
         @for attempt in &call.ended_attempts { (describe(attempt)) }
         h2 { "Events" }
         (events(&call.events))
@@ -215,7 +217,7 @@ fn describe(attempt: &AttemptReport) -> Markup {
             (why(attempt.class.as_deref(), attempt.code.as_deref()))
             " ended " (time(Some(&attempt.ended)))
         }
-        (phases(attempt))
+        p.dim { (parts_text(attempt)) }
         dl {
             dt { "Fuel" }
             dd { (of(number(usage.fuel), percent(usage.fuel, usage.fuel_limit), number(usage.fuel_limit))) }
@@ -227,36 +229,6 @@ fn describe(attempt: &AttemptReport) -> Markup {
             dd { (number(usage.requests)) ", " (bytes(usage.bytes_out)) " sent, " (bytes(usage.bytes_in)) " received" }
         }
         @if !attempt.requests.is_empty() { (requests(&attempt.requests)) }
-    }
-}
-
-/// Returns a picture of the parts of an attempt, one after the other.
-fn phases(attempt: &AttemptReport) -> Markup {
-    let phases = attempt.phases;
-    let parts = [
-        ("queue and load", phases.admit_us, "queue"),
-        ("record", phases.record_us, "queue"),
-        ("sandbox", phases.instantiate_us, "queue"),
-        ("connector", phases.guest_us, "used"),
-    ];
-    let whole: u64 = parts.iter().map(|(_, micros, _)| *micros).sum();
-    let text: Vec<_> =
-        parts.iter().map(|(name, micros, _)| format!("{name} {}", duration(*micros))).collect();
-    let text = text.join(", ");
-    let mut begin = 0;
-    let bars = parts.map(|(_, micros, class)| {
-        let width = u128::from(micros) * 1_000 / u128::from(whole.max(1));
-        let bar = (begin, width, class);
-        begin += width;
-        bar
-    });
-    html! {
-        svg role="img" aria-label=(text) viewBox="0 0 1000 40" preserveAspectRatio="none" {
-            title { (text) }
-            rect.limit x="0" y="10" width="1000" height="20" {}
-            @for (x, width, class) in bars { rect class=(class) x=(x) y="10" width=(width) height="20" {} }
-        }
-        p.dim { (text) }
     }
 }
 

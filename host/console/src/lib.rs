@@ -18,6 +18,7 @@ mod report;
 mod router;
 mod sessions;
 mod trust_page;
+mod waterfall;
 
 #[cfg(test)]
 mod hostile_tests;

@@ -197,7 +197,7 @@ impl<'r> NetworkMap<'r> {
 }
 
 /// Returns a name that fits into its box, with its end, which differs more often than its beginning.
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     let name = plain(name);
     let name = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
     let chars = name.chars().count();

@@ -29,7 +29,7 @@ pub(super) enum Scan {
         outcome: i64,
         target: i64,
     },
-    /// Under the idempotency key with this SHA-256.
+    /// The calls under the idempotency key with this SHA-256.
     Key([u8; 32]),
 }
 
