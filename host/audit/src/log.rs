@@ -308,8 +308,8 @@ impl Filter {
         self.incomplete || self.status.is_some()
     }
 
-    /// Selects the calls under an idempotency key: `key` is the key itself, or `sha256:` and the 64 digits of its SHA-256.
-    /// Returns false for a text that no key can be.
+    /// Selects the calls under an idempotency key: `key` is the key itself, or `sha256:` and the 64 digits of its
+    /// SHA-256. Returns false for a text that is neither.
     pub fn select_key(&mut self, key: &str) -> bool {
         let is_key = (1..=KEY_BYTES).contains(&key.len())
             && key.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'~');

@@ -295,7 +295,8 @@ fn entries(entries: &[LoggedEntryView]) -> Markup {
         (table("Entries of the call", &["Journal", "Entry", "SHA-256 of its line"], &rows))
         p {
             "The next line of a journal has the hash of the line before it. " code { "cofferdam audit verify" }
-            " checks every line; " code { "docs/guides/verify-the-log.md" } " says how a copy is checked without cofferdam."
+            " checks every line; " code { "docs/guides/verify-the-log.md" }
+            " says how a copy is checked without cofferdam."
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Which calls a filter lets through, the newest first: a few scans of indexes, merged, and never of a whole table.
 //!
 //! Targets and outcomes are few. Those that fit are looked up first, and each (or each pair of them) is a range of one
-//! index, in the order of the log. So what is rare is found as fast as what is common. The calls under an idempotency key
-//! are a range of their own.
+//! index, in the order of the log. So what is rare is found as fast as what is common. The calls under an idempotency
+//! key are a range of their own.
 
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
