@@ -5,6 +5,7 @@
 pub(crate) mod actions;
 mod command;
 mod gate;
+mod grants;
 mod interleavings;
 mod kills;
 

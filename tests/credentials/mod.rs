@@ -1,6 +1,7 @@
 //! Credentials, end to end: a real guest, a real server, and what goes over the wire between them.
 
 mod circuits;
+mod grant_requests;
 mod handles;
 mod issuer;
 mod kinds;

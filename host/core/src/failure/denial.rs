@@ -518,6 +518,12 @@ impl MissingBinding {
         self.class
     }
 
+    /// Returns the code of that failure.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// Returns the command that fixes it.
     #[must_use]
     pub fn suggestion(&self) -> &str {

@@ -152,23 +152,23 @@ impl CredentialBroker {
     }
 
     /// Describes in a sentence or two whether a call would find the credential bound and, with a target,
-    /// whether a request to it would carry the credential. Also returns the problem that a call would fail
-    /// with. May open the vault and block.
+    /// whether a request to it would carry the credential, with the identities that `choice` has. Also returns
+    /// the problem that a call would fail with. May open the vault and block.
     pub fn check_access(
         &self,
         manifest: &Manifest,
         grant: &CredentialGrant,
         target: Option<&RequestTarget>,
+        choice: &IdentitySelection,
     ) -> (String, Option<BindingProblem>) {
         let bindings = match self.vault.bindings() {
             Ok(bindings) => bindings,
             Err(error) => return (format!("Whether it is bound was not looked up: {error}"), None),
         };
-        let choice = IdentitySelection::default();
-        if let Some(unavailable) = unavailable(grant, &bindings, &choice) {
+        if let Some(unavailable) = unavailable(grant, &bindings, choice) {
             return (unavailable.message.clone(), None);
         }
-        let problem = match entry(grant, &bindings, manifest.name(), &choice) {
+        let problem = match entry(grant, &bindings, manifest.name(), choice) {
             Ok(GrantedCredential { bound: Some(bound), .. }) => {
                 let closed =
                     target.filter(|target| !bound.hosts.iter().any(|host| problem::is_at(host, target)));

@@ -1,11 +1,15 @@
 //! Explains whether a connector may reach a host or import an interface, without running it, with the same code
 //! that decides it at run time.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{
     Allowed, AuditId, Denial, DenialBoundary, DenialCode, FailureContext, GrantLine, ascii_line,
 };
+use cofferdam_egress::credentials::IdentitySelection;
 use cofferdam_egress::egress::RequestTarget;
 use cofferdam_model::action::ActionScope;
 use cofferdam_model::manifest::{CredentialKind, EVERYONES_METHODS, HostGrant, Manifest, OperationEffect};
@@ -47,11 +51,12 @@ impl AccessDecision {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AccessTarget {
-    Network(Uri),
+    /// The URL, and the address that its name is known to lead to.
+    Network(Uri, Option<IpAddr>),
     Method(Method),
     Import(ImportDeclaration),
-    /// The kind and the service.
-    Credential(CredentialKind, String),
+    /// The kind and the service, and the identity that a call chose.
+    Credential(CredentialKind, String, Option<String>),
 }
 
 impl AccessQuery {
@@ -63,7 +68,7 @@ impl AccessQuery {
     /// `validation`: it is none of these.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if let Some(asked) = credential(text) {
-            if let AccessTarget::Credential(kind, service) = &asked
+            if let AccessTarget::Credential(kind, service, _) = &asked
                 && let Some((service, _)) = service.split_once('/')
             {
                 let shown = ascii_line(&format!("{}/{service}", kind.name()), 200);
@@ -85,7 +90,7 @@ impl AccessQuery {
             false => format!("https://{text}"),
         };
         match url.parse::<Uri>() {
-            Ok(uri) => Ok(Self(AccessTarget::Network(uri))),
+            Ok(uri) => Ok(Self(AccessTarget::Network(uri, None))),
             Err(error) => {
                 let shown = ascii_line(text, 200);
                 let message = format!("`{shown}` is neither a host, a method, an import nor a credential.");
@@ -94,6 +99,22 @@ impl AccessQuery {
                     .with_source(error))
             }
         }
+    }
+
+    /// Adds the address that the name of a host led a call to, which may need a grant of its own.
+    pub(super) fn with_address(mut self, found: IpAddr) -> Self {
+        if let AccessTarget::Network(_, address) = &mut self.0 {
+            *address = Some(found);
+        }
+        self
+    }
+
+    /// Adds the identity that a call chose for a credential.
+    pub(super) fn with_identity(mut self, chosen: &str) -> Self {
+        if let AccessTarget::Credential(_, _, identity) = &mut self.0 {
+            *identity = Some(chosen.to_owned());
+        }
+        self
     }
 }
 
@@ -112,7 +133,7 @@ fn method(text: &str) -> Option<Method> {
 fn credential(text: &str) -> Option<AccessTarget> {
     let (kind, service) = text.split_once('/')?;
     let kind = CredentialKind::ALL.iter().copied().find(|known| known.name() == kind)?;
-    Some(AccessTarget::Credential(kind, service.to_owned()))
+    Some(AccessTarget::Credential(kind, service.to_owned(), None))
 }
 
 impl Host {
@@ -129,17 +150,7 @@ impl Host {
         access: &AccessQuery,
         scope: Option<&ActionScope>,
     ) -> Result<AccessDecision, Error> {
-        let loader = &self.pipeline.loader;
-        let digest = loader.find(connector)?;
-        let StoredPackage { bytes, signature, .. } =
-            loader.registry.read(&digest).map_err(HostError::from)?;
-        let got = Digest::sha256(&bytes);
-        if got != digest {
-            let key = connector.to_string();
-            let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
-            return Err(hash_mismatch(&context, &key, &digest, &got));
-        }
-        let package = loader.sandbox.open_blocking(bytes)?;
+        let (package, signature) = self.open_installed(connector)?;
         let decision = self.why_opened(&package, access, scope)?;
         let signature = self.signature_view(&package, signature.as_deref())?;
         Ok(match (decision, signature.reason) {
@@ -166,7 +177,32 @@ impl Host {
         self.why_opened(&self.pipeline.loader.sandbox.open_blocking(bytes)?, access, scope)
     }
 
-    fn why_opened(
+    /// Returns the package of an installed connector, whose bytes are those of its hash, and its signature.
+    ///
+    /// # Errors
+    /// It is not installed, or its package cannot be read or was changed.
+    pub(super) fn open_installed(
+        &self,
+        connector: &ConnectorRef,
+    ) -> Result<(Package, Option<Vec<u8>>), Error> {
+        let loader = &self.pipeline.loader;
+        let digest = loader.find(connector)?;
+        let StoredPackage { bytes, signature, .. } =
+            loader.registry.read(&digest).map_err(HostError::from)?;
+        let got = Digest::sha256(&bytes);
+        if got != digest {
+            let key = connector.to_string();
+            let context = FailureContext::new(AuditId::mint()).with_connector(key.as_str(), None);
+            return Err(hash_mismatch(&context, &key, &digest, &got));
+        }
+        Ok((loader.sandbox.open_blocking(bytes)?, signature))
+    }
+
+    /// Decides as [`Host::why`] does, for an open package.
+    ///
+    /// # Errors
+    /// The requested credential is granted, and the vault cannot be used.
+    pub(super) fn why_opened(
         &self,
         package: &Package,
         access: &AccessQuery,
@@ -200,15 +236,21 @@ impl Host {
                 let permit = self.pipeline.loader.sandbox.policy(manifest).check_method_access(method)?;
                 Ok(if method.is_safe() { permit } else { with_effects(permit, package) })
             }
-            AccessTarget::Credential(kind, service) => self.decide_credential(manifest, *kind, service),
-            AccessTarget::Network(uri) => {
+            AccessTarget::Credential(kind, service, identity) => {
+                self.decide_credential(manifest, *kind, service, identity.as_deref())
+            }
+            AccessTarget::Network(uri, address) => {
                 // A component that may not be installed reaches nothing.
                 package.check_imports()?;
                 if let Some(scope) = scope {
                     scope.fits(package.operations().iter().map(|it| it.name().json()), manifest.hosts())?;
                 }
-                let permit = self.pipeline.loader.sandbox.policy(manifest).check_access(uri, scope)?;
-                let permit = self.with_credentials(permit, manifest, &RequestTarget::from_uri(uri)?);
+                let policy = self.pipeline.loader.sandbox.policy(manifest);
+                let (permit, target) = (policy.check_access(uri, scope)?, RequestTarget::from_uri(uri)?);
+                if let Some(address) = address {
+                    policy.admit_address(&target, *address)?;
+                }
+                let permit = self.with_credentials(permit, manifest, &target);
                 let permit = with_methods(with_effects(permit, package), manifest);
                 let sends = imports.iter().any(|own| own.interface() == "wasi:http/outgoing-handler");
                 Ok(match sends {
@@ -230,7 +272,8 @@ impl Host {
         };
         let grants = manifest.credentials().iter().filter(|grant| grant.hosts().iter().any(goes));
         grants.fold(permit, |permit, grant| {
-            let (bound, problem) = self.pipeline.broker.check_access(manifest, grant, Some(target));
+            let choice = IdentitySelection::default();
+            let (bound, problem) = self.pipeline.broker.check_access(manifest, grant, Some(target), &choice);
             let note = format!("The credential {} goes there, {}. {bound}", grant.label(), grant.placement());
             permit.with_note(note).without_binding(problem.as_ref())
         })
@@ -241,6 +284,7 @@ impl Host {
         manifest: &Manifest,
         kind: CredentialKind,
         service: &str,
+        identity: Option<&str>,
     ) -> Result<Allowed, Denial> {
         let requested = format!("credential:{}/{service}", kind.name());
         let asked =
@@ -255,7 +299,10 @@ impl Host {
         };
         let place = format!("It stands in the {}.", grant.placement());
         let permit = Allowed::new(&requested).with_grant(GrantLine::manifest_credential(grant.hosts()));
-        let (bound, problem) = self.pipeline.broker.check_access(manifest, grant, None);
+        let chosen: BTreeMap<_, _> =
+            identity.map(|identity| (service.to_owned(), identity.to_owned())).into_iter().collect();
+        let choice = IdentitySelection::new(&chosen, None);
+        let (bound, problem) = self.pipeline.broker.check_access(manifest, grant, None, &choice);
         Ok(permit.with_note(place).with_note(bound).without_binding(problem.as_ref()))
     }
 }
@@ -298,13 +345,13 @@ mod tests {
         for text in
             ["slack.com:443", "slack.com", "http://localhost:8080", "https://x/y?z", "u@x:1", "[::1]:80"]
         {
-            assert!(matches!(AccessQuery::parse(text).unwrap().0, AccessTarget::Network(_)), "{text}");
+            assert!(matches!(AccessQuery::parse(text).unwrap().0, AccessTarget::Network(..)), "{text}");
         }
         for text in ["method:PROPFIND", "method:get", "method:TRACE", "PROPFIND"] {
             assert!(matches!(AccessQuery::parse(text).unwrap().0, AccessTarget::Method(_)), "{text}");
         }
         assert!(
-            matches!(AccessQuery::parse("method:443").unwrap().0, AccessTarget::Network(_)),
+            matches!(AccessQuery::parse("method:443").unwrap().0, AccessTarget::Network(..)),
             "a host of that name"
         );
         for text in ["api_key/slack", "session_token/a.b", "oauth2/"] {

@@ -11,6 +11,7 @@ mod builder;
 mod consent;
 mod difference;
 mod export;
+mod grant_requests;
 mod inspection;
 mod install;
 mod last_verification;
@@ -52,6 +53,7 @@ pub use builder::{HostBuilder, SharedState};
 pub use consent::{Consent, PackageReview};
 pub use difference::{ChangeSeverity, ComparedPackage, PackageChange, PackageDifference};
 pub use export::{ExportSummary, verify_export};
+pub use grant_requests::GrantRequest;
 pub use inspection::{
     CredentialView, ImportView, InstalledPackage, InstalledRevision, LimitView, OperationView,
     PackageInspection, RevisionGround, SignatureView,
