@@ -78,6 +78,7 @@ const FAILING: &[(&str, bool)] = &[
     ("audit key", false),
     ("audit checkpoint", false),
     ("approvals list", false),
+    ("approvals grants", false),
     ("approvals show approval-01890000-0000-7000-8000-000000000001", false),
     ("approvals approve approval-01890000-0000-7000-8000-000000000001", false),
     ("approvals deny approval-01890000-0000-7000-8000-000000000001", false),
@@ -126,7 +127,10 @@ fn every_error_has_one_of_two_envelopes() {
             "audit key" => Some("host.key"),
             "action list" => Some("actions"),
             "mcp config --client claude-code --write" => Some(".mcp.json"),
-            _ if ["audit", "approvals list", "recover list", "top"].iter().any(|it| line.starts_with(it)) => {
+            _ if ["audit", "approvals list", "approvals grants", "recover list", "top"]
+                .iter()
+                .any(|it| line.starts_with(it)) =>
+            {
                 Some("audit")
             }
             _ => None,

@@ -10,6 +10,7 @@ mod console;
 mod ends;
 mod fixture;
 mod flood;
+mod grant_requests;
 mod health;
 mod live;
 mod network;

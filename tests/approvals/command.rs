@@ -111,3 +111,29 @@ fn unknown_and_ambiguous_approvals_are_refused() {
     cli.run(&["approvals", "show", unknown]).fails(66).said("There is no approval");
     assert_eq!(count(path), 0);
 }
+
+#[test]
+fn denied_calls_are_listed_by_a_command() {
+    let desk = Desk::new();
+    let cli = cli(&desk);
+    let list = || cli.run(&["approvals", "grants", "--format", "json"]).json();
+    assert_eq!(list(), json!([]));
+    let elsewhere = &shared_host().elsewhere;
+    let url = format!("url={}", elsewhere.url("/text/grants-command"));
+    for _ in 0..2 {
+        drop(cli.run(&["call", "github://cofferdam/probe", "fetch", "--arg", &url]).fails(77));
+    }
+    let listed = list();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    let request = &listed[0];
+    assert_eq!((&request["calls"], &request["kind"]), (&json!(2), &json!("host")), "{request}");
+    assert_eq!(request["allow"]["file"], "connector.toml", "{request}");
+    let shown = cli.run(&["approvals", "grants"]).ok();
+    let (connector, subject) = ("github://cofferdam/probe@0.1.0", elsewhere.grant());
+    assert!(shown.contains(&format!("cofferdam why {connector} {subject}")), "{shown}");
+    // The command gives the same reason.
+    let why = cli.run(&["why", connector, &subject, "--format", "json"]).fails(77);
+    let why: Value = serde_json::from_str(&why.stdout).unwrap();
+    assert_eq!((&request["reason"], &request["subject"]), (&why["message"], &json!(subject)));
+    cli.run(&["approvals", "list"]).said("cofferdam approvals grants");
+}

@@ -1,4 +1,4 @@
-//! The pages about calls that wait for a person, and the form of the answer.
+//! The pages about calls that wait for a person, with the form of the answer, and about requests for grants.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{sanitize_lines, visible_json};
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::ApprovalDecision;
-use cofferdam_server::http_api::ApprovalList;
+use cofferdam_server::http_api::{ApprovalList, GrantRequestView};
 use maud::{Markup, html};
 
 /// The times within which all calls with the same arguments may run, that the form offers.
@@ -33,8 +33,13 @@ fn style(state: &str) -> &'static str {
     }
 }
 
-/// The page about all that wait; with `all`, about those with an answer, too.
-pub(crate) fn list(list: &ApprovalList, all: bool) -> Page {
+/// Returns a link to the page about a call.
+fn call_link(id: &str) -> Markup {
+    html! { a href=(format!("{CONSOLE}/calls/{}", encoded(id))) { code { (plain(id)) } } }
+}
+
+/// The page about all that wait, and the requests for grants; with `all`, about those with an answer, too.
+pub(crate) fn list(list: &ApprovalList, requests: &[GrantRequestView], all: bool) -> Page {
     let header = [
         "Asked",
         "Approval",
@@ -76,9 +81,43 @@ pub(crate) fn list(list: &ApprovalList, all: bool) -> Page {
             @if list.more > 0 {
                 p { (number(list.more as u64)) " more are not on this page, which has the oldest. They follow as these are answered." }
             }
+            h2 { "Requests for grants" }
+            (grant_requests(requests))
         }
     };
     Page::new(Area::Approvals, "Approvals", body)
+}
+
+/// The access that calls were denied, with the reason.
+fn grant_requests(requests: &[GrantRequestView]) -> Markup {
+    let header =
+        ["Connector", "Asked for", "Calls", "Since", "Last call", "Caller", "Reason", "To look at it"];
+    let rows = html! {
+        @for request in requests {
+            tr {
+                td { (plain(&request.connector)) }
+                th scope="row" { code { (plain(&request.subject)) } }
+                td.number { (number(request.calls as u64)) }
+                td { (time(Some(&request.first))) }
+                td { (call_link(&request.last_call)) " " (time(Some(&request.last))) }
+                td { (plain(&request.actor)) }
+                td.wide { code { (plain(&request.code)) } ": " (plain(&request.reason)) }
+                td.wide { code { "cofferdam why " (plain(&request.connector)) " " (plain(&request.subject)) } }
+            }
+        }
+    };
+    html! {
+        @if requests.is_empty() {
+            p { "No call of the last 7 days was denied what could be granted, or missed a binding." }
+        } @else {
+            p {
+                "Calls of the last 7 days were denied this, and would be now. Nothing can be accepted on this page: "
+                "an operator installs a version whose manifest asks for it (" code { "cofferdam install" }
+                "), sets a binding (" code { "cofferdam binding set" } ") or changes " code { "config.toml" } "."
+            }
+            (table("Requests for grants", &header, &rows))
+        }
+    }
 }
 
 /// The page about one; with the token of a session that may answer, with the forms for it.
@@ -102,8 +141,6 @@ pub(crate) fn show(approval: &ApprovalView, answer_token: Option<&str>) -> Page 
 }
 
 fn facts(approval: &ApprovalView) -> Markup {
-    let calls =
-        |id: &str| html! { a href=(format!("{CONSOLE}/calls/{}", encoded(id))) { code { (plain(id)) } } };
     html! {
         dl {
             dt { "Approval" } dd { code { (plain(&approval.id)) } }
@@ -117,7 +154,7 @@ fn facts(approval: &ApprovalView) -> Markup {
             }
             dt { "Package" } dd { code { (plain(&approval.hash)) } }
             @if let Some(key) = &approval.idempotency_key { dt { "Idempotency key" } dd { code { (plain(key)) } } }
-            dt { "First call" } dd { (calls(&approval.call)) }
+            dt { "First call" } dd { (call_link(&approval.call)) }
             dt { "Asked" } dd { (time(Some(&approval.asked_at))) }
             dt { "Waits until" } dd { (time(Some(&approval.waits_until))) }
             @if approval.answered_at.is_some() {
@@ -132,7 +169,7 @@ fn facts(approval: &ApprovalView) -> Markup {
                     ", until " (time(approval.usable_until.as_deref()))
                 }
             }
-            @if let Some(call) = &approval.used_by { dt { "Used by" } dd { (calls(call)) } }
+            @if let Some(call) = &approval.used_by { dt { "Used by" } dd { (call_link(call)) } }
         }
     }
 }

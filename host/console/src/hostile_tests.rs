@@ -11,10 +11,10 @@ use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
     ChangePage, ChangeView, ChangedFact, CircuitState, ComparedVersion, ConnectorCircuit,
     ConnectorDifference, ConnectorGrants, ConnectorList, ConnectorRateLimit, ConnectorSummary, ConnectorView,
-    CredentialGrantView, FailureCount, HealthReport, HistoryReport, HistoryStepView, ImportGrant,
-    LimitDescription, LogUsage, LoggedCallView, LoggedEntryView, LoggedEventView, NetworkReport,
-    NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport, SignatureVerdict, UnusedHost,
-    VerificationResult, VersionChange, WaitingCalls,
+    CredentialGrantView, FailureCount, GrantLineView, GrantRequestView, HealthReport, HistoryReport,
+    HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEntryView,
+    LoggedEventView, NetworkReport, NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport,
+    SignatureVerdict, UnusedHost, VerificationResult, VersionChange, WaitingCalls,
 };
 
 use crate::explanation::FailureExplanation;
@@ -254,11 +254,31 @@ fn texts_of_approvals_are_escaped() {
         used_by: Some(hostile()),
     };
     let list = ApprovalList { approvals: vec![approval(HOSTILE)], waiting: 1, more: 1 };
-    check(approval_pages::list(&list, true), 9);
+    check(approval_pages::list(&list, &[], true), 9);
     for state in ["waiting", "approved", HOSTILE] {
         check(approval_pages::show(&approval(state), Some("token")), 17);
         check(approval_pages::show(&approval(state), None), 17);
     }
+}
+
+#[test]
+fn texts_of_requests_for_grants_are_escaped() {
+    let request = GrantRequestView {
+        connector: hostile(),
+        kind: hostile(),
+        subject: hostile(),
+        calls: usize::MAX,
+        first: hostile(),
+        last: hostile(),
+        last_call: hostile(),
+        actor: hostile(),
+        code: hostile(),
+        reason: hostile(),
+        allow: Some(GrantLineView { file: hostile(), table: hostile(), line: hostile() }),
+        suggestion: Some(hostile()),
+    };
+    let list = ApprovalList { approvals: Vec::new(), waiting: 0, more: 0 };
+    check(approval_pages::list(&list, &[request], false), 12);
 }
 
 #[test]

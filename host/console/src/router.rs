@@ -333,14 +333,18 @@ async fn close(
     cookie.map_or_else(|| Page::no_session().framed(None), first_page)
 }
 
-/// Lists the calls that wait for a person.
+/// Lists the calls that wait for a person, and the requests for grants.
 async fn approvals(
     State(console): State<Console>,
     Extension(session): Extension<Session>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
     let all = query.iter().any(|(name, value)| name == "all" && value == "true");
-    let page = async { Ok(approval_pages::list(&console.0.api.approvals(query).await?, all)) };
+    let api = &console.0.api;
+    let page = async {
+        let (approvals, grants) = (api.approvals(query).await?, api.grant_requests().await?);
+        Ok(approval_pages::list(&approvals, &grants.requests, all))
+    };
     session.framed(console.live(page).await)
 }
 

@@ -29,7 +29,8 @@ pub use decide::{
 };
 pub use profile::{PROFILES, ProfileError, RetryProfile};
 pub use rate_limit::{
-    RateError, RateLimit, RateLimitUse, RateLimits, RateRefused, RateReservation, SharedRateLimits, SharedStateAway,
+    RateError, RateLimit, RateLimitUse, RateLimits, RateRefused, RateReservation, SharedRateLimits,
+    SharedStateAway,
 };
 pub use settings::{ResilienceSettings, RetryPlan};
 

@@ -12,6 +12,7 @@ mod calls;
 mod changes;
 mod connectors;
 mod difference;
+mod grant_requests;
 mod health;
 mod history;
 mod job_request;
@@ -50,8 +51,10 @@ pub use connectors::{
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
 };
 pub use difference::{ComparedVersion, ConnectorDifference, VersionChange};
+pub use grant_requests::{GrantLineView, GrantRequestList, GrantRequestView};
 pub use health::{
-    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, VerificationResult, WaitingCalls,
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, VerificationResult,
+    WaitingCalls,
 };
 pub use history::{FailureCount, HistoryReport, HistoryStepView};
 pub use network::{NetworkReport, NetworkRoute, UnusedHost};
@@ -77,6 +80,9 @@ pub const AUDIT: &str = "/v1/audit";
 
 /// The path of the calls that wait for a person; an approval's id follows.
 pub const APPROVALS: &str = "/v1/approvals";
+
+/// The path of the requests for grants.
+pub const GRANT_REQUESTS: &str = "/v1/grant-requests";
 
 /// The path of the statistics of calls.
 pub const STATS: &str = "/v1/stats";
@@ -197,6 +203,7 @@ impl HttpApi {
             .route(&format!("{AUDIT}/{{id}}"), get(audit::show))
             .route(APPROVALS, get(approvals::list))
             .route(&format!("{APPROVALS}/{{id}}"), get(approvals::show))
+            .route(GRANT_REQUESTS, get(grant_requests::list))
             .route(STATS, get(audit::stats))
             .route(CHANGES, get(changes::list))
             .route(HISTORY, get(history::show))

@@ -15,6 +15,7 @@ use super::audit::{CallPage, LoggedCallView};
 use super::changes::ChangePage;
 use super::connectors::{ConnectorList, ConnectorView, operations_path};
 use super::difference::ConnectorDifference;
+use super::grant_requests::GrantRequestList;
 use super::health::HealthReport;
 use super::history::HistoryReport;
 use super::job_request::JobRequest;
@@ -24,8 +25,8 @@ use super::query::{self, APPROVAL_PATTERN, ID_PATTERN};
 use super::request::{ActionRequest, CallRequest, KEY_PATTERN, OperationRequest};
 use super::response::{ActionAnswer, CallValue};
 use super::{
-    ACTIONS, APPROVALS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, HEALTH_REPORT,
-    HISTORY, JOBS, LIVE, NETWORK, STATS, response,
+    ACTIONS, APPROVALS, AUDIT, CALLS, CHANGES, CONNECTOR_PATH, CONNECTORS, DESCRIPTION, GRANT_REQUESTS,
+    HEALTH_REPORT, HISTORY, JOBS, LIVE, NETWORK, STATS, response,
 };
 use crate::author_text::{PARAMETER_BYTES, sanitize_text};
 use crate::json_schema;
@@ -458,6 +459,7 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
     let changes = answer("The changes, the newest first.", reference::<ChangePage>(generator));
     let network = answer("The requests.", reference::<NetworkReport>(generator));
     let health = answer("The state.", reference::<HealthReport>(generator));
+    let grants = answer("The requests for grants.", reference::<GrantRequestList>(generator));
     let live = json!({
         "description": "An event `changed` now, and when there is something new, every two seconds at most.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}}
@@ -474,6 +476,7 @@ fn overview_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String,
             network,
         ),
         get(HEALTH_REPORT, "health_report", "The state of what calls depend on.", Vec::new(), health),
+        get(GRANT_REQUESTS, "grant_requests", "The access that calls were denied.", Vec::new(), grants),
     ])
 }
 

@@ -8,7 +8,8 @@ use crate::session::Session;
 
 const EXAMPLES: &str = "\
 A call that waits was not run. Once it is approved, its caller repeats it. Answers and ended requests are shown \
-with --all as long as they are kept; the audit log has them for good.
+with --all as long as they are kept; the audit log has them for good. `approvals grants` lists what connectors \
+were denied.
 
 Examples:
   cofferdam approvals list
@@ -32,6 +33,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         true => session.ui.note("No call waits for a person."),
         false => session.ui.note("See what one would do, and answer it: cofferdam approvals show ID"),
     }
+    session.ui.note("See what connectors were denied: cofferdam approvals grants");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
-//! `approvals`: the calls that wait for a person, and the answers to them.
+//! `approvals`: the calls that wait for a person, the answers to them, and the requests for grants.
 
 mod answer;
+mod grants;
 mod list;
 mod show;
 mod view;
@@ -18,6 +19,7 @@ pub(crate) enum Command {
     Show(show::Args),
     Approve(answer::ApproveArgs),
     Deny(answer::DenyArgs),
+    Grants(grants::Args),
 }
 
 /// Does one of them.
@@ -27,5 +29,6 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
         Command::Show(args) => show::run(&args, session),
         Command::Approve(args) => answer::approve(args, session),
         Command::Deny(args) => answer::deny(args, session),
+        Command::Grants(args) => grants::run(&args, session),
     }
 }
