@@ -287,16 +287,15 @@ fn entries(entries: &[LoggedEntryView]) -> Markup {
             tr {
                 th.wide scope="row" { code { (plain(&entry.writer)) } }
                 td.number { (entry.n) }
-                td.wide { code { (plain(&entry.sha256)) } }
             }
         }
     };
     html! {
-        (table("Entries of the call", &["Journal", "Entry", "SHA-256 of its line"], &rows))
+        (table("Entries of the call", &["Journal", "Entry"], &rows))
         p {
-            "The next line of a journal has the hash of the line before it. " code { "cofferdam audit verify" }
-            " checks every line; " code { "docs/guides/verify-the-log.md" }
-            " says how a copy is checked without cofferdam."
+            "Each line of a journal has the hash of the line before it. " code { "cofferdam audit verify" }
+            " checks every line, and " code { "cofferdam audit show" } " has the hashes of these. "
+            code { "docs/guides/verify-the-log.md" } " says how a copy is checked without cofferdam."
         }
     }
 }

@@ -216,7 +216,7 @@ fn texts_of_calls_are_escaped() {
         error: Some(serde_json::Map::from_iter([("boundary".to_owned(), hostile().into())])),
         ended_attempts: vec![attempt],
         events: vec![LoggedEventView { seq: 1, at: hostile(), name: hostile(), facts }],
-        entries: vec![LoggedEntryView { writer: hostile(), n: u64::MAX, sha256: hostile() }],
+        entries: vec![LoggedEntryView { writer: hostile(), n: u64::MAX }],
     };
     let explanation =
         FailureExplanation { meaning: hostile(), advice: hostile(), fixed_by: hostile(), fix: hostile() };

@@ -204,7 +204,8 @@ pub struct LoggedEventView {
     pub facts: Map<String, Value>,
 }
 
-/// The place of an entry in the hash chain of the audit log.
+/// The place of an entry in the hash chain of the audit log; without the hash of its line, by which short arguments could
+/// be guessed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename = "Entry")]
 pub struct LoggedEntryView {
@@ -212,8 +213,6 @@ pub struct LoggedEntryView {
     pub writer: String,
     /// Its number in that journal, from 1, without gaps.
     pub n: u64,
-    /// The SHA-256 of its line, which the next line of the journal has as `prev`: 64 digits.
-    pub sha256: String,
 }
 
 impl HttpApi {
@@ -362,7 +361,7 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
             .collect(),
         entries: entries
             .iter()
-            .map(|entry| LoggedEntryView { writer: entry.writer.clone(), n: entry.n, sha256: entry.sha256() })
+            .map(|entry| LoggedEntryView { writer: entry.writer.clone(), n: entry.n })
             .collect(),
     }
 }
