@@ -68,7 +68,7 @@ fn a_history_counts_calls_by_class_and_boundary() {
 
 #[test]
 fn health_shows_circuits_limits_and_retention() {
-    let config = "[breaker]\npolicy = \"at-once\"\nthreshold = 1\n[rate_limit]\nrequests = 30\nper = \"60s\"\nburst = 5\n\
+    let config = "[breaker]\npolicy = \"at-once\"\nthreshold = 1\n[rate_limit]\nrequests = 30\nper = \"600s\"\nburst = 5\n\
                   [audit]\nretention = \"90d\"\n";
     let stage = Stage::configured(&["--token-file", "token", "--console"], config);
     let empty = health(&stage);
@@ -80,7 +80,10 @@ fn health_shows_circuits_limits_and_retention() {
     assert_eq!(circuit["connector"], "github://cofferdam/probe", "{told}");
     assert_eq!((&circuit["state"], &circuit["cause"]), (&json!("open"), &json!("unavailable")), "{told}");
     assert!(circuit["retry_after_ms"].as_u64() > Some(0), "{told}");
-    let limit = json!({"connector": "github://cofferdam/probe", "requests": 30, "seconds": 60, "burst": 5});
+    let used = json!([{"host": stage.upstream.host_port(), "requests": 1, "wait_ms": 0}]);
+    let limit = json!({
+        "connector": "github://cofferdam/probe", "requests": 30, "seconds": 600, "burst": 5, "used": used
+    });
     assert!(told["rate_limits"].as_array().unwrap().contains(&limit), "{told}");
     let log = &told["log"];
     assert_eq!(log["retention_seconds"], json!(90 * 86_400), "{told}");
@@ -90,7 +93,8 @@ fn health_shows_circuits_limits_and_retention() {
     for shown in [
         "Circuits that are not closed: 1.",
         "at most",
-        "1 minute",
+        "10 minutes",
+        "1 of 5",
         "90 days",
         "It was not verified from this home.",
     ] {
