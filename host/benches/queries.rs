@@ -111,7 +111,7 @@ fn main() {
         });
     }
     row("requests: all", || {
-        let requests = reader.requests(&all()).unwrap().unwrap();
+        let requests = reader.requests(&all()).unwrap();
         requests.iter().map(|sum| sum.requests).sum()
     });
     row("storage", || reader.storage().unwrap().bytes());

@@ -190,14 +190,11 @@ pub trait AuditReader: Send {
     }
 
     /// Returns the requests of the ended calls of the connector, operation, action and time that `filter` names, by
-    /// connector, operation, host and kind; times are taken as whole hours. None if this log does not count requests.
+    /// connector, operation, host and kind; times are taken as whole hours.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn requests(&mut self, filter: &Filter) -> Result<Option<Vec<RequestSum>>, AuditError> {
-        let _ = filter;
-        Ok(None)
-    }
+    fn requests(&mut self, filter: &Filter) -> Result<Vec<RequestSum>, AuditError>;
 
     /// Returns the space that the audit log uses.
     ///

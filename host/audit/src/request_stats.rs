@@ -35,14 +35,16 @@ pub struct RequestKind {
 
 impl RequestKind {
     /// Returns the number that it has in the index.
-    pub(crate) fn number(self) -> i64 {
+    #[must_use]
+    pub fn number(self) -> i64 {
         let flags = [self.is_write, self.is_repeated, self.is_keyed];
         let flags = flags.into_iter().fold(0, |bits, flag| bits << 1 | i64::from(flag));
         self.result as i64 * 8 + flags
     }
 
     /// Returns the kind with this number; none if there is none.
-    pub(crate) fn from_number(number: i64) -> Option<Self> {
+    #[must_use]
+    pub fn from_number(number: i64) -> Option<Self> {
         let position = usize::try_from(number.div_euclid(8)).ok()?;
         let flag = |bit: i64| number & bit != 0;
         Some(Self {

@@ -384,7 +384,7 @@ fn texts_of_the_network_are_escaped() {
     // Short enough for the map.
     let short = "<script>x</script>".to_owned();
     let network = NetworkReport {
-        routes: Some(vec![route(hostile(), hostile()), route(short.clone(), short)]),
+        routes: vec![route(hostile(), hostile()), route(short.clone(), short)],
         unused: vec![unused],
         unreadable: vec![hostile()],
     };

@@ -41,13 +41,9 @@ pub(crate) fn show(query: &NetworkQuery, network: &NetworkReport) -> Page {
 
 /// Returns the requests as a map and as tables.
 pub(crate) fn requests(network: &NetworkReport) -> Markup {
-    let routes = network.routes.as_deref().unwrap_or_default();
+    let routes = network.routes.as_slice();
     html! {
-        @if network.routes.is_none() {
-            p.doubtful { "This audit log does not count requests: the calls of each host are in " code { "cofferdam audit stats --by host" } "." }
-        } @else if routes.is_empty() {
-            p { "No request is on record that fits." }
-        }
+        @if routes.is_empty() { p { "No request is on record that fits." } }
         @if !routes.is_empty() || !network.unused.is_empty() {
             (map(routes, &network.unused))
         }
@@ -56,10 +52,8 @@ pub(crate) fn requests(network: &NetworkReport) -> Markup {
             h2 { "Repeated writes" }
             (repeated(routes))
         }
-        @if network.routes.is_some() {
-            h2 { "Granted and never used" }
-            (unused(&network.unused))
-        }
+        h2 { "Granted and never used" }
+        (unused(&network.unused))
         @if !network.unreadable.is_empty() {
             p.bad { "The grants of these cannot be read: " (plain(&network.unreadable.join(", "))) "." }
         }

@@ -328,7 +328,7 @@ fn a_history_has_the_statistics_of_each_step() {
 #[test]
 fn requests_are_counted_by_operation_and_host() {
     let mut reader = reader();
-    let all = reader.requests(&Filter::default()).unwrap().unwrap();
+    let all = reader.requests(&Filter::default()).unwrap();
     let to = |host: &str| all.iter().filter(|sum| sum.host == host).map(|sum| sum.requests).sum::<u64>();
     let calls = stats_by_host(&mut reader);
     // Each call has one request to a host.
@@ -351,7 +351,7 @@ fn requests_are_counted_by_operation_and_host() {
         since: Some(hour),
         ..Filter::default()
     };
-    let some = reader.requests(&filter).unwrap().unwrap();
+    let some = reader.requests(&filter).unwrap();
     let since = |row: &CallRow| {
         row.connector == "github://acme/c00@1.0.0"
             && row.status != CallStatus::Running

@@ -412,8 +412,8 @@ impl AuditReader for IndexReader {
         self.query(|connection, _| Ok(rollup::history(connection, filter, query)?))
     }
 
-    fn requests(&mut self, filter: &Filter) -> Result<Option<Vec<RequestSum>>, AuditError> {
-        self.query(|connection, _| Ok(Some(rollup::requests(connection, filter)?)))
+    fn requests(&mut self, filter: &Filter) -> Result<Vec<RequestSum>, AuditError> {
+        self.query(|connection, _| Ok(rollup::requests(connection, filter)?))
     }
 
     fn storage(&mut self) -> Result<LogStorage, AuditError> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use cofferdam_audit::store::{AttemptUsage, EndFacts, JournalLine, LineFacts, decision};
+use cofferdam_audit::store::{AttemptUsage, EndFacts, JournalLine, LineFacts, LineRequest, decision};
 use cofferdam_audit::{CallStatus, unhex};
 use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
@@ -30,7 +30,8 @@ const SELECT_LINES: &str = "SELECT at, n, line FROM cofferdam.entries WHERE writ
 
 const COLUMNS: &str = "id, writer, opened, last_at, places, first_n, at, connector, op, action, step, actor, \
                        is_idempotent, status, class, code, duration, attempts, key, sealed, parts, is_undetermined, \
-                       ended_n, usage, hosts, largest_responses";
+                       ended_n, usage, hosts, largest_responses, request_connectors, request_hosts, \
+                       request_kinds, request_counts";
 
 /// A call as it is in the table.
 struct Call {
@@ -57,6 +58,38 @@ struct Call {
     usage: Vec<i64>,
     hosts: Vec<String>,
     largest_responses: Vec<i64>,
+    requests: RequestTallies,
+}
+
+/// The requests of a call, alike ones together. Each list has one element for each kind.
+#[derive(Default)]
+struct RequestTallies {
+    /// The connectors that sent them; empty for the call's own.
+    connectors: Vec<String>,
+    hosts: Vec<String>,
+    kinds: Vec<i64>,
+    counts: Vec<i64>,
+}
+
+impl RequestTallies {
+    /// Counts a request in a call of `connector`.
+    fn add(&mut self, request: &LineRequest<'_>, connector: &str) {
+        let sender = if request.connector == connector { "" } else { &*request.connector };
+        let kind = request.kind.number();
+        let known = self.connectors.iter().zip(&self.hosts).zip(&self.kinds);
+        let mut known = known.map(|((connector, host), kind)| (connector.as_str(), host.as_str(), *kind));
+        match known.position(|known| known == (sender, &*request.host, kind)) {
+            Some(at) => {
+                self.counts.iter_mut().skip(at).take(1).for_each(|count| *count = count.saturating_add(1))
+            }
+            None => {
+                self.connectors.push(sender.to_owned());
+                self.hosts.push(request.host.to_string());
+                self.kinds.push(kind);
+                self.counts.push(1);
+            }
+        }
+    }
 }
 
 /// Adds what the journals have and the table of calls has not. `progress` gets the number of entries that were added.
@@ -219,6 +252,7 @@ impl CallBatch<'_> {
             call.largest_responses.push(signed(*largest_response));
         }
         for request in &facts.requests {
+            call.requests.add(request, &call.target[0]);
             if !call.hosts.iter().any(|known| *known == request.host) {
                 call.hosts.push(request.host.to_string());
             }
@@ -258,7 +292,9 @@ async fn upsert<'c>(
          status = excluded.status, class = excluded.class, code = excluded.code, duration = excluded.duration, \
          attempts = excluded.attempts, key = excluded.key, sealed = excluded.sealed, parts = excluded.parts, \
          is_undetermined = excluded.is_undetermined, ended_n = excluded.ended_n, usage = excluded.usage, \
-         hosts = excluded.hosts, largest_responses = excluded.largest_responses \
+         hosts = excluded.hosts, largest_responses = excluded.largest_responses, \
+         request_connectors = excluded.request_connectors, request_hosts = excluded.request_hosts, \
+         request_kinds = excluded.request_kinds, request_counts = excluded.request_counts \
          WHERE calls.writer = excluded.writer",
         (0..rows).map(row).collect::<Vec<_>>().join(", ")
     );
@@ -301,6 +337,7 @@ impl Call {
             usage: Vec::new(),
             hosts: Vec::new(),
             largest_responses: Vec::new(),
+            requests: RequestTallies::default(),
         }
     }
 
@@ -313,7 +350,7 @@ impl Call {
     }
 
     /// Returns the values of [`COLUMNS`].
-    fn values<'c>(&'c self, first: &'c i64, status: &'c i16) -> [&'c (dyn ToSql + Sync); 26] {
+    fn values<'c>(&'c self, first: &'c i64, status: &'c i16) -> [&'c (dyn ToSql + Sync); 30] {
         let [connector, op, action, step] = &self.target;
         [
             &self.id,
@@ -342,6 +379,10 @@ impl Call {
             &self.usage,
             &self.hosts,
             &self.largest_responses,
+            &self.requests.connectors,
+            &self.requests.hosts,
+            &self.requests.kinds,
+            &self.requests.counts,
         ]
     }
 
@@ -371,6 +412,12 @@ impl Call {
             usage: row.try_get(23)?,
             hosts: row.try_get(24)?,
             largest_responses: row.try_get(25)?,
+            requests: RequestTallies {
+                connectors: row.try_get(26)?,
+                hosts: row.try_get(27)?,
+                kinds: row.try_get(28)?,
+                counts: row.try_get(29)?,
+            },
         })
     }
 
@@ -397,4 +444,37 @@ impl Call {
 pub(super) async fn entries(client: &Client) -> Result<u64, DatabaseError> {
     let row = client.query_one("SELECT coalesce(sum(n), 0)::bigint FROM cofferdam.writers", &[]).await?;
     Ok(unsigned(row.try_get(0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use cofferdam_audit::{RequestKind, RequestResult};
+
+    use super::*;
+
+    #[test]
+    fn alike_requests_are_counted_together() {
+        let kind = |is_write| RequestKind {
+            result: RequestResult::Answered,
+            is_write,
+            is_repeated: false,
+            is_keyed: false,
+        };
+        let (read, write) = (kind(false), kind(true));
+        let mut tallies = RequestTallies::default();
+        for (connector, host, kind) in
+            [("own@1.0.0", "a:443", read), ("other@1.0.0", "a:443", read), ("own@1.0.0", "a:443", write)]
+        {
+            for _ in 0..2 {
+                let request = LineRequest { connector: connector.into(), host: host.into(), kind };
+                tallies.add(&request, "own@1.0.0");
+            }
+        }
+        let RequestTallies { connectors, hosts, kinds, counts } = tallies;
+        assert_eq!(
+            (connectors, hosts.len()),
+            (vec![String::new(), "other@1.0.0".to_owned(), String::new()], 3)
+        );
+        assert_eq!((kinds, counts), (vec![read.number(), read.number(), write.number()], vec![2, 2, 2]));
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use cofferdam_audit::store::JournalLine;
 use cofferdam_audit::{
-    AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage, Sealed,
-    SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry, UsageStats,
+    AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
+    RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry,
+    UsageStats,
 };
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::{AuditId, FailureClass};
@@ -223,6 +224,17 @@ fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
     all
 }
 
+/// Returns the beginning of the hour of `since`, and the end of that of `until`.
+fn whole_hours(filter: &Filter) -> (Option<Timestamp>, Option<Timestamp>) {
+    let time = |micros: i64| Timestamp::from_microsecond(micros).ok();
+    let since = filter.since.map(|since| since.as_microsecond().div_euclid(HOUR).saturating_mul(HOUR));
+    let until = filter.until.map(|until| {
+        let last = until.as_microsecond().saturating_sub(1).div_euclid(HOUR);
+        last.saturating_add(1).saturating_mul(HOUR)
+    });
+    (since.and_then(time), until.and_then(time))
+}
+
 fn where_all(conditions: &[String]) -> String {
     if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) }
 }
@@ -321,14 +333,44 @@ impl AuditReader for PostgresReader {
         })
     }
 
+    fn requests(&mut self, filter: &Filter) -> Result<Vec<RequestSum>, AuditError> {
+        let (since, until) = whole_hours(filter);
+        // A fallback may be another connector than that of the call.
+        let connector = filter.connector.clone();
+        let calls = Filter { connector: None, since, until, ..filter.clone() };
+        let mut parameters = Parameters::default();
+        let mut conditions = conditions(&calls, &mut parameters);
+        conditions.push("c.status > 0".to_owned());
+        let select = format!(
+            "SELECT CASE r.sender WHEN '' THEN c.connector ELSE r.sender END, \
+             CASE r.sender WHEN '' THEN c.op ELSE '' END, r.host, r.kind, sum(r.number)::bigint FROM cofferdam.calls c \
+             CROSS JOIN LATERAL unnest(c.request_connectors, c.request_hosts, c.request_kinds, c.request_counts) \
+             AS r (sender, host, kind, number){} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+            where_all(&conditions)
+        );
+        let sums = self.query(move |client, _| {
+            Box::pin(async move {
+                let mut sums = Vec::new();
+                for row in client.query(&select, &parameters.as_sql()).await? {
+                    // A kind that this version does not know is not counted.
+                    let Some(kind) = RequestKind::from_number(row.try_get(3)?) else { continue };
+                    let (connector, op, host) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                    let requests = unsigned(row.try_get(4)?);
+                    sums.push(RequestSum { connector, op, host, kind, requests });
+                }
+                Ok(sums)
+            })
+        })?;
+        let is_asked = |sum: &RequestSum| {
+            let own = sum.connector.as_str();
+            let name = own.rsplit_once('@').map_or(own, |(name, _)| name);
+            connector.as_deref().is_none_or(|asked| asked == own || asked == name)
+        };
+        Ok(sums.into_iter().filter(is_asked).collect())
+    }
+
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
-        let since = filter.since.map(|since| since.as_microsecond().div_euclid(HOUR).saturating_mul(HOUR));
-        let until = filter.until.map(|until| {
-            let last = until.as_microsecond().saturating_sub(1).div_euclid(HOUR);
-            last.saturating_add(1).saturating_mul(HOUR)
-        });
-        let time = |micros: Option<i64>| micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
-        let (since, until) = (time(since), time(until));
+        let (since, until) = whole_hours(filter);
         let rounded = Filter { since, until, before: None, limit: 0, ..filter.clone() };
         let mut stats = Stats { since, until, ..Stats::default() };
         let open = Filter { status: None, incomplete: true, ..rounded.clone() };

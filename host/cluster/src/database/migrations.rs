@@ -22,7 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0002_audit_log", sql: include_str!("migrations/0002_audit_log.sql") },
     Migration { name: "0003_shared_state", sql: include_str!("migrations/0003_shared_state.sql") },
     Migration { name: "0004_approvals", sql: include_str!("migrations/0004_approvals.sql") },
-    Migration { name: "0005_largest_responses", sql: include_str!("migrations/0005_largest_responses.sql") },
+    Migration { name: "0005_requests", sql: include_str!("migrations/0005_requests.sql") },
     Migration { name: "0006_calls_by_key", sql: include_str!("migrations/0006_calls_by_key.sql") },
 ];
 

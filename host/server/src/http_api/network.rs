@@ -23,8 +23,8 @@ use super::{HttpApi, response};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename = "Network")]
 pub struct NetworkReport {
-    /// The requests by connector, operation and host, the most first; none if the audit log does not count requests.
-    pub routes: Option<Vec<NetworkRoute>>,
+    /// The requests by connector, operation and host, the most first.
+    pub routes: Vec<NetworkRoute>,
     /// The hosts that active versions of connectors may reach, and that no version of them sent a request to.
     pub unused: Vec<UnusedHost>,
     /// The active versions whose grants cannot be read.
@@ -123,7 +123,7 @@ impl HttpApi {
         read_queued(self, move || {
             let sums = match host.audit().existing()? {
                 Some(mut reader) => reader.requests(&filter).map_err(unreadable)?,
-                None => Some(Vec::new()),
+                None => Vec::new(),
             };
             let is_asked = |entry: &RegistryEntry| {
                 let name = entry.name.to_string();
@@ -134,9 +134,7 @@ impl HttpApi {
             let mut active = host.list()?;
             active.retain(is_asked);
             let (grants, unreadable) = granted_hosts(&host, &active, &known);
-            // Without a count, nothing is known to be unused.
-            let unused = sums.as_deref().map(|sums| unused_hosts(&grants, sums)).unwrap_or_default();
-            Ok(NetworkReport { routes: sums.as_deref().map(routes), unused, unreadable })
+            Ok(NetworkReport { routes: routes(&sums), unused: unused_hosts(&grants, &sums), unreadable })
         })
         .await
     }

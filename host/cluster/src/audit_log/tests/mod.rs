@@ -13,10 +13,13 @@ mod processes;
 mod support;
 mod verified;
 
+use std::sync::Arc;
+
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog as _, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery,
-    HistoryStep, KeyClaim, KeyDisposition, KeyState, OpenCall, OpenOutcome, StatsQuery, wait,
+    AuditErrorKind, AuditLog, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery, HistoryStep,
+    JournalLog, KeyClaim, KeyDisposition, KeyState, LogSettings, OpenCall, OpenOutcome, StatsQuery, wait,
 };
+use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent};
 use cofferdam_core::failure::FailureClass;
@@ -99,19 +102,53 @@ fn usage_is_counted_after_an_older_version() {
         let mut groups = log.reader().unwrap().stats(&Filter::default(), query).unwrap().groups;
         groups.remove(0).usage.unwrap()
     };
-    let before = usage(&log);
+    let requests = |log: &super::PostgresLog| log.reader().unwrap().requests(&Filter::default()).unwrap();
+    let (before, requested) = (usage(&log), requests(&log));
     assert_eq!((before.fuel.count(), before.response_bytes.count(), before.wall_limit_ms), (1, 1, 30_000));
     assert!(before.response_bytes.max() > Some(0) && before.response_bytes.max() < before.bytes.max());
     drop(log);
     cluster.psql(
-        "ALTER TABLE cofferdam.calls DROP COLUMN largest_responses; \
-         DELETE FROM cofferdam.migrations WHERE name = '0005_largest_responses'",
+        "ALTER TABLE cofferdam.calls DROP COLUMN largest_responses, DROP COLUMN request_connectors, \
+         DROP COLUMN request_hosts, DROP COLUMN request_kinds, DROP COLUMN request_counts; \
+         DELETE FROM cofferdam.migrations WHERE name = '0005_requests'",
     );
     let log = cluster.host("a");
     let migrated = usage(&log);
     assert_eq!((migrated.fuel, migrated.response_bytes.count()), (before.fuel.clone(), 0));
+    assert_eq!(requests(&log), []);
     log.reindex(&mut |_, _| ()).unwrap();
-    assert_eq!(usage(&log), before);
+    assert_eq!((usage(&log), requests(&log)), (before, requested));
+}
+
+#[test]
+fn requests_are_counted_as_in_a_home() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let home = tempfile::tempdir().unwrap();
+    let alone = JournalLog::new(home.path(), LogSettings::default(), Arc::new(SystemClock));
+    let mut calls = traffic::Calls::new(3);
+    for _ in 0..60 {
+        let (begun, ended) = calls.next(Timestamp::now());
+        for log in [&log as &dyn AuditLog, &alone] {
+            assert!(matches!(wait(log.open(begun.clone())).unwrap(), OpenOutcome::Started));
+            wait(log.close(None, ended.clone())).unwrap();
+        }
+    }
+    let counted = |log: &dyn AuditLog, filter: &Filter| {
+        let mut sums = log.reader().unwrap().requests(filter).unwrap();
+        sums.sort_by_key(|sum| (sum.connector.clone(), sum.op.clone(), sum.host.clone(), sum.kind));
+        sums
+    };
+    let all = counted(&log, &Filter::default());
+    assert!(all.len() > 10, "{all:?}");
+    let of = |connector: &str| Filter { connector: Some(connector.to_owned()), ..Filter::default() };
+    let (own, name) = (&all[0].connector, all[0].connector.split('@').next().unwrap());
+    let later = Filter { since: Some(Timestamp::now() + SignedDuration::from_hours(2)), ..Filter::default() };
+    for (filter, is_empty) in [(Filter::default(), false), (of(own), false), (of(name), false), (later, true)]
+    {
+        let sums = counted(&log, &filter);
+        assert_eq!((&sums, sums.is_empty()), (&counted(&alone, &filter), is_empty), "{filter:?}");
+    }
 }
 
 #[test]
@@ -181,7 +218,7 @@ fn the_pages_of_an_operator_read_the_shared_log() {
     );
     let micros = |at: Timestamp| at.as_microsecond();
     assert_eq!(storage.oldest.map(micros), Some(micros(calls[0].at)));
-    assert!(reader.requests(&Filter::default()).unwrap().is_none(), "requests are not counted here");
+    assert_eq!(reader.requests(&Filter::default()).unwrap(), [], "these calls had none");
 }
 
 #[test]
