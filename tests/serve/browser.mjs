@@ -197,7 +197,7 @@ async function approve() {
 }
 
 async function shoot(page, name) {
-  if (task.shots) await page.screenshot({ path: `${task.shots}/console-${name}.png` });
+  if (task.shots) await page.screenshot({ path: `${task.shots}/console-${name}.png`, captureBeyondViewport: false });
 }
 
 async function shootAll(page) {

@@ -436,13 +436,15 @@ fn risks(of: &PackageInspection) -> Vec<String> {
     // The host repeats it after a failure, whatever it sent: without the call's key, a write may happen twice.
     let repeats =
         |it: &&OperationView| it.repeat == RepeatRule::Always && it.effect != Some(OperationEffect::ReadOnly);
-    if !of.network.is_empty() {
-        risks.extend(
-            of.operations
-                .iter()
-                .filter(repeats)
-                .map(|it| format!("{} may write, and is repeated after a failure whatever it sent", it.name)),
-        );
+    let repeated: Vec<_> = of.operations.iter().filter(repeats).map(|it| it.name.as_str()).collect();
+    match repeated.as_slice() {
+        _ if of.network.is_empty() => {}
+        [] => {}
+        [one] => risks.push(format!("{one} may write, and is repeated after a failure whatever it sent")),
+        [many @ .., last] => risks.push(format!(
+            "{} and {last} may write, and are repeated after a failure whatever they sent",
+            many.join(", ")
+        )),
     }
     let asks = !of.network.is_empty() || !of.credentials.is_empty();
     if asks && !of.imports.iter().any(|import| import.name.starts_with("wasi:http/")) {
