@@ -206,7 +206,7 @@ async function shootAll(page) {
   for (const { name, path, heading } of task.shown) {
     await page.goto(origin + path);
     await page.evaluate((heading) => {
-      [...document.querySelectorAll("h2")].find((one) => one.textContent === heading)?.scrollIntoView();
+      [...document.querySelectorAll("h2")].find((one) => one.textContent === heading)?.scrollIntoView({ behavior: "instant" });
     }, heading);
     await shoot(page, name);
   }
