@@ -4,7 +4,7 @@
 //! The sandbox's part is what lies between the steps `attempt_started` and `attempt_ended` of the same call. The
 //! listener that takes the two times costs a call two looks at the clock.
 //!
-//! And the cost of rules for approvals to calls that need none: the same call by two hosts in turns, one of which has 20
+//! It also has the cost of rules for approvals to calls that need none: the same call by two hosts in turns, one of which has 20
 //! rules for other calls.
 #![allow(
     clippy::unwrap_used,

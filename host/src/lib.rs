@@ -10,8 +10,8 @@
 //! | events | [`Listener`], [`Event`], [`EventKind`], [`Usage`] |
 //! | traces | [`TraceCollector`], [`AttemptTrace`] |
 //! | credentials | [`Vault`], [`VaultFile`], [`PassphraseSource`], [`BindingName`], [`SecretMaterial`], [`NewBinding`], [`Secret`] |
-//! | settings | [`ResilienceSettings`], [`Durability`], [`SealedQuota`], [`RootCertificates`] |
-//! | approvals | [`ApprovalPolicy`], [`Approval`], [`ApprovalState`], [`ApprovalAnswer`], [`ApprovalDecision`] |
+//! | settings | [`ResilienceSettings`], [`RateLimitUse`], [`Durability`], [`SealedQuota`], [`RootCertificates`] |
+//! | approvals | [`ApprovalPolicy`], [`Approval`], [`ApprovalState`], [`ApprovalAnswer`], [`ApprovalDecision`], [`GrantRequest`] |
 //! | dependencies to replace | [`Clock`], [`RandomSource`], [`Resolve`], [`AuditLog`], [`ApprovalStore`] |
 //!
 //! The crates below (`cofferdam-core`, `-model`, `-egress`, `-audit`, `-sandbox`, `-runtime`) are the engine. Their
@@ -31,7 +31,7 @@ pub use cofferdam_core::rng::RandomSource;
 pub use cofferdam_core::secret::Secret;
 pub use cofferdam_core::trace::{AttemptTrace, TraceCollector};
 pub use cofferdam_egress::egress::{Resolve, RootCertificates};
-pub use cofferdam_egress::resilience::ResilienceSettings;
+pub use cofferdam_egress::resilience::{RateLimitUse, ResilienceSettings};
 pub use cofferdam_egress::vault::{BindingName, PassphraseSource, SecretMaterial, Vault, VaultFile};
 pub use cofferdam_model::action::ActionScope;
 pub use cofferdam_model::manifest::ConnectorName;
@@ -41,7 +41,9 @@ pub use cofferdam_runtime::call::{
 };
 pub use cofferdam_runtime::flow::{ActionReport, ActionResult, ActionValue, RunRequest};
 pub use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
-pub use cofferdam_runtime::host::{Consent, Host, HostBuilder, InstallOptions, Installed, NewBinding};
+pub use cofferdam_runtime::host::{
+    Consent, GrantRequest, Host, HostBuilder, InstallOptions, Installed, NewBinding,
+};
 #[cfg(feature = "prometheus")]
 pub use cofferdam_runtime::metrics::Metrics;
 pub use cofferdam_sandbox::{COMPILE_WORKER_ARG, CompileLimits, Compiler, compile_worker};

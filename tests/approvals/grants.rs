@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Desk;
 use crate::shared_host::{example, failed, run, shared_host};
 
-/// Installs the guest anew, with these hosts.
+/// Installs the guest again, with these hosts.
 fn grant(desk: &Desk, hosts: &[String]) {
     drop(desk.home.host().remove(&example("probe")));
     run(desk.home.install(&package::guest_package("probe", hosts), &desk.signer)).unwrap();

@@ -181,7 +181,7 @@ fn pages_show_connectors_and_calls() {
     }
     let probe = browser.page("/console/connectors/github/cofferdam/probe@0.1.0");
     for shown in [
-        "requested by 2 calls",
+        "requested 2 times",
         "never requested",
         "2 attempts used",
         "% of the fuel; a limit of",

@@ -262,7 +262,7 @@ pub trait AuditReader: Send {
 pub struct LogPosition(pub BTreeMap<String, u64>);
 
 /// The longest idempotency key, in bytes.
-const KEY_BYTES: usize = 200;
+pub const KEY_BYTES: usize = 200;
 
 /// Which calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::format::{bytes, encoded, number, plain};
-use crate::frame::{Area, Page, table, time};
+use crate::frame::{Area, Page, error_text, table, time};
 use crate::router::CONSOLE;
 use cofferdam_audit::approvals::ApprovalView;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{sanitize_lines, visible_json};
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::ApprovalDecision;
-use cofferdam_server::http_api::{ApprovalList, GrantRequestView};
+use cofferdam_server::http_api::{ApprovalList, ErrorMessage, GrantRequestView};
 use maud::{Markup, html};
 
 /// The times within which all calls with the same arguments may run, that the form offers.
@@ -38,8 +38,13 @@ fn call_link(id: &str) -> Markup {
     html! { a href=(format!("{CONSOLE}/calls/{}", encoded(id))) { code { (plain(id)) } } }
 }
 
-/// The page about all that wait, and the requests for grants; with `all`, about those with an answer, too.
-pub(crate) fn list(list: &ApprovalList, requests: &[GrantRequestView], all: bool) -> Page {
+/// The page about all that wait, and the requests for grants or the reason why they cannot be read; with `all`, about those
+/// with an answer, too.
+pub(crate) fn list(
+    list: &ApprovalList,
+    requests: Result<&[GrantRequestView], ErrorMessage>,
+    all: bool,
+) -> Page {
     let header = [
         "Asked",
         "Approval",
@@ -82,7 +87,10 @@ pub(crate) fn list(list: &ApprovalList, requests: &[GrantRequestView], all: bool
                 p { (number(list.more as u64)) " more are not on this page, which has the oldest. They follow as these are answered." }
             }
             h2 { "Requests for grants" }
-            (grant_requests(requests))
+            @match requests {
+                Ok(requests) => (grant_requests(requests)),
+                Err(message) => (error_text(&message)),
+            }
         }
     };
     Page::new(Area::Approvals, "Approvals", body)
@@ -96,7 +104,7 @@ fn grant_requests(requests: &[GrantRequestView]) -> Markup {
         @for request in requests {
             tr {
                 td { (plain(&request.connector)) }
-                th scope="row" { code { (plain(&request.subject)) } }
+                th scope="row" { code { (plain(request.binding.as_ref().unwrap_or(&request.subject))) } }
                 td.number { (number(request.calls as u64)) }
                 td { (time(Some(&request.first))) }
                 td { (call_link(&request.last_call)) " " (time(Some(&request.last))) }
@@ -108,12 +116,13 @@ fn grant_requests(requests: &[GrantRequestView]) -> Markup {
     };
     html! {
         @if requests.is_empty() {
-            p { "No call of the last 7 days was denied what could be granted, or missed a binding." }
+            p { "No request for a grant is open." }
         } @else {
             p {
                 "Calls of the last 7 days were denied this, and would be now. Nothing can be accepted on this page: "
                 "an operator installs a version whose manifest asks for it (" code { "cofferdam install" }
-                "), sets a binding (" code { "cofferdam binding set" } ") or changes " code { "config.toml" } "."
+                "), sets a binding (" code { "cofferdam binding set" } " or " code { "cofferdam binding allow" }
+                "), or changes " code { "config.toml" } " and starts this process again."
             }
             (table("Requests for grants", &header, &rows))
         }

@@ -174,6 +174,9 @@ fn failure(call: &LoggedCallView, explanation: Option<&FailureExplanation>) -> M
                     dt { "Call again" } dd { (plain(&explanation.advice)) }
                 }
             }
+            @if matches!(row.class.as_deref(), Some("capability_denied" | "binding_required")) {
+                p { a href=(format!("{CONSOLE}/approvals")) { "Requests for grants" } " say what would allow it." }
+            }
             @if let Some(boundary) = fact("boundary").and_then(|boundary| boundary.as_str()) {
                 p { "The layer that failed: " (plain(boundary)) "." }
             }

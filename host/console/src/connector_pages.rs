@@ -4,7 +4,8 @@ use cofferdam_audit::StatsReport;
 use cofferdam_core::error::Error;
 use cofferdam_server::http_api::{
     AcceptanceView, CircuitState, ConnectorDifference, ConnectorList, ConnectorSummary, ConnectorView,
-    CredentialGrantView, ErrorMessage, HttpApi, OperationDescription, VersionChange, error_message,
+    CredentialGrantView, ErrorMessage, HttpApi, NetworkReport, OperationDescription, VersionChange,
+    error_message,
 };
 use maud::{Markup, html};
 
@@ -108,25 +109,25 @@ fn circuits(circuits: &[CircuitState]) -> Markup {
 /// about it.
 pub(crate) async fn load(api: &HttpApi, connector: &ConnectorView, from: Option<String>) -> Page {
     let name = format!("{}@{}", connector.summary.name, connector.summary.version);
-    let stats = async |by: &str| {
-        let query = [("connector", name.as_str()), ("usage", "true"), ("by", by)];
-        let query = query.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        api.stats(query.to_vec()).await.ok()
+    let parameters = |more: &[(&str, &str)]| {
+        let all = [("connector", name.as_str())].into_iter().chain(more.iter().copied());
+        all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>()
     };
-    let (all, hosts) = (stats("connector").await, stats("host").await);
+    let stats = api.stats(parameters(&[("usage", "true"), ("by", "connector")])).await.ok();
+    let network = api.network(parameters(&[])).await.ok();
     let difference = match from {
         Some(from) => Some(api.difference(&name, vec![("from".to_owned(), from)]).await),
         None => None,
     };
-    show(connector, all.as_ref(), hosts.as_ref(), difference.as_ref())
+    show(connector, stats.as_ref(), network.as_ref(), difference.as_ref())
 }
 
-/// The page about one connector. `stats` are those of its calls, with their usage, and `hosts` the same by host; none if they
+/// The page about one connector. `stats` are those of its calls, with their usage, and `network` its requests; none if they
 /// cannot be read. `difference` is the one that is asked for; the page has the status of the error if there is none.
 pub(crate) fn show(
     connector: &ConnectorView,
     stats: Option<&StatsReport>,
-    hosts: Option<&StatsReport>,
+    network: Option<&NetworkReport>,
     difference: Option<&Result<ConnectorDifference, Error>>,
 ) -> Page {
     let summary = &connector.summary;
@@ -149,7 +150,7 @@ pub(crate) fn show(
         h2 { "Identity" }
         (identity(connector))
         h2 { "Grants" }
-        (grants(connector, hosts))
+        (grants(connector, network))
         h2 { "Limits" }
         (headroom::limits(&connector.limits, usage))
         h2 { "Operations" }
@@ -157,8 +158,8 @@ pub(crate) fn show(
     };
     let title = format!("{}@{}", plain(&summary.name), plain(&summary.version));
     let mut page = Page::new(Area::Connectors, title, body);
-    if let Some(Err(told)) = &difference {
-        page.status = told.status;
+    if let Some(Err(message)) = &difference {
+        page.status = message.status;
     }
     page
 }
@@ -185,7 +186,7 @@ fn comparison(
         }
         @match difference {
             Some(Ok(difference)) => (changes(difference)),
-            Some(Err(told)) => (error_text(told)),
+            Some(Err(message)) => (error_text(message)),
             None => "",
         }
     }
@@ -262,7 +263,7 @@ fn identity(connector: &ConnectorView) -> Markup {
     }
 }
 
-fn grants(connector: &ConnectorView, by_host: Option<&StatsReport>) -> Markup {
+fn grants(connector: &ConnectorView, network: Option<&NetworkReport>) -> Markup {
     let grants = &connector.grants;
     let (plumbing, imports): (Vec<_>, Vec<_>) =
         grants.imports.iter().partition(|import| import.standing == "plumbing");
@@ -274,7 +275,7 @@ fn grants(connector: &ConnectorView, by_host: Option<&StatsReport>) -> Markup {
                 li {
                     code { (plain(host)) }
                     @if host.starts_with("http://") { " " span.bad { "not encrypted" } }
-                    @if let Some(by_host) = by_host { " " (requested(host, by_host)) }
+                    @if let Some(network) = network { " " (requested(host, network)) }
                 }
             }
         }
@@ -295,15 +296,16 @@ fn grants(connector: &ConnectorView, by_host: Option<&StatsReport>) -> Markup {
     }
 }
 
-/// Returns whether a granted host was requested, by the calls on record.
-fn requested(grant: &str, by_host: &StatsReport) -> Markup {
+/// Returns whether requests were sent to a granted host, by the calls on record.
+fn requested(grant: &str, network: &NetworkReport) -> Markup {
     let host = grant.split_once("://").map_or(grant, |(_, host)| host);
-    let calls = by_host.names().find(|named| named.name == host).map_or(0, |named| named.calls);
+    let routes = network.routes.iter().filter(|route| route.host == host);
+    let sent = routes.map(|route| route.requests.saturating_sub(route.refused)).fold(0, u64::saturating_add);
     html! {
-        @match calls {
+        @match sent {
             0 => span.doubtful { "never requested" },
-            1 => span.dim { "requested by 1 call" },
-            calls => span.dim { "requested by " (number(calls)) " calls" },
+            1 => span.dim { "requested once" },
+            sent => span.dim { "requested " (number(sent)) " times" },
         }
     }
 }
@@ -429,8 +431,8 @@ mod tests {
         let shown = compared(Some(&Ok(&difference(&[]))));
         assert!(shown.contains(&format!("<a href=\"{path}1.0.0\" aria-current=\"true\">")), "{shown}");
         let error = HostError::new(HostErrorKind::ConnectorNotFound, "It is not installed.");
-        let told = error_message(&error.with_hint("Other installed versions: 1.0.0.").into());
-        let failed = compared(Some(&Err(told)));
+        let message = error_message(&error.with_hint("Other installed versions: 1.0.0.").into());
+        let failed = compared(Some(&Err(message)));
         for text in
             ["From 1.0.0", "It is not installed", "Other installed versions: 1.0.0.", "connector_not_found"]
         {

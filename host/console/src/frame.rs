@@ -83,8 +83,8 @@ impl Page {
 
     /// The page for an error.
     pub(crate) fn error(error: &Error) -> Self {
-        let told = error_message(error);
-        Self { status: told.status, ..Self::new(Area::None, "It cannot be shown", error_text(&told)) }
+        let message = error_message(error);
+        Self { status: message.status, ..Self::new(Area::None, "It cannot be shown", error_text(&message)) }
     }
 
     /// As [`error`](Self::error), of the host itself.
@@ -225,11 +225,11 @@ pub(crate) fn with_headers(mut response: Response) -> Response {
 
 /// Returns an error in words. Errors that the operator has to fix are named by their code: their messages may name
 /// paths.
-pub(crate) fn error_text(told: &ErrorMessage) -> Markup {
+pub(crate) fn error_text(error: &ErrorMessage) -> Markup {
     html! {
-        p { (plain(&told.message)) }
-        @if let Some(hint) = &told.hint { p { (plain(hint)) } }
-        p { "Code " code { (told.code) } ", request " code { (told.request_id) } "." }
+        p { (plain(&error.message)) }
+        @if let Some(hint) = &error.hint { p { (plain(hint)) } }
+        p { "Code " code { (error.code) } ", request " code { (error.request_id) } "." }
     }
 }
 

@@ -93,8 +93,11 @@ impl Resource {
 
 /// Returns the share in percent as the bound that it is.
 fn at_most(most: u64, limit: u64) -> String {
-    let share = percent(most, limit);
-    if share.starts_with("less") { share } else { format!("at most {share}") }
+    match u128::from(most) * 100 {
+        hundredfold if hundredfold < u128::from(limit) => percent(most, limit),
+        // Rounded up: it is a bound.
+        hundredfold => format!("at most {} %", hundredfold.div_ceil(u128::from(limit.max(1)))),
+    }
 }
 
 /// Returns the sentence for a reviewer. None if no attempt was recorded.
@@ -269,7 +272,7 @@ mod tests {
             |resource, max, attempts, limit| sentence(resource, &used(&[(0, attempts)], Some(max)), limit);
         assert_eq!(
             said(Resource::Fuel, 2_950_000_001, 1_204, 30_000_000_000).as_deref(),
-            Some("1,204 attempts used at most 9 % of the fuel; a limit of 3,000,000,000 would have held.")
+            Some("1,204 attempts used at most 10 % of the fuel; a limit of 3,000,000,000 would have held.")
         );
         assert_eq!(
             said(Resource::Fuel, 865, 4, 30_000_000_000).as_deref(),
@@ -277,11 +280,11 @@ mod tests {
         );
         assert_eq!(
             said(Resource::Memory, 1_500_000, 1, 67_108_864).as_deref(),
-            Some("1 attempt used at most 2 % of the memory; a limit of 2 MiB would have held.")
+            Some("1 attempt used at most 3 % of the memory; a limit of 2 MiB would have held.")
         );
         assert_eq!(
             said(Resource::WallTime, 29_999_001, 7, 30_000_000).as_deref(),
-            Some("7 attempts used at most 99 % of the wall time.")
+            Some("7 attempts used at most 100 % of the wall time.")
         );
         assert_eq!(
             said(Resource::Fuel, 10, 7, 5).as_deref(),
@@ -289,7 +292,7 @@ mod tests {
         );
         assert_eq!(
             said(Resource::Response, 1_500_000, 7, 10_485_760).as_deref(),
-            Some("7 attempts read responses of at most 14 % of the limit.")
+            Some("7 attempts read responses of at most 15 % of the limit.")
         );
         assert_eq!(
             said(Resource::Response, 0, 7, 10_485_760).as_deref(),

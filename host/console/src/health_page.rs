@@ -237,7 +237,7 @@ fn failures(history: &HistoryReport) -> Markup {
     let class_labels = ("Calls without a value, by class", "Calls without a value by class");
     let class_labels = labels(class_labels.0, class_labels.1, number(most), history);
     let (boundaries, most) = series_of(history, boundary_of);
-    let boundary_labels = ("Failures, by boundary", "Failures by the layer that they came from");
+    let boundary_labels = ("Failures, by boundary", "Failures by the layer in which they began");
     let boundary_labels = labels(boundary_labels.0, boundary_labels.1, number(most), history);
     let rows = html! {
         @for step in history.steps.iter().rev() {

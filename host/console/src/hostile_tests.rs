@@ -125,7 +125,7 @@ fn texts_of_connectors_are_escaped() {
         notes: vec![hostile()],
     };
     check(connector_pages::show(&view, None, None, None), 25);
-    check(connector_pages::show(&view, Some(&stats()), Some(&stats()), None), 25);
+    check(connector_pages::show(&view, Some(&stats()), None, None), 25);
     let version = || ComparedVersion { name: hostile(), version: hostile(), hash: hostile() };
     let change = |severity: &str| VersionChange {
         severity: severity.to_owned(),
@@ -254,7 +254,7 @@ fn texts_of_approvals_are_escaped() {
         used_by: Some(hostile()),
     };
     let list = ApprovalList { approvals: vec![approval(HOSTILE)], waiting: 1, more: 1 };
-    check(approval_pages::list(&list, &[], true), 9);
+    check(approval_pages::list(&list, Ok(&[]), true), 9);
     for state in ["waiting", "approved", HOSTILE] {
         check(approval_pages::show(&approval(state), Some("token")), 17);
         check(approval_pages::show(&approval(state), None), 17);
@@ -278,7 +278,9 @@ fn texts_of_requests_for_grants_are_escaped() {
         suggestion: Some(hostile()),
     };
     let list = ApprovalList { approvals: Vec::new(), waiting: 0, more: 0 };
-    check(approval_pages::list(&list, &[request], false), 12);
+    check(approval_pages::list(&list, Ok(&[request]), false), 12);
+    let error = HostError::new(HostErrorKind::AuditUnavailable, HOSTILE).with_hint(HOSTILE);
+    check(approval_pages::list(&list, Err(error_message(&error.into())), false), 9);
 }
 
 #[test]

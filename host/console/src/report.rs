@@ -51,8 +51,10 @@ pub async fn period_report(api: &HttpApi, period: &Period, made: &str) -> Result
     let connectors = stats("connector").await?;
     let groups = [("Operations", stats("operation").await?), ("Hosts", stats("host").await?)];
     let network = api.network(period.parameters(&[])).await?;
+    // Numbers are of whole hours, and so is the list.
+    let period = Period { since: connectors.since.clone(), until: connectors.until.clone() };
     let failed = api.calls(period.parameters(&[("failed", "true"), ("limit", FAILED)])).await?;
-    Ok(page(period, &connectors, &groups, &network, &failed).standalone(made))
+    Ok(page(&period, &connectors, &groups, &network, &failed).standalone(made))
 }
 
 fn page(
@@ -65,7 +67,7 @@ fn page(
     let body = html! {
         p {
             "Received from " (since(period.since.as_deref())) " until " (until(period.until.as_deref()))
-            ". Numbers are of whole hours."
+            ": whole hours."
         }
         dl {
             dt { "Calls that ended" } dd { (number(connectors.calls)) }

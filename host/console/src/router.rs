@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use cofferdam_core::clock::Clock;
-use cofferdam_core::error::HostError;
+use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::FailureClass;
 use cofferdam_server::http_api::HttpApi;
 use cofferdam_server::server::PathAccess;
@@ -342,8 +342,11 @@ async fn approvals(
     let all = query.iter().any(|(name, value)| name == "all" && value == "true");
     let api = &console.0.api;
     let page = async {
-        let (approvals, grants) = (api.approvals(query).await?, api.grant_requests().await?);
-        Ok(approval_pages::list(&approvals, &grants.requests, all))
+        let approvals = api.approvals(query).await?;
+        // Without these, calls can still be answered.
+        let grants = api.grant_requests().await.map_err(Error::from);
+        let grants = grants.as_ref().map(|list| list.requests.as_slice()).map_err(error_message);
+        Ok(approval_pages::list(&approvals, grants, all))
     };
     session.framed(console.live(page).await)
 }

@@ -172,12 +172,13 @@ pub(crate) fn waterfall(call: &LoggedCallView) -> Markup {
     let texts: Vec<_> = rows.iter().map(|row| row.text.as_str()).filter(|text| !text.is_empty()).collect();
     let text = format!("{caption}; {}", texts.join("; "));
     let height = ROW.saturating_mul(rows.len() as u64);
-    let has_more = call.ended_attempts.iter().any(|attempt| attempt.requests.len() > DRAWN);
+    let delays = call.events.iter().filter(|event| event.name == "rate_delayed").count();
+    let has_more = delays > DRAWN || call.ended_attempts.iter().any(|attempt| attempt.requests.len() > DRAWN);
     html! {
         figure {
             figcaption {
                 (caption)
-                @if has_more { "; the first " (DRAWN) " requests of each attempt" }
+                @if has_more { "; at most " (DRAWN) " requests and " (DRAWN) " waits of an attempt" }
             }
             div.scroll role="region" aria-label="Waterfall of the call" tabindex="0" {
                 svg.map role="img" aria-label=(text) viewBox=(format!("0 0 {WIDTH} {height}")) {
@@ -393,7 +394,7 @@ mod tests {
         let call = call(&at(0), Some(1_000_000), vec![many], delays.collect());
         assert_eq!(rows(&call).len(), 1 + 2 * DRAWN);
         let picture = waterfall(&call).into_string();
-        assert!(picture.contains("the first 64 requests of each attempt"), "{picture}");
+        assert!(picture.contains("; at most 64 requests and 64 waits of an attempt"), "{picture}");
         assert_eq!(picture.matches("<rect class=\"s1\" x").count(), DRAWN);
     }
 

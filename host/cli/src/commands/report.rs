@@ -31,7 +31,8 @@ pub(crate) struct Args {
     #[arg(value_name = "CONNECTOR", conflicts_with_all = ["since", "until"])]
     connector: Option<String>,
 
-    /// The file, or a directory that gets one with a name of its own. An older file of the name is replaced.
+    /// The file, with the ending .html, or a directory, which is made if it is not there and gets a file with a name of
+    /// its own. An older file of the name is replaced.
     #[arg(long, value_name = "DIR|FILE.html")]
     out: PathBuf,
 
@@ -66,9 +67,13 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             None => period_report(&api, &period, &made).await?,
         })
     })?;
-    let file = match args.out.is_dir() {
-        true => args.out.join(file_name(&name)),
-        false => args.out,
+    let is_file = !args.out.is_dir() && args.out.extension().is_some_and(|extension| extension == "html");
+    let file = match is_file {
+        true => args.out,
+        false => {
+            std::fs::create_dir_all(&args.out).map_err(|error| files::unwritable(&args.out, error))?;
+            args.out.join(file_name(&name))
+        }
     };
     files::write_whole(&file, html.as_bytes())?;
     session.ui.result(&Written { file: &file, bytes: html.len() }, |page| {

@@ -268,7 +268,7 @@ impl RateLimits {
         let now = nanos(now.saturating_duration_since(given.origin.unwrap_or(now)));
         let own =
             given.meters.iter().filter(|((name, _), meter)| **name == *connector && meter.used_until > now);
-        let mut uses: Vec<_> = own.map(|((_, host), meter)| meter.at(host, now)).collect();
+        let mut uses: Vec<_> = own.map(|((_, host), meter)| meter.use_at(host, now)).collect();
         uses.sort_by(|a, b| a.host.cmp(&b.host));
         Some(uses)
     }
@@ -312,7 +312,7 @@ impl RateMeter {
         Self { limit, limiter, rest: nanos(every.saturating_mul(requests)), rested_at, used_until }
     }
 
-    fn at(&self, host: &Arc<str>, now: Nanos) -> RateLimitUse {
+    fn use_at(&self, host: &Arc<str>, now: Nanos) -> RateLimitUse {
         let used = Duration::from(self.used_until.duration_since(now));
         let every = self.limit.interval();
         let requests = used.as_nanos().div_ceil(every.as_nanos().max(1));

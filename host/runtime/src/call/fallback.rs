@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cofferdam_audit::KEY_BYTES;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{Failure, FailureCause, sanitize_line};
@@ -15,7 +16,7 @@ use cofferdam_model::manifest::Manifest;
 use serde_json::{Map, Value};
 
 use super::call_progress::CallProgress;
-use super::request::{Call, CallArgs, ConnectorRef, KEY_BYTES};
+use super::request::{Call, CallArgs, ConnectorRef};
 
 /// The most fallbacks of a call. Each is loaded and checked before the first candidate is tried.
 const MAX_FALLBACKS: usize = 16;

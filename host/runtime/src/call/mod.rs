@@ -26,7 +26,7 @@ pub use fallback::Fallback;
 pub use loader::{PackageLoader, REBUILD_INDEX_HINT};
 pub(crate) use pipeline::{CallPipeline, PipelineParts, waiting_calls};
 pub use report::{AttemptOutcome, AttemptReport, CallResult, Report};
-pub(crate) use request::{ActionContext, KEY_BYTES, actor_name, cancelled, check_key};
+pub(crate) use request::{ActionContext, actor_name, cancelled, check_key};
 pub use request::{Call, Cancellation, ConnectorRef, OnKeyConflict};
 pub(crate) use sealed_payload::RecordedOutcome;
 pub use spans::TARGET as SPANS;

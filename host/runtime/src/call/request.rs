@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::CallTarget;
+use cofferdam_audit::{CallTarget, KEY_BYTES};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{
@@ -412,9 +412,6 @@ pub(crate) fn actor_name(name: &str) -> Arc<str> {
 fn on_route(name: &str) -> Arc<str> {
     FieldRedactor::new(0).text(&sanitize_line(name, NAME_CHARS)).into()
 }
-
-/// The longest idempotency key, in bytes.
-pub(crate) const KEY_BYTES: usize = 200;
 
 /// The characters that no caller's key contains. The part before the first `:` is a candidate's key, followed by
 /// any label. The part of that before the first `~` is the call's key, followed by the candidate. So no two keys

@@ -21,7 +21,7 @@ use super::Host;
 use crate::call::{ConnectorRef, hash_mismatch};
 
 /// The most operations that a note names. `inspect` shows all of them.
-const NAMED: usize = 12;
+pub(super) const NAMED: usize = 12;
 
 /// The access that the question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, Filter, StoredEntry};
+use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, StoredEntry};
 use cofferdam_core::error::HostError;
 use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent};
 use cofferdam_core::failure::{AuditId, BindingCode, Denial, DenialCode, FailureClass, GrantLine};
-use cofferdam_egress::vault::BindingName;
+use cofferdam_egress::vault::{BindingName, DEFAULT_IDENTITY};
+use cofferdam_model::package::Package;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -25,13 +26,15 @@ use crate::log_errors::unreadable;
 /// The age in days up to which calls are looked at.
 const DAYS: i64 = 7;
 
-/// The most calls that are looked at.
-const CALLS: usize = 1_000;
+/// The most calls that are looked at. Each is read from the log.
+const CALLS: usize = 200;
 
-/// The most requests that are returned.
+/// The most requests that are returned, and the most of them of one connector: one that asks for many hosts does not hide
+/// the others.
 const REQUESTS: usize = 100;
+const REQUESTS_OF_ONE: usize = 20;
 
-/// The failures that an operator can mend with a grant or a binding: their codes by class.
+/// The failures that an operator can fix with a grant or a binding: their codes by class.
 const GRANTABLE: [(FailureClass, &[&str]); 3] = [
     (
         FailureClass::CapabilityDenied,
@@ -56,6 +59,8 @@ pub struct GrantRequest {
     pub kind: &'static str,
     /// The access as [`AccessQuery::parse`] takes it: `api.example.com:443`, `method:PROPFIND`, `api_key/slack`.
     pub subject: String,
+    /// The binding that the calls missed: `api_key/slack/work`. None if they were denied the access.
+    pub binding: Option<String>,
     /// The number of calls that ended with it, of those that were looked at.
     pub calls: usize,
     /// The time at which the first of them was received, as RFC 3339.
@@ -72,17 +77,18 @@ pub struct GrantRequest {
     pub reason: String,
     /// The line that would allow it, if there is one.
     pub allow: Option<GrantLine>,
-    /// The command that would mend it, if a binding is missing.
+    /// The command that would fix it, if a binding is missing.
     pub suggestion: Option<String>,
 }
 
 impl Host {
-    /// Returns the requests for grants, those with the newest calls first: at most 100, from the newest 1,000 calls of
-    /// the last 7 days that ended with such a failure. It blocks: not for an executor's threads.
+    /// Returns the requests for grants, those with the newest calls first: at most 100, and at most 20 of one connector,
+    /// from the newest 200 calls of the last 7 days that ended with such a failure. It blocks: not for an executor's
+    /// threads.
     ///
-    /// A request that was granted in the meantime is left out, and so is one that no grant would allow, and one of a
-    /// version that is not installed any more or whose package cannot be read. An access that an action did not declare
-    /// is decided without the action.
+    /// A request is left out if a call of the connector, or of its active version, would get the access now, or if no
+    /// grant would allow it; and if the version is not installed any more, its package cannot be read, or its signature
+    /// lets no call run. An access that an action did not declare is decided without the action.
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be read.
@@ -92,28 +98,54 @@ impl Host {
         let mut requests = Vec::new();
         for (connector, denied) in denied_calls(&mut *reader, since).map_err(unreadable)? {
             let Ok(connector) = ConnectorRef::parse(&connector) else { continue };
-            let Ok((package, _)) = self.open_installed(&connector) else { continue };
-            for DeniedCalls { access, calls, first, last, last_call, actor } in denied.into_values() {
-                let decision = self.why_opened(&package, &access.query, None);
-                let Some(missing) = MissingGrant::new(&access, decision) else { continue };
+            let Some(package) = self.callable(&connector) else { continue };
+            let active = self.resolve(connector.name().as_str()).ok().filter(|active| *active != connector);
+            let active = active.and_then(|active| self.callable(&active));
+            let missing = |package: &Package, access: &DeniedAccess| {
+                MissingGrant::new(access, self.why_opened(package, &access.query, None))
+            };
+            for denied in newest_of_one(denied) {
+                let DeniedCalls { access, calls, first, last, last_call, actor } = denied;
+                let Some(missing_now) = missing(&package, &access) else { continue };
+                // An upgrade granted it; calls of the version before are denied it still.
+                if active.as_ref().is_some_and(|active| missing(active, &access).is_none()) {
+                    continue;
+                }
                 requests.push(GrantRequest {
                     connector: connector.to_string(),
                     kind: access.kind,
                     subject: access.subject,
+                    binding: access.binding.map(|binding| binding.to_string()),
                     calls,
                     first: format!("{first:.6}"),
                     last: format!("{last:.6}"),
                     last_call: last_call.to_string(),
                     actor,
-                    code: missing.code,
-                    reason: missing.reason,
-                    allow: missing.allow,
-                    suggestion: missing.suggestion,
+                    code: missing_now.code,
+                    reason: missing_now.reason,
+                    allow: missing_now.allow,
+                    suggestion: missing_now.suggestion,
                 });
             }
         }
         Ok(listed(requests))
     }
+
+    /// Returns the package of an installed version; none if it cannot be read, or if its signature lets no call run.
+    fn callable(&self, connector: &ConnectorRef) -> Option<Package> {
+        let (package, signature) = self.open_installed(connector).ok()?;
+        let signature = self.signature_view(&package, signature.as_deref()).ok()?;
+        // The operator chose to install it unsigned, and can allow it for a call.
+        (signature.reason.is_none() || signature.status == "unsigned").then_some(package)
+    }
+}
+
+/// Returns the denied calls of one connector, those with the newest first.
+fn newest_of_one(denied: BTreeMap<(String, Option<BindingName>), DeniedCalls>) -> Vec<DeniedCalls> {
+    let mut denied: Vec<_> = denied.into_values().collect();
+    denied.sort_by_key(|denied| Reverse(denied.last));
+    denied.truncate(REQUESTS_OF_ONE);
+    denied
 }
 
 /// The access that a failure is about.
@@ -127,7 +159,7 @@ struct DeniedAccess {
 }
 
 impl DeniedAccess {
-    /// Reads the access from a failure as the audit log has it. None if no grant could mend the failure, or if its
+    /// Reads the access from a failure as the audit log has it. None if no grant could fix the failure, or if its
     /// access cannot be written in a manifest.
     fn read(failure: &Map<String, Value>) -> Option<Self> {
         let details = failure.get("details")?.as_object()?;
@@ -140,7 +172,11 @@ impl DeniedAccess {
             // The failure of an identity that no binding can have names no whole binding.
             let binding = BindingName::parse(binding).ok().filter(|name| name.to_string() == binding)?;
             let subject = format!("{}/{}", binding.kind().name(), binding.service());
-            let query = AccessQuery::parse(&subject).ok()?.with_identity(binding.identity());
+            let query = AccessQuery::parse(&subject).ok()?;
+            let query = match binding.identity() {
+                DEFAULT_IDENTITY => query,
+                chosen => query.with_identity(chosen),
+            };
             return Some(Self { kind: "credential", subject, binding: Some(binding), query });
         }
         let requested = detail("requested")?;
@@ -184,18 +220,17 @@ fn denied_calls(
     since: Option<Timestamp>,
 ) -> Result<DeniedByConnector, AuditError> {
     let mut rows = Vec::new();
-    for (class, codes) in GRANTABLE {
-        let class = Some(class.name().to_owned());
-        let listed = reader.list(&Filter { class, since, limit: CALLS, ..Filter::default() })?;
-        let has_code = |row: &CallRow| row.code.as_deref().is_some_and(|code| codes.contains(&code));
-        rows.extend(listed.into_iter().filter(has_code));
+    for (class, code) in GRANTABLE.iter().flat_map(|(class, codes)| codes.iter().map(|code| (*class, *code)))
+    {
+        let (class, code) = (Some(class.name().to_owned()), Some(code.to_owned()));
+        let status = Some(CallStatus::Failure);
+        let listed =
+            reader.list(&Filter { status, class, code, since, limit: CALLS, ..Filter::default() })?;
+        // An action ends with the failure of its step, whose call has a row of its own.
+        rows.extend(listed.into_iter().filter(|row| ConnectorRef::parse(&row.connector).is_ok()));
     }
     let mut denied = DeniedByConnector::new();
     for row in newest(rows) {
-        // An action ends with the failure of its step, whose call has a row of its own.
-        if ConnectorRef::parse(&row.connector).is_err() {
-            continue;
-        }
         let entries = match reader.entries_of(&row.audit_id) {
             Ok(entries) => entries,
             // `audit verify` reports it.
@@ -269,6 +304,8 @@ impl MissingGrant {
     /// help.
     fn new(access: &DeniedAccess, decision: Result<AccessDecision, HostError>) -> Option<Self> {
         match decision {
+            // A binding that a call misses is a request of its own.
+            Ok(AccessDecision::Allowed(_)) if access.kind != "credential" => None,
             Ok(AccessDecision::Allowed(permit)) => permit.missing_binding().map(|missing| Self {
                 code: missing.code(),
                 reason: permit.notes().join(" "),
@@ -464,13 +501,23 @@ mod tests {
 
     #[test]
     fn calls_and_requests_are_bounded() {
-        let rows = newest((0..1_200).map(|second| row(second, "http")).collect());
+        let rows = newest((0..300).map(|second| row(second, "http")).collect());
         let seconds: Vec<_> = rows.iter().map(|row| row.at.as_second()).collect();
-        assert_eq!((seconds.len(), seconds.first(), seconds.last()), (1_000, Some(&1_199), Some(&200)));
+        assert_eq!((seconds.len(), seconds.first(), seconds.last()), (200, Some(&299), Some(&100)));
+        let mut denied = DeniedByConnector::new();
+        for second in (0..30).rev() {
+            let host = host_denial(&format!("https://host-{second}.example"));
+            let failure = recorded(FailureClass::CapabilityDenied, host.details());
+            add(&mut denied, &failure, DeniedAccess::read(&failure).unwrap(), &row(second, "http"));
+        }
+        let (_, of_one) = denied.pop_first().unwrap();
+        let seconds: Vec<_> = newest_of_one(of_one).iter().map(|of| of.last.as_second()).collect();
+        assert_eq!((seconds.len(), seconds.first(), seconds.last()), (20, Some(&29), Some(&10)));
         let request = |second: i64| GrantRequest {
             connector: "github://acme/slack@1.0.0".to_owned(),
             kind: "host",
             subject: format!("host-{second}.example:443"),
+            binding: None,
             calls: 1,
             first: String::new(),
             last: format!("{:.6}", Timestamp::from_second(second).unwrap()),

@@ -436,15 +436,20 @@ fn risks(of: &PackageInspection) -> Vec<String> {
     // The host repeats it after a failure, whatever it sent: without the call's key, a write may happen twice.
     let repeats =
         |it: &&OperationView| it.repeat == RepeatRule::Always && it.effect != Some(OperationEffect::ReadOnly);
-    let repeated: Vec<_> = of.operations.iter().filter(repeats).map(|it| it.name.as_str()).collect();
+    let repeated = of.operations.iter().filter(repeats).filter(|_| !of.network.is_empty());
+    let repeated: Vec<_> = repeated.map(|it| it.name.as_str()).collect();
     match repeated.as_slice() {
-        _ if of.network.is_empty() => {}
         [] => {}
         [one] => risks.push(format!("{one} may write, and is repeated after a failure whatever it sent")),
-        [many @ .., last] => risks.push(format!(
-            "{} and {last} may write, and are repeated after a failure whatever they sent",
-            many.join(", ")
-        )),
+        many => {
+            // The package chose the names: the warning comes first, and a long list does not hide it.
+            let (shown, more) = many.split_at_checked(super::access_query::NAMED).unwrap_or((many, &[]));
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let (count, shown) = (many.len(), shown.join(", "));
+            risks.push(format!(
+                "{count} operations may write, and are repeated after a failure whatever they sent: {shown}{more}"
+            ));
+        }
     }
     let asks = !of.network.is_empty() || !of.credentials.is_empty();
     if asks && !of.imports.iter().any(|import| import.name.starts_with("wasi:http/")) {

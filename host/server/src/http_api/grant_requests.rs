@@ -15,7 +15,7 @@ use super::{HttpApi, response};
 /// The requests for grants.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct GrantRequestList {
-    /// The requests, those with the newest calls first: at most 100.
+    /// The requests, those with the newest calls first: at most 100, and at most 20 of one connector.
     pub requests: Vec<GrantRequestView>,
 }
 
@@ -29,7 +29,9 @@ pub struct GrantRequestView {
     pub kind: String,
     /// The access as `cofferdam why` takes it.
     pub subject: String,
-    /// The number of calls that ended with it, of the newest 1,000 such calls of the last 7 days.
+    /// The binding that the calls missed; none if they were denied the access.
+    pub binding: Option<String>,
+    /// The number of calls that ended with it, of the newest 200 such calls of the last 7 days.
     pub calls: usize,
     /// The time at which the first of them was received, as RFC 3339.
     pub first: String,
@@ -45,7 +47,7 @@ pub struct GrantRequestView {
     pub reason: String,
     /// The line that would allow it, if there is one.
     pub allow: Option<GrantLineView>,
-    /// The command that would mend it, if a binding is missing.
+    /// The command that would fix it, if a binding is missing.
     pub suggestion: Option<String>,
 }
 
@@ -72,6 +74,7 @@ impl From<GrantRequest> for GrantRequestView {
             connector: request.connector,
             kind: request.kind.to_owned(),
             subject: request.subject,
+            binding: request.binding,
             calls: request.calls,
             first: request.first,
             last: request.last,

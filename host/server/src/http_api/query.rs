@@ -38,7 +38,7 @@ const VERSION_PATTERN: &str = r"^(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1
 pub(super) const ID_PATTERN: &str = "^audit-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
 /// The pattern of an idempotency key that calls are looked for by, or of its hash.
-const KEY_PATTERN: &str = "^(sha256:[0-9a-f]{64}|[!-9;-}]{1,200})$";
+const KEY_FILTER_PATTERN: &str = "^(sha256:[0-9a-f]{64}|[!-9;-}]{1,200})$";
 
 /// The pattern of the id of an approval.
 pub(super) const APPROVAL_PATTERN: &str =
@@ -350,7 +350,7 @@ pub(super) fn page_parameters() -> Vec<Value> {
     parameters.push(parameter(
         "key",
         "Calls that ran under this idempotency key of their caller: the key itself, or `sha256:` and its SHA-256.",
-        json!({"type": "string", "pattern": KEY_PATTERN}),
+        json!({"type": "string", "pattern": KEY_FILTER_PATTERN}),
     ));
     parameters.push(parameter(
         "before",

@@ -34,15 +34,15 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandEr
 
 fn page(found: &[GrantRequest], page: &mut Page) {
     for request in found {
-        let GrantRequest { connector, subject, .. } = request;
-        page.heading(&format!("{connector} {subject}"));
+        let GrantRequest { connector, subject, binding, .. } = request;
+        page.heading(&format!("{connector} {}", binding.as_deref().unwrap_or(subject)));
         page.field("asked for", request.kind);
         page.field("calls", &format!("{}, since {}", request.calls, request.first));
         page.field("last call", &format!("{} at {} by {}", request.last_call, request.last, request.actor));
         page.field("code", request.code);
         page.field("why", &request.reason);
         if let Some(command) = &request.suggestion {
-            page.field("to mend it", command);
+            page.field("to fix it", command);
         }
         page.field("to look at", &format!("cofferdam why {connector} {subject}"));
     }

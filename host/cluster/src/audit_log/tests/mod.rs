@@ -21,10 +21,11 @@ use cofferdam_audit::{
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent};
+use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent, UnknownEvent};
 use cofferdam_core::failure::FailureClass;
 use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use support::*;
 
@@ -110,13 +111,10 @@ fn usage_is_counted_after_an_older_version() {
     cluster.psql(
         "ALTER TABLE cofferdam.calls DROP COLUMN largest_responses, DROP COLUMN request_connectors, \
          DROP COLUMN request_hosts, DROP COLUMN request_kinds, DROP COLUMN request_counts; \
+         DROP INDEX cofferdam.calls_of_key; \
          DELETE FROM cofferdam.migrations WHERE name = '0005_requests'",
     );
     let log = cluster.host("a");
-    let migrated = usage(&log);
-    assert_eq!((migrated.fuel, migrated.response_bytes.count()), (before.fuel.clone(), 0));
-    assert_eq!(requests(&log), []);
-    log.reindex(&mut |_, _| ()).unwrap();
     assert_eq!((usage(&log), requests(&log)), (before, requested));
 }
 
@@ -129,8 +127,15 @@ fn requests_are_counted_as_in_a_home() {
     let mut calls = traffic::Calls::new(3);
     for _ in 0..60 {
         let (begun, ended) = calls.next(Timestamp::now());
+        // An attempt of a fallback, which is another connector.
+        let requests = json!([{"host": "b.example:443", "method": "POST", "status": 500}]);
+        let attempt = json!({"attempt": 2, "connector": "github://acme/other@1.0.0", "requests": requests});
+        let payload = serde_json::value::to_raw_value(&attempt).unwrap();
+        let event = RecordedEvent::Unknown(UnknownEvent { name: "attempt_ended".into(), payload });
+        let fallback = Entry::new(vec![EventLine { at: begun.at, seq: 9, event }.to_text()]);
         for log in [&log as &dyn AuditLog, &alone] {
             assert!(matches!(wait(log.open(begun.clone())).unwrap(), OpenOutcome::Started));
+            wait(log.append(&begun.audit_id, fallback.clone())).unwrap();
             wait(log.close(None, ended.clone())).unwrap();
         }
     }
@@ -144,7 +149,11 @@ fn requests_are_counted_as_in_a_home() {
     let of = |connector: &str| Filter { connector: Some(connector.to_owned()), ..Filter::default() };
     let (own, name) = (&all[0].connector, all[0].connector.split('@').next().unwrap());
     let later = Filter { since: Some(Timestamp::now() + SignedDuration::from_hours(2)), ..Filter::default() };
-    for (filter, is_empty) in [(Filter::default(), false), (of(own), false), (of(name), false), (later, true)]
+    let other = of("github://acme/other");
+    let fallbacks: u64 = counted(&log, &other).iter().map(|sum| sum.requests).sum();
+    assert_eq!(fallbacks, 60);
+    for (filter, is_empty) in
+        [(Filter::default(), false), (of(own), false), (of(name), false), (other, false), (later, true)]
     {
         let sums = counted(&log, &filter);
         assert_eq!((&sums, sums.is_empty()), (&counted(&alone, &filter), is_empty), "{filter:?}");

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cofferdam_audit::KEY_BYTES;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{
     AuditId, Failure, FailureContext, LimitHit, LimitKind, RepeatRule, sanitize_line,
@@ -23,7 +24,7 @@ use super::report::{ActionReport, ActionResult, ActionValue, StepStatus};
 use crate::approvals::CallFacts;
 use crate::call::{
     ActionApproval, ActionContext, ActionIdentity, ActionProgress, ActionStart, Call, CallPipeline,
-    CallResult, Cancellation, Fallback, KEY_BYTES, OnKeyConflict, StepStart, cancelled,
+    CallResult, Cancellation, Fallback, OnKeyConflict, StepStart, cancelled,
 };
 
 /// The most bytes of the values of all steps together, as JSON text.

@@ -1,2 +1,0 @@
--- Finds the calls under an idempotency key.
-CREATE INDEX calls_of_key ON cofferdam.calls (key) WHERE key IS NOT NULL;
