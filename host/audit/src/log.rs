@@ -134,6 +134,18 @@ pub trait AuditLog: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Returns the end of the audit log as it is now, without reading what was added. It blocks: not for an executor's
+    /// threads.
+    ///
+    /// # Errors
+    /// The audit log cannot be read.
+    fn end(&self) -> Result<LogPosition, AuditError> {
+        match self.reader() {
+            Err(error) if error.kind() == AuditErrorKind::Absent => Ok(LogPosition::default()),
+            reader => reader?.end(),
+        }
+    }
+
     /// Returns everything that a verification looks at, as it is now. It blocks: not for an executor's threads.
     ///
     /// # Errors

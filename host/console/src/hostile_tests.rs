@@ -14,7 +14,7 @@ use cofferdam_server::http_api::{
     CredentialGrantView, FailureCount, GrantLineView, GrantRequestView, HealthReport, HistoryReport,
     HistoryStepView, ImportGrant, LimitDescription, LogUsage, LoggedCallView, LoggedEntryView,
     LoggedEventView, NetworkReport, NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport,
-    SignatureVerdict, UnusedHost, VerificationResult, VersionChange, WaitingCalls,
+    SignatureVerdict, UnusedHost, VerificationResult, VersionChange, WaitingCalls, error_message,
 };
 
 use crate::explanation::FailureExplanation;
@@ -267,6 +267,7 @@ fn texts_of_requests_for_grants_are_escaped() {
         connector: hostile(),
         kind: hostile(),
         subject: hostile(),
+        binding: Some(hostile()),
         calls: usize::MAX,
         first: hostile(),
         last: hostile(),

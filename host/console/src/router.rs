@@ -13,7 +13,7 @@ use axum::{Extension, Router};
 use cofferdam_core::clock::Clock;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::FailureClass;
-use cofferdam_server::http_api::HttpApi;
+use cofferdam_server::http_api::{HttpApi, error_message};
 use cofferdam_server::server::PathAccess;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};

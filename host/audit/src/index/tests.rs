@@ -146,6 +146,7 @@ fn calls_are_found_while_they_are_written() {
             let ended = reader.ended_after(&mut position, 10).unwrap();
             assert_eq!(ended, [row]);
             assert_eq!(position, reader.end().unwrap());
+            assert_eq!(position, log.end().unwrap());
         }
     }
     assert_eq!(reader.stats(&Filter::default(), StatsQuery::default()).unwrap().running, 27);

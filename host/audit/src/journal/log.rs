@@ -28,7 +28,8 @@ use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, di
 use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::maintenance::Maintenance;
-use super::writer_dir::WriterDir;
+use super::segment::{last_entry, segments};
+use super::writer_dir::{self, WriterDir};
 use super::{Durability, Journal, JournalSettings, UnendedCache, UnendedCalls, sync};
 use crate::command::{
     CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
@@ -37,7 +38,7 @@ use crate::entry::Entry;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::AuditEvidence;
 use crate::index::{IndexReader, LogIndex, ProcessCalls};
-use crate::log::{AuditLog, AuditReader, LogFuture, wait};
+use crate::log::{AuditLog, AuditReader, LogFuture, LogPosition, wait};
 use crate::seal::Sealed;
 use crate::settings::LogSettings;
 use crate::verify::AcknowledgedFinding;
@@ -430,6 +431,18 @@ impl AuditLog for JournalLog {
 
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
         CheckpointReader::new(&self.0.home, &self.0.root).loss()
+    }
+
+    fn end(&self) -> Result<LogPosition, AuditError> {
+        let mut position = LogPosition::default();
+        for writer in writer_dir::names(&self.0.root)? {
+            let dir = self.0.root.join(&writer);
+            let Some(newest) = segments(&dir)?.pop() else { continue };
+            // Until a segment has a line, the entry before its first one is the last.
+            let last = last_entry(&dir, newest)?.unwrap_or(newest.saturating_sub(1));
+            position.0.insert(writer, last);
+        }
+        Ok(position)
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

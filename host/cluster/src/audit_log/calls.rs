@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use cofferdam_audit::store::{AttemptUsage, EndFacts, JournalLine, LineFacts, LineRequest, decision};
-use cofferdam_audit::{CallStatus, unhex};
+use cofferdam_audit::{CallStatus, LogPosition, unhex};
 use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
 use futures_util::future::try_join_all;
@@ -130,6 +130,15 @@ pub(super) async fn fill_all(transaction: &Transaction<'_>) -> Result<(), Databa
         fill_writer(transaction, row.try_get(0)?).await?;
     }
     Ok(())
+}
+
+/// Returns the last entry of each journal.
+pub(super) async fn end(client: &Client) -> Result<LogPosition, DatabaseError> {
+    let mut position = LogPosition::default();
+    for row in client.query("SELECT name, n FROM cofferdam.writers", &[]).await? {
+        position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
+    }
+    Ok(position)
 }
 
 /// Empties the tables that are derived from the entries.

@@ -31,7 +31,8 @@ use std::time::{Duration, SystemTime};
 use cofferdam_audit::store::{EntryDraft, accepted_time_in};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, AuditLog, AuditReader, CloseCall, Entry,
-    KeyClaim, KeyState, LogFuture, LogSettings, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
+    KeyClaim, KeyState, LogFuture, LogPosition, LogSettings, LogTime, OpenCall, OpenOutcome, Pruned,
+    ResolveCall,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
@@ -416,6 +417,17 @@ impl AuditLog for PostgresLog {
             let loss = shared.checkpoints.loss(session.client()).await?;
             session.give_back();
             Ok(loss)
+        }))
+    }
+
+    fn end(&self) -> Result<LogPosition, AuditError> {
+        let running = self.running()?;
+        let shared = Arc::clone(&running.shared);
+        cofferdam_audit::wait(running.spawn(async move {
+            let mut session = shared.pool.get().await?;
+            let end = calls::end(session.client()).await?;
+            session.give_back();
+            Ok(end)
         }))
     }
 

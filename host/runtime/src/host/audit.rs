@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
-    FindingKind, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex, verify_log, wait,
+    FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex,
+    verify_log, wait,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -119,6 +120,14 @@ impl Audit {
             }
             Err(error) => Err(unreadable(error)),
         }
+    }
+
+    /// Returns the end of the audit log as it is now, to notice new entries. It blocks: not for an executor's threads.
+    ///
+    /// # Errors
+    /// `audit_unavailable`: it cannot be read.
+    pub fn end(&self) -> Result<LogPosition, HostError> {
+        self.log.end().map_err(unreadable)
     }
 
     /// Refuses an audit log, a vault or a `home.state` that is missing, or older than the others record: an

@@ -7,10 +7,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use cofferdam_audit::LogPosition;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::HostError;
-use cofferdam_runtime::host::unreadable;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -120,11 +118,8 @@ impl HttpApi {
     pub async fn log_end(&self) -> Result<String, HostError> {
         let host = self.host.clone();
         read_queued(self, move || {
-            let end = match host.audit().existing()? {
-                Some(mut reader) => reader.end().map_err(unreadable)?,
-                None => LogPosition::default(),
-            };
-            let text: String = end.0.iter().map(|(writer, n)| format!("{writer} {n}\n")).collect();
+            let text: String =
+                host.audit().end()?.0.iter().map(|(writer, n)| format!("{writer} {n}\n")).collect();
             Ok(Digest::sha256(text.as_bytes()).to_string())
         })
         .await

@@ -80,6 +80,7 @@ fn calls_are_written_and_found() {
     let stats = reader.stats(&Filter::default(), StatsQuery::default()).unwrap();
     assert_eq!((stats.running, stats.incomplete, stats.groups.len()), (1, 0, 2));
     let mut position = reader.end().unwrap();
+    assert_eq!(log.end().unwrap(), position);
     close(&log, value(&calls[2]));
     let ended = reader.ended_after(&mut position, 10).unwrap();
     assert_eq!(ended.iter().map(|row| &row.audit_id).collect::<Vec<_>>(), [&calls[2].audit_id]);
