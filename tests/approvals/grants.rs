@@ -77,6 +77,19 @@ fn a_denied_host_is_requested_until_granted() {
 }
 
 #[test]
+fn an_upgrade_ends_requests_of_the_version_before() {
+    let desk = Desk::new();
+    let host = desk.host();
+    denied(&host, &elsewhere().url("/text/grants"), "host_not_granted");
+    assert_eq!(only(&host).calls, 1);
+    let manifest = package::guest_manifest("probe").replacen("0.1.0", "0.2.0", 1);
+    let manifest = package::with_hosts(&manifest, &[elsewhere().grant()]);
+    run(desk.home.install(&package::pack(&package::guest("probe"), &manifest), &desk.signer)).unwrap();
+    assert_eq!(only(&desk.host()).connector, "github://cofferdam/probe@0.1.0", "its address is not allowed");
+    none(&desk.builder().allow_private(elsewhere().host_port()).build().unwrap());
+}
+
+#[test]
 fn requests_end_with_their_time_and_connector() {
     let desk = Desk::new();
     let host = desk.host();

@@ -21,7 +21,7 @@ fn requests_for_grants_are_shown_and_not_accepted() {
     let stage = Stage::with(&["--token-file", "token", "--console"]);
     let browser = Browser::open(&stage);
     assert!(requests(&stage).is_empty());
-    assert!(browser.page("/console/approvals").contains("No call of the last 7 days was denied"));
+    assert!(browser.page("/console/approvals").contains("No request for a grant is open."));
     let denied = probe("fetch", &json!({"url": "https://example.com/a-hidden-path"}));
     let unbound =
         json!({"connector": SLACK, "op": "post_message", "args": {"channel": "C1", "text": "a-hidden-text"}});
@@ -37,8 +37,14 @@ fn requests_for_grants_are_shown_and_not_accepted() {
     assert_eq!(found.len(), 2, "{found:?}");
     let (binding, host) = (&found[0], &found[1]);
     assert_eq!(
-        json!([binding["connector"], binding["kind"], binding["subject"], binding["calls"], binding["code"]]),
-        json!([SLACK, "credential", "bearer/slack", 1, "unbound"])
+        json!([
+            binding["connector"],
+            binding["subject"],
+            binding["binding"],
+            binding["calls"],
+            binding["code"]
+        ]),
+        json!([SLACK, "bearer/slack", "bearer/slack/default", 1, "unbound"])
     );
     assert_eq!(binding["suggestion"], "cofferdam binding set bearer/slack/default");
     assert_eq!(

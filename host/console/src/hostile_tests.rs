@@ -280,8 +280,8 @@ fn texts_of_requests_for_grants_are_escaped() {
     };
     let list = ApprovalList { approvals: Vec::new(), waiting: 0, more: 0 };
     check(approval_pages::list(&list, Ok(&[request]), false), 12);
-    let error = HostError::new(HostErrorKind::AuditUnavailable, HOSTILE).with_hint(HOSTILE);
-    check(approval_pages::list(&list, Err(error_message(&error.into())), false), 9);
+    let error = HostError::new(HostErrorKind::ConnectorNotFound, HOSTILE).with_hint(HOSTILE);
+    check(approval_pages::list(&list, Err(error_message(&error.into())), false), 2);
 }
 
 #[test]
