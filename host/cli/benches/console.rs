@@ -38,7 +38,7 @@ const DAYS: u32 = 30;
 const RATE: u32 = 5_000;
 
 /// The time of each measurement of a live page.
-const ROUND: Duration = Duration::from_secs(30);
+const ROUND: Duration = Duration::from_secs(60);
 
 /// A console, and the session of a browser.
 struct Console {
@@ -86,6 +86,14 @@ impl Console {
         answer
     }
 
+    /// Returns the part of one processor, in percent, that the console uses while this work is done, and its result.
+    fn cost(&self, work: impl FnOnce(Instant) -> u32) -> (f64, u32) {
+        let before = processor_time_of(self.child.id());
+        let loads = work(Instant::now() + ROUND);
+        let used = processor_time_of(self.child.id()).saturating_sub(before);
+        (used.as_secs_f64() / ROUND.as_secs_f64() * 100.0, loads)
+    }
+
     /// Loads the page, and prints its time and its size.
     fn row(&self, page: &str) -> String {
         let mut answer = String::new();
@@ -127,24 +135,27 @@ fn record(home: &Path, stop: &AtomicBool) -> u64 {
     recorded
 }
 
-/// Follows the host as the script of the page does: loads the page after an event, and then waits a hundred times as long
-/// as that took, but at most a minute. Returns the number of loads.
-fn follow(console: &Console, page: &str, until: Instant) -> u32 {
+/// Follows the host as the script of the page does: loads the page after an event, and then waits two hundred times as long
+/// as that took, but at most a minute. Returns the processor time of the console after the first load, and the number of
+/// loads.
+fn follow(console: &Console, page: &str) -> (f64, u32) {
     let events = console.get(page);
     let events = events.split("data-events=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let mut stream = console.begin(&events);
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let (mut bytes, mut ready, mut is_behind, mut loads) = ([0; 4096], Instant::now(), false, 0);
-    while Instant::now() < until {
-        is_behind |= stream.read(&mut bytes).is_ok_and(|read| read > 0);
-        if is_behind && Instant::now() >= ready {
-            let began = Instant::now();
-            console.get(page);
-            (is_behind, loads) = (false, loads + 1);
-            ready = Instant::now() + (began.elapsed() * 100).min(Duration::from_secs(60));
+    console.cost(|until| {
+        while Instant::now() < until {
+            is_behind |= stream.read(&mut bytes).is_ok_and(|read| read > 0);
+            if is_behind && Instant::now() >= ready {
+                let began = Instant::now();
+                console.get(page);
+                (is_behind, loads) = (false, loads + 1);
+                ready = Instant::now() + (began.elapsed() * 200).min(Duration::from_secs(60));
+            }
         }
-    }
-    loads
+        loads
+    })
 }
 
 fn main() {
@@ -180,20 +191,14 @@ fn main() {
         move || record(&path, &stop)
     });
     let began = Instant::now();
-    let cost = |work: &mut dyn FnMut(Instant) -> u32| {
-        let before = processor_time_of(console.child.id());
-        let loads = work(Instant::now() + ROUND);
-        let used = processor_time_of(console.child.id()).saturating_sub(before);
-        (used.as_secs_f64() / ROUND.as_secs_f64() * 100.0, loads)
-    };
     println!("while calls are recorded, the console's part of one processor:");
-    let (idle, _) = cost(&mut |until| {
+    let (idle, _) = console.cost(|until| {
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         0
     });
     println!("  no page is open            {idle:>6.2} %");
     for page in ["/console/calls", "/console/health", "/console/network"] {
-        let (share, loads) = cost(&mut |until| follow(&console, page, until));
+        let (share, loads) = follow(&console, page);
         println!("  {page:<26} {share:>6.2} %, loaded {loads} times");
     }
     stop.store(true, Ordering::Relaxed);

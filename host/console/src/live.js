@@ -6,7 +6,7 @@
 const button = document.getElementById("live");
 // The pause after loading is so many times as long as the loading, but at most a minute, so that a page costs the host
 // little.
-const SHARE = 100;
+const SHARE = 200;
 const MINUTE = 60_000;
 // In milliseconds: the timeout of loading, and the shortest pause after a failure.
 const PATIENCE = 30_000;
