@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::{Admitted, EventLine, EventText, RecordedEvent};
+use cofferdam_core::event::recorded::{Admitted, AttemptEnded, Ended, EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,6 +28,18 @@ impl LoggedEvent {
     #[must_use]
     pub fn event(&self) -> RecordedEvent<'static> {
         RecordedEvent::read(&self.name, &self.payload)
+    }
+
+    /// Returns the failure or the error that a call or an attempt ended with; none for other events, and after a value.
+    #[must_use]
+    pub fn failure(&self) -> Option<Map<String, Value>> {
+        match self.event() {
+            RecordedEvent::Final(Ended { failure, .. })
+            | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
+                serde_json::from_str(failure?.get()).ok()
+            }
+            _ => None,
+        }
     }
 
     /// Returns all facts, also those that this version does not know.

@@ -317,6 +317,10 @@ impl Filter {
         self.incomplete || self.status.is_some()
     }
 
+    /// The form of the texts that [`select_key`](Self::select_key) takes, as a hint.
+    pub const KEY_FORM: &str =
+        "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and 64 digits.";
+
     /// Selects the calls under an idempotency key: `key` is the key itself, or `sha256:` and the 64 digits of its
     /// SHA-256. Returns false for a text that is neither.
     pub fn select_key(&mut self, key: &str) -> bool {

@@ -169,9 +169,6 @@ fn main() {
     traffic::fill(home.path(), calls, DAYS, Timestamp::now());
     println!("filled with {calls} calls in {:.1?}", began.elapsed());
     let console = Console::start(home.path());
-    let began = Instant::now();
-    console.get("/console/calls");
-    println!("the first page, which fills the index: {:.1?}", began.elapsed());
     println!("| page | first | median | slowest | bytes |\n|---|---|---|---|---|");
     console.row("/console");
     console.row("/console/connectors/github/cofferdam/hello@0.1.0");

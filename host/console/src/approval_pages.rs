@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::call_pages;
 use crate::format::{bytes, encoded, number, plain};
 use crate::frame::{Area, Page, error_text, table, time};
 use crate::router::CONSOLE;
@@ -31,11 +32,6 @@ fn style(state: &str) -> &'static str {
         "denied" => "bad",
         _ => "doubtful",
     }
-}
-
-/// Returns a link to the page about a call.
-fn call_link(id: &str) -> Markup {
-    html! { a href=(format!("{CONSOLE}/calls/{}", encoded(id))) { code { (plain(id)) } } }
 }
 
 /// The page about all that wait, and the requests for grants or the reason why they cannot be read; with `all`, about those
@@ -107,7 +103,7 @@ fn grant_requests(requests: &[GrantRequestView]) -> Markup {
                 th scope="row" { code { (plain(request.binding.as_ref().unwrap_or(&request.subject))) } }
                 td.number { (number(request.calls as u64)) }
                 td { (time(Some(&request.first))) }
-                td { (call_link(&request.last_call)) " " (time(Some(&request.last))) }
+                td { (call_pages::link(&request.last_call)) " " (time(Some(&request.last))) }
                 td { (plain(&request.actor)) }
                 td.wide { code { (plain(&request.code)) } ": " (plain(&request.reason)) }
                 td.wide { code { "cofferdam why " (plain(&request.connector)) " " (plain(&request.subject)) } }
@@ -163,7 +159,7 @@ fn facts(approval: &ApprovalView) -> Markup {
             }
             dt { "Package" } dd { code { (plain(&approval.hash)) } }
             @if let Some(key) = &approval.idempotency_key { dt { "Idempotency key" } dd { code { (plain(key)) } } }
-            dt { "First call" } dd { (call_link(&approval.call)) }
+            dt { "First call" } dd { (call_pages::link(&approval.call)) }
             dt { "Asked" } dd { (time(Some(&approval.asked_at))) }
             dt { "Waits until" } dd { (time(Some(&approval.waits_until))) }
             @if approval.answered_at.is_some() {
@@ -178,7 +174,7 @@ fn facts(approval: &ApprovalView) -> Markup {
                     ", until " (time(approval.usable_until.as_deref()))
                 }
             }
-            @if let Some(call) = &approval.used_by { dt { "Used by" } dd { (call_link(call)) } }
+            @if let Some(call) = &approval.used_by { dt { "Used by" } dd { (call_pages::link(call)) } }
         }
     }
 }

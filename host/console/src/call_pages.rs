@@ -32,7 +32,8 @@ const TEXTS: [(&str, &str, &str); 8] = [
 /// The parameters of the page that select calls: those of the HTTP API.
 pub(crate) type CallQuery = BTreeMap<String, String>;
 
-fn link(id: &str) -> Markup {
+/// Returns a link to the page about a call.
+pub(crate) fn link(id: &str) -> Markup {
     html! { a href=(format!("{CONSOLE}/calls/{}", encoded(id))) { code { (plain(id)) } } }
 }
 

@@ -8,9 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, StoredEntry};
+use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter};
 use cofferdam_core::error::HostError;
-use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent};
 use cofferdam_core::failure::{AuditId, BindingCode, Denial, DenialCode, FailureClass, GrantLine};
 use cofferdam_egress::vault::{BindingName, DEFAULT_IDENTITY};
 use cofferdam_model::package::Package;
@@ -237,7 +236,8 @@ fn denied_calls(
             Err(error) if error.kind() == AuditErrorKind::Tampered => continue,
             Err(error) => return Err(error),
         };
-        if let Some(failure) = recorded_failure(&entries)
+        let events = entries.iter().flat_map(|entry| entry.events().unwrap_or_default());
+        if let Some(failure) = events.rev().find_map(|event| event.failure())
             && let Some(access) = DeniedAccess::read(&failure)
         {
             add(&mut denied, &failure, access, &row);
@@ -258,18 +258,6 @@ fn listed(mut requests: Vec<GrantRequest>) -> Vec<GrantRequest> {
     requests.sort_by(|one, other| other.last.cmp(&one.last));
     requests.truncate(REQUESTS);
     requests
-}
-
-/// Returns the failure that a call ended with, as the audit log has it.
-fn recorded_failure(entries: &[StoredEntry]) -> Option<Map<String, Value>> {
-    let events = entries.iter().flat_map(|entry| entry.events().unwrap_or_default());
-    events.rev().find_map(|event| match event.event() {
-        RecordedEvent::Final(Ended { failure, .. })
-        | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
-            serde_json::from_str(failure?.get()).ok()
-        }
-        _ => None,
-    })
 }
 
 /// Adds a call with this failure. The newest call is added first.

@@ -10,7 +10,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
-use cofferdam_core::event::recorded::{AttemptEnded, Ended, RecordedEvent, RecordedPhases, RecordedRequest};
+use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_runtime::host::{Host, unreadable};
 use schemars::JsonSchema;
@@ -323,13 +323,7 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // An invalid entry has no events here: `audit verify` checks the chain.
     let events: Vec<LoggedEvent> =
         entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
-    let failure = events.iter().rev().find_map(|event| match event.event() {
-        RecordedEvent::Final(Ended { failure, .. })
-        | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
-            serde_json::from_str::<Map<String, Value>>(failure?.get()).ok()
-        }
-        _ => None,
-    });
+    let failure = events.iter().rev().find_map(LoggedEvent::failure);
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
     let error = failure.map(|failure| facts(&failure, &OF_FAILURES));

@@ -109,9 +109,10 @@ impl QueryParameters {
 
     /// Takes out the idempotency key. It is the caller's own, so no error repeats it.
     fn key(&mut self, filter: &mut Filter) -> Result<(), HostError> {
-        let form = "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and 64 digits.";
         match self.take("key") {
-            Some(key) if !filter.select_key(&key) => Err(invalid("key", "is no idempotency key", form)),
+            Some(key) if !filter.select_key(&key) => {
+                Err(invalid("key", "is no idempotency key", Filter::KEY_FORM))
+            }
             _ => Ok(()),
         }
     }

@@ -80,10 +80,8 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
 fn select_key(filter: &mut Filter, key: Option<&str>) -> Result<(), HostError> {
     match key {
         Some(key) if !filter.select_key(key) => {
-            let hint = "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and \
-                        64 digits.";
             Err(HostError::new(HostErrorKind::Validation, "The value of --key is no idempotency key.")
-                .with_hint(hint))
+                .with_hint(Filter::KEY_FORM))
         }
         _ => Ok(()),
     }
