@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cofferdam_test_support::process::write_program;
 use cofferdam_test_support::{Cli, CommandResult, Home, Signer, guests, package};
 use serde_json::{Value, json};
 
@@ -152,8 +153,7 @@ fn a_component_of_another_toolchain_is_packed() {
 fn a_missing_compile_target_names_the_fix() {
     let desk = desk();
     let rustc = desk.path("rustc");
-    fs::write(&rustc, "#!/bin/sh\necho /nowhere/lib/rustlib/wasm32-wasip2/lib\n").unwrap();
-    fs::set_permissions(&rustc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&rustc, "#!/bin/sh\necho /nowhere/lib/rustlib/wasm32-wasip2/lib\n");
     let mut build = desk.cli.command(&["build"]);
     build.arg(package::repository().join("examples/hello"));
     let output = with_toolchain(&mut build).env("RUSTC", rustc).output().unwrap();

@@ -1,10 +1,10 @@
 //! Loading a connector: checks before a byte is parsed, and the effects of a slow load on others.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cofferdam::{Compiler, Error, HostErrorKind, InstallOptions};
+use cofferdam_test_support::process::write_program;
 use cofferdam_test_support::{Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::json;
 
@@ -21,8 +21,7 @@ fn worker_that_waits(dir: &Path) -> PathBuf {
          exec {COFFERDAM} \"$@\"\n",
         dir = dir.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&script, &text);
     script
 }
 

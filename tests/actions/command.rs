@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use cofferdam_test_support::Cli;
+use cofferdam_test_support::process::write_program;
 use serde_json::json;
 
 use super::store::{Stage, stage};
@@ -24,9 +25,9 @@ impl Stage {
 
     /// An editor that does this to the file.
     fn editor(&self, script: &str) -> String {
-        let path = self.written("editor.sh", &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        path
+        let path = self.home.path().join("editor.sh");
+        write_program(&path, &format!("#!/bin/sh\n{script}\n"));
+        path.to_string_lossy().into_owned()
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cofferdam_test_support::process::write_program;
 use cofferdam_test_support::{CommandResult, Home, Serving};
 use serde_json::json;
 
@@ -35,7 +36,7 @@ fn configure(home: &Home, vault: &str, secret: &str, at: &str, port: u16) {
 fn kinds(dir: &Path) -> [(&'static str, String, &'static str); 3] {
     write(&dir.join("slack-token"), &format!("{TOKEN}\n"), 0o400);
     let script = format!("#!/bin/sh\nread -r line\ncat '{}/answer'\n", dir.to_str().unwrap());
-    write(&dir.join("get-secret"), &script, 0o700);
+    write_program(&dir.join("get-secret"), &script);
     let answer = format!("{{\"version\":1,\"secrets\":{{\"slack\":\"{TOKEN}\"}}}}\n");
     write(&dir.join("answer"), &answer, 0o600);
     let shown = dir.to_str().unwrap();

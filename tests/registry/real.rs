@@ -1,8 +1,8 @@
 //! A real registry: publishing, installing and reviewing by reference, with and without a login and TLS.
 
 use std::fs;
-use std::process::Command;
 
+use cofferdam_test_support::process::write_program;
 use cofferdam_test_support::services::Authority;
 use serde_json::json;
 
@@ -140,11 +140,7 @@ fn credentials_come_from_the_docker_config() {
     let helper = desk.path("docker-credential-tests");
     let script = "#!/bin/sh\nread -r server\necho \"$server\" >>\"$HOME/asked\"\n\
         echo '{\"Username\": \"ada\", \"Secret\": \"s3cret-of-tests\"}'\n";
-    // By a process of its own: a file that this process writes may be open in a child of another test, and then cannot be
-    // executed.
-    let write = r#"printf %s "$1" >"$2" && chmod 755 "$2""#;
-    let written = Command::new("sh").args(["-c", write, "sh", script]).arg(&helper).status().unwrap();
-    assert!(written.success());
+    write_program(&helper, script);
     fs::remove_dir_all(desk.path(".docker")).unwrap();
     desk.dir("elsewhere");
     let config = json!({"credHelpers": {registry.name(): "tests"}});
@@ -157,7 +153,7 @@ fn credentials_come_from_the_docker_config() {
     let output = pull(&path);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_to_string(desk.path("asked")).unwrap().trim(), registry.name());
-    fs::write(&helper, "#!/bin/sh\nread -r server\necho s3cret-of-tests\necho broken >&2\nexit 1\n").unwrap();
+    write_program(&helper, "#!/bin/sh\nread -r server\necho s3cret-of-tests\necho broken >&2\nexit 1\n");
     let output = pull(&path);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{said}");

@@ -1,8 +1,19 @@
-//! The resources of a process: resident memory, threads, open files.
+//! Processes: programs that tests write, and what a process uses: resident memory, threads, open files.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Writes a program that only its owner may run, in place of what is at `path`.
+///
+/// A process of its own writes it: a file that this process has open for writing is also open in each process that
+/// another test starts meanwhile, and then cannot be executed (`ETXTBSY`).
+pub fn write_program(path: &Path, text: &str) {
+    let write = r#"umask 077 && printf %s "$1" >"$2.new" && chmod 700 "$2.new" && mv "$2.new" "$2""#;
+    assert!(Command::new("/bin/sh").args(["-c", write, "sh", text]).arg(path).status().unwrap().success());
+}
 
 /// A field of this process's status, as the number it starts with.
 fn status(field: &str) -> u64 {

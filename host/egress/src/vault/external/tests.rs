@@ -7,11 +7,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::privileged::ExposeSecret as _;
 use cofferdam_core::secret::Secret;
+use cofferdam_test_support::process::write_program;
 use tempfile::TempDir;
 
 use super::{
@@ -271,8 +272,7 @@ fn a_secret_does_not_decide_where_it_is_sent() {
 /// A command: a script that the test writes.
 fn script(dir: &TempDir, text: &str) -> SecretCommandSettings {
     let program = dir.path().join("get-secret");
-    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &format!("#!/bin/sh\n{text}\n"));
     SecretCommandSettings {
         program,
         arguments: vec!["--from".into(), dir.path().into()],
@@ -283,12 +283,8 @@ fn script(dir: &TempDir, text: &str) -> SecretCommandSettings {
     }
 }
 
-/// The scripts are written by this process while it forks others, which would keep them open for writing.
-static SCRIPTS: Mutex<()> = Mutex::new(());
-
 #[test]
 fn a_command_answers_one_line_for_all() {
-    let _alone = SCRIPTS.lock().unwrap();
     let (dir, config) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let settings = script(
         &dir,
@@ -310,7 +306,6 @@ fn a_command_answers_one_line_for_all() {
 
 #[test]
 fn a_failing_command_is_named_without_its_output() {
-    let _alone = SCRIPTS.lock().unwrap();
     let config = tempfile::tempdir().unwrap();
     let file = file(&config, &binding("bearer/a", "one", ""));
     for (text, words) in [
@@ -340,7 +335,6 @@ fn a_failing_command_is_named_without_its_output() {
 
 #[test]
 fn a_command_can_store_a_renewed_token() {
-    let _alone = SCRIPTS.lock().unwrap();
     let (dir, config) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let answer = |refresh: &str| {
         let secret =
