@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use cofferdam_core::event::operator::OPERATOR_EVENT;
@@ -13,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use uuid::Uuid;
 
 use super::facts::{EndFacts, LineFacts};
+use super::file_read::read_at;
 use super::interner::Interner;
 use super::places::LinePlace;
 use super::rollup::{CallCount, RollupChanges};
@@ -27,6 +27,9 @@ const LEAP_US: i64 = 86_400_000_000;
 
 /// The bytes of a sealed part that are all zero only if the part was dropped.
 const SEALED_HEAD: usize = 32;
+
+/// The bytes of sealed parts that are read at once: those of many calls.
+const SEALED_PIECE: usize = 16 * 1024;
 
 type Id = [u8; 16];
 
@@ -111,7 +114,42 @@ pub(super) struct CallBatch<'c> {
     /// The sealed bytes that are added, by actor.
     sealed: HashMap<i64, i64>,
     skew: Option<(i64, i64)>,
-    sealed_file: Option<(u64, Option<File>)>,
+    sealed_parts: Option<SealedParts>,
+}
+
+/// The sealed parts of a segment, of which a piece was read.
+struct SealedParts {
+    segment: u64,
+    file: Option<File>,
+    piece: Vec<u8>,
+    /// The position of the piece in the file.
+    start: u64,
+}
+
+impl SealedParts {
+    fn open(place: ReadPlace<'_>) -> Result<Self, AuditError> {
+        let file = open_sealed(place.dir, place.segment)?;
+        Ok(Self { segment: place.segment, file, piece: Vec::new(), start: 0 })
+    }
+
+    /// Returns true if a sealed part was not dropped.
+    fn is_kept(&mut self, part: &SealedPlace) -> bool {
+        let wanted = usize::try_from(part.bytes).unwrap_or(SEALED_HEAD).min(SEALED_HEAD);
+        if self.head(part.offset, wanted).is_none() {
+            self.start = part.offset;
+            let Some(file) = &self.file else { return false };
+            if read_at(file, &mut self.piece, self.start, SEALED_PIECE).is_err() {
+                self.piece.clear();
+            }
+        }
+        self.head(part.offset, wanted).is_some_and(|head| head.iter().any(|byte| *byte != 0))
+    }
+
+    /// Returns bytes of the piece; none if it does not have them.
+    fn head(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.piece.get(from..from.checked_add(length)?)
+    }
 }
 
 impl<'c> CallBatch<'c> {
@@ -132,7 +170,7 @@ impl<'c> CallBatch<'c> {
             rollup: RollupChanges::default(),
             sealed: HashMap::new(),
             skew: None,
-            sealed_file: None,
+            sealed_parts: None,
         }
     }
 
@@ -318,18 +356,11 @@ impl<'c> CallBatch<'c> {
 
     /// Returns true if a sealed part was not dropped.
     fn is_kept(&mut self, place: ReadPlace<'_>, sealed: &SealedPlace) -> Result<bool, AuditError> {
-        let file = match &self.sealed_file {
-            Some((segment, file)) if *segment == place.segment => file,
-            _ => {
-                let file = open_sealed(place.dir, place.segment)?;
-                &self.sealed_file.insert((place.segment, file)).1
-            }
+        let parts = match &mut self.sealed_parts {
+            Some(parts) if parts.segment == place.segment => parts,
+            _ => self.sealed_parts.insert(SealedParts::open(place)?),
         };
-        let mut head = [0; SEALED_HEAD];
-        let wanted = usize::try_from(sealed.bytes).unwrap_or(SEALED_HEAD).min(SEALED_HEAD);
-        let Some(head) = head.get_mut(..wanted) else { return Ok(false) };
-        let read = file.as_ref().is_some_and(|file| file.read_exact_at(head, sealed.offset).is_ok());
-        Ok(read && head.iter().any(|byte| *byte != 0))
+        Ok(parts.is_kept(sealed))
     }
 
     /// Writes everything that was added.

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 
 use super::batch::{CallBatch, ReadPlace};
+use super::file_read::{line_length, next_line, read_at};
 use super::interner::Interner;
 use super::places::LinePlace;
 use super::rollup::{CallCount, RollupChanges};
@@ -27,9 +28,6 @@ const REMOVED: usize = 5_000;
 
 /// The bytes that are read at once.
 const CHUNK: usize = 1024 * 1024;
-
-/// The bytes that are read at once to find the end of one line.
-const NEXT_LINE: usize = 4 * 1024;
 
 /// The segments of a journal.
 pub(super) struct JournalFiles {
@@ -346,45 +344,3 @@ impl IndexProgress {
 }
 
 const SELECT_OLDEST: &str = "SELECT seq, places, at, target, outcome, actor, duration, sealed, usage FROM calls WHERE writer = ?1 ORDER BY seq";
-
-/// Reads up to `size` bytes from this position on into `buffer`.
-pub(super) fn read_at(
-    file: &File,
-    buffer: &mut Vec<u8>,
-    from: u64,
-    size: usize,
-) -> Result<usize, AuditError> {
-    buffer.resize(size, 0);
-    let mut read = 0;
-    while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, from.saturating_add(read as u64)) {
-            Ok(0) => break,
-            Ok(more) => read = read.saturating_add(more),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(AuditError::from_io(error)),
-        }
-    }
-    buffer.truncate(read);
-    Ok(read)
-}
-
-/// Returns the length of the line that begins at this position; none if it has no end.
-pub(super) fn line_length(buffer: &[u8], position: usize) -> Option<usize> {
-    buffer.get(position..)?.iter().position(|byte| *byte == b'\n')
-}
-
-/// Reads the whole line that begins at this position; none at the end.
-pub(super) fn next_line(file: &File, position: u64) -> Result<Option<Vec<u8>>, AuditError> {
-    let (mut bytes, mut size) = (Vec::new(), NEXT_LINE);
-    loop {
-        let read = read_at(file, &mut bytes, position, size)?;
-        if let Some(length) = line_length(&bytes, 0) {
-            bytes.truncate(length);
-            return Ok(Some(bytes));
-        }
-        if read < size || size as u64 > LINE_BYTES {
-            return Ok(None);
-        }
-        size = size.saturating_mul(8);
-    }
-}

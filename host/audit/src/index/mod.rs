@@ -2,6 +2,7 @@
 
 mod batch;
 mod facts;
+mod file_read;
 mod find;
 mod index_file;
 mod interner;

@@ -13,8 +13,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::facts::LineFacts;
+use super::file_read::{line_length, next_line, read_at};
 use super::find::Plan;
-use super::journal_fill::{IndexProgress, JournalFiles, line_length, next_line, read_at};
+use super::journal_fill::{IndexProgress, JournalFiles};
 use super::places::LinePlace;
 use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
