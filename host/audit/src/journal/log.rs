@@ -305,6 +305,7 @@ impl Drop for JournalLog {
         while self.0.working.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(OPENING_PAUSE);
         }
+        self.0.journals().iter().for_each(|journal| journal.committer.start());
         self.0.maintain_at_end();
     }
 }
@@ -494,14 +495,21 @@ impl LogWriter {
         self.state().calls.contains_key(audit_id)
     }
 
-    /// Waits while a call is opened whose caller did not wait for that.
-    fn wait_until_open(&self, audit_id: &AuditId) {
-        let is_pending = || {
-            let state = self.state();
-            let is_opening = state.calls.get(audit_id).is_some_and(|call| call.is_opening);
-            is_opening || state.pending_opens.contains(audit_id)
-        };
-        while is_pending() {
+    /// Returns true if the call is open. Waits while its beginning is being written, and, `or_pending`, while it is about to
+    /// be opened.
+    fn has_opened(&self, audit_id: &AuditId, or_pending: bool) -> bool {
+        loop {
+            let opening = {
+                let state = self.state();
+                match state.calls.get(audit_id) {
+                    Some(call) if call.is_opening => Some(Arc::clone(&call.journal)),
+                    Some(_) => return true,
+                    None if or_pending && state.pending_opens.contains(audit_id) => None,
+                    None => return false,
+                }
+            };
+            // Its caller may wait for something else.
+            opening.inspect(|journal| journal.committer.start());
             std::thread::sleep(OPENING_PAUSE);
         }
     }
@@ -594,6 +602,8 @@ impl LogWriter {
         journal.committer.commit(
             drafts,
             Box::new(move |result| {
+                let _ = result.as_ref().inspect_err(|error| own.failed(&of, error));
+                done(result);
                 match result {
                     Ok(()) => {
                         if own.maintenance.warnings.resolve("written") {
@@ -601,15 +611,12 @@ impl LogWriter {
                         }
                         own.maintain_soon();
                     }
-                    Err(error) => {
-                        // It is tried again, and every call that waits for it says so itself.
-                        if own.maintenance.warnings.is_new("written", error) {
-                            tracing::warn!(target: "cofferdam::audit", %error, "the audit log was not written");
-                        }
-                        own.failed(&of, error);
+                    // It is tried again, and every call that waits for it says so itself.
+                    Err(error) if own.maintenance.warnings.is_new("written", error) => {
+                        tracing::warn!(target: "cofferdam::audit", %error, "the audit log was not written");
                     }
+                    Err(_) => {}
                 }
-                done(result);
             }),
             unheard,
         )
@@ -728,7 +735,7 @@ impl LogWriter {
 
     /// Opens a call that has a key or resumes another one, or that is the first one of this process.
     fn open(self: &Arc<Self>, call: &OpenCall) -> Result<OpenOutcome, AuditError> {
-        if self.has_call(&call.audit_id) {
+        if self.has_opened(&call.audit_id, false) {
             return Ok(OpenOutcome::Started);
         }
         let Some(claim) = &call.key else {
@@ -812,7 +819,11 @@ impl LogWriter {
                 return Ok(Box::pin(async { Ok(()) }));
             }
             if let Some(result) = state.ending.get(&end.audit_id).cloned() {
+                let call = state.calls.get(&end.audit_id).map(|call| Arc::clone(&call.journal));
+                let journal = call.or_else(|| state.own.clone());
                 drop(state);
+                // The caller that waits for it may be this one.
+                journal.inspect(|journal| journal.committer.start());
                 return Ok(Box::pin(ended(result)));
             }
             let late = state.late_ends.remove(&end.audit_id);
@@ -908,7 +919,8 @@ impl LogWriter {
 
     /// Ends a call on a thread that may wait.
     fn close(self: &Arc<Self>, begin: Option<&OpenCall>, end: &CloseCall) -> Result<(), AuditError> {
-        self.wait_until_open(&end.audit_id);
+        // Its caller may not have waited until it was open.
+        let _ = self.has_opened(&end.audit_id, true);
         let key = self.state().calls.get(&end.audit_id).and_then(|call| call.key);
         let ending = key.map(|key| EndingKey::new(self, end, key, self.keys()));
         wait(self.end(begin, end, ending)?)

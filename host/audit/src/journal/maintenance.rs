@@ -11,7 +11,7 @@ use cofferdam_core::private_file::{self, FilePolicy, StagedFile};
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 
-use super::log::LogWriter;
+use super::log::{HeldJournal, LogWriter};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
 use crate::log::wait;
@@ -77,12 +77,15 @@ impl LogWriter {
         while self.working.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let journal = self.state().own.clone();
-        match journal {
-            // Everything that waits is written with it.
-            Some(journal) => wait(self.write(&journal, Vec::new(), Box::new(|_| ()), None)),
-            None => Ok(()),
-        }
+        // Everything that waits is written with it.
+        let write = |journal| wait(self.write(journal, Vec::new(), Box::new(|_| ()), None));
+        self.journals().iter().map(write).fold(Ok(()), Result::and)
+    }
+
+    /// Returns the journals that this process holds.
+    pub(super) fn journals(&self) -> Vec<Arc<HeldJournal>> {
+        let state = self.state();
+        state.own.iter().chain(state.adopted.values().map(|it| &it.journal)).cloned().collect()
     }
 
     /// Has the new entries signed for and indexed soon.

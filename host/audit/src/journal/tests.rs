@@ -6,14 +6,17 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use cofferdam_core::clock::SystemClock;
+use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
 use cofferdam_core::event::recorded::{Ended, EventLine, Received, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-
-use super::commit::JournalCommitter;
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Runtime;
+
+use super::commit::{AfterCommit, JournalCommitter};
 
 use super::*;
 use crate::entry::Entry;
@@ -309,4 +312,97 @@ fn entries_of_many_threads_are_written_once() {
     });
     assert_eq!((calls, calls_in(root.path()).len()), (64, 64 * 50 * 2));
     committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+}
+
+/// Counts the times that were asked for: one for each write.
+#[derive(Default)]
+struct CountingClock(AtomicUsize);
+
+impl Clock for CountingClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn timestamp(&self) -> Timestamp {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
+        SystemClock.sleep_until(deadline)
+    }
+}
+
+/// A committer to a journal with this many open calls, and a runtime with one thread.
+fn busy(root: &Path, calls: usize) -> (Arc<JournalCommitter>, Arc<CountingClock>, Vec<AuditId>, Runtime) {
+    let (mut journal, clock) = (take(root, JournalSettings::default()).unwrap(), Arc::default());
+    let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
+    ids.iter().for_each(|id| write(&mut journal, &begins(id)));
+    let committer = JournalCommitter::new(journal, Arc::clone(&clock) as Arc<dyn Clock>);
+    (committer, clock, ids, tokio::runtime::Builder::new_current_thread().build().unwrap())
+}
+
+#[test]
+fn one_write_has_the_entries_of_all_ready_callers() {
+    let root = tempfile::tempdir().unwrap();
+    for calls in [1, 64] {
+        let (committer, clock, ids, runtime) = busy(&root.path().join(calls.to_string()), calls);
+        runtime.block_on(async {
+            let mut callers = tokio::task::JoinSet::new();
+            for id in ids {
+                let committer = Arc::clone(&committer);
+                callers.spawn(async move {
+                    committer.commit(vec![ends(&id)], Box::new(|_| ()), None).await.unwrap();
+                });
+            }
+            callers.join_all().await;
+        });
+        assert_eq!(clock.0.load(Ordering::SeqCst), 1, "{calls} calls");
+        committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+    }
+}
+
+#[test]
+fn an_entry_is_written_when_nobody_waits_for_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (committer, _, ids, runtime) = busy(root.path(), 8);
+    let end = |at: usize| committer.commit(vec![ends(&ids[at])], Box::new(|_| ()), None);
+    let open = || committer.with_journal(|journal| journal.unended().count());
+    runtime.block_on(async {
+        let first = end(0);
+        assert_eq!(open(), 8, "others may add theirs");
+        drop(end(1));
+        assert_eq!(open(), 6, "with all that waited");
+        first.await.unwrap();
+    });
+    let alone = end(2);
+    assert_eq!(open(), 5, "outside of an executor nobody else runs");
+    let executor = runtime.enter();
+    drop(end(3));
+    let few = end(4);
+    assert_eq!(open(), 3, "few calls do not wait for each other");
+    drop((alone, few, executor));
+}
+
+#[test]
+fn a_panic_of_one_caller_is_not_the_others_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let (committer, _, ids, runtime) = busy(root.path(), 6);
+    let panics: AfterCommit = Box::new(|_| std::panic::resume_unwind(Box::new("no thread")));
+    let (results, told) = runtime.block_on(async {
+        let told = Arc::new(AtomicUsize::new(0));
+        let [first, last] = [0, 2].map(|at| {
+            let told = Arc::clone(&told);
+            let done: AfterCommit = Box::new(move |_| {
+                told.fetch_add(1, Ordering::SeqCst);
+            });
+            (at, done)
+        });
+        let [first, middle, last] =
+            [first, (1, panics), last].map(|(at, done)| committer.commit(vec![ends(&ids[at])], done, None));
+        (tokio::join!(first, middle, last), told.load(Ordering::SeqCst))
+    });
+    assert!(matches!(results, (Ok(()), Ok(()), Ok(()))), "{results:?}");
+    assert_eq!(told, 2);
+    committer.with_journal(|journal| assert_eq!(journal.unended().count(), 3));
 }
