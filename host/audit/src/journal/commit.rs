@@ -23,8 +23,8 @@ use crate::error::{AuditError, AuditErrorKind};
 /// The most entries in one write.
 const ENTRIES_AT_ONCE: usize = 1_024;
 
-/// With more open calls for each thread of the executor, an entry waits for those of others. With 4 (benchmark
-/// `throughput`, 8 callers on 2 threads) that gains nothing, and the slowest calls take longer; with 32 it gains a quarter.
+/// The number of open calls for each thread of the executor above which an entry waits for those of other callers.
+/// Benchmark `throughput` on 2 threads: with 8 callers waiting gains nothing and makes p99 worse, with 64 it gains a quarter.
 const CALLS_A_THREAD: usize = 4;
 
 /// Commits the entries of many callers to one journal.
@@ -61,7 +61,7 @@ impl CommitQueue {
 }
 
 impl WaitingCommit {
-    /// Tells the result. A panic of what this caller asked for is not the failure of others.
+    /// Reports the result. A panic in `done` or `unheard` of one caller does not fail the others.
     fn finish(self, result: &Result<(), AuditError>) {
         let Self { done, reply, unheard, .. } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| done(result))).is_ok();
@@ -85,9 +85,9 @@ pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError
 /// The consequence of a failed commit whose caller has gone without the result.
 pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
 
-/// Waits for the result of a commit, and commits if nobody else does.
+/// The future of a commit's result. It commits what waits, unless another thread is committing.
 struct CommitResult {
-    /// While entries wait, it is there: what is done after their commit has it.
+    /// Alive while entries wait, since `done` of their commits holds the log.
     committer: Weak<JournalCommitter>,
     result: oneshot::Receiver<Result<(), AuditError>>,
     unheard: Option<Arc<UnheardFailure>>,
