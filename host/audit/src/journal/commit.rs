@@ -24,7 +24,8 @@ use crate::error::{AuditError, AuditErrorKind};
 const ENTRIES_AT_ONCE: usize = 1_024;
 
 /// The number of open calls for each thread of the executor above which an entry waits for those of other callers.
-/// Benchmark `throughput` on 2 threads: with 8 callers waiting gains nothing and makes p99 worse, with 64 it gains a quarter.
+/// In the benchmark `throughput`, on 2 threads, waiting gains nothing with 8 callers and makes p99 worse; with 64 it gains
+/// a quarter.
 const CALLS_A_THREAD: usize = 4;
 
 /// Commits the entries of many callers to one journal.
