@@ -67,13 +67,13 @@ async function crawl(page) {
     if (seen.has(path) || (kinds.get(of) ?? 0) >= OF_A_KIND) continue;
     seen.add(path);
     kinds.set(of, (kinds.get(of) ?? 0) + 1);
+    const response = await page.goto(origin + path);
+    if (response.status() !== 200) wrong.push(`${path}: status ${response.status()}`);
     for (const scheme of ["light", "dark"]) {
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
       for (const viewport of [WIDE, PHONE]) {
         await page.setViewport(viewport);
-        const response = await page.goto(origin + path);
         const at = `${path} (${scheme}, ${viewport.width} px)`;
-        if (response.status() !== 200) wrong.push(`${at}: status ${response.status()}`);
         const width = await page.evaluate(() => document.documentElement.scrollWidth);
         if (width > viewport.width) wrong.push(`${at}: it is ${width} px wide`);
         rules += await accessible(page, at);
