@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cofferdam::{Call, Fallback, HostErrorKind};
+use cofferdam::{Call, Fallback, Host, HostErrorKind};
 use cofferdam_audit::approvals::ApprovalState;
-use cofferdam_core::event::operator::OperatorAction;
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_runtime::call::CallResult;
 use cofferdam_runtime::host::ApprovalDecision;
 use cofferdam_test_support::package;
@@ -52,6 +52,12 @@ fn an_agents_destructive_call_waits_for_a_person() {
     assert_eq!((count(path), host.approvals().unwrap().len()), (1, 1));
 }
 
+/// The newest approval in the audit log.
+fn approval_on_record(host: &Host) -> OperatorEvent<'static> {
+    let changes = host.audit().reader().unwrap().operator_events(None, 0).unwrap();
+    changes.into_iter().map(|(_, event)| event).find(|event| event.action == OperatorAction::Approve).unwrap()
+}
+
 #[test]
 fn an_approval_is_used_up_by_one_call() {
     let (desk, path) = (Desk::new(), "/text/approval-once?approval");
@@ -69,13 +75,7 @@ fn an_approval_is_used_up_by_one_call() {
     assert_eq!(host.approval(&id).unwrap().used_by.as_deref(), Some(report.audit_id.as_str()));
     assert_ne!(asked(&desk.host(), post(path)), id);
     assert_eq!(count(path), 1);
-    let reader = &mut *host.audit().reader().unwrap();
-    let (_, answer) = reader
-        .operator_events(None, 0)
-        .unwrap()
-        .into_iter()
-        .find(|(_, event)| event.action == OperatorAction::Approve)
-        .unwrap();
+    let answer = approval_on_record(&host);
     let after = answer.after.unwrap();
     assert_eq!(
         (&*answer.subject, &*answer.user, after.reason.as_deref()),
@@ -195,6 +195,8 @@ fn a_key_replays_an_approved_call_without_asking() {
     let error = refused(outcome(&desk.host(), call()));
     assert!(error.hint().unwrap().ends_with("the same arguments and the same idempotency key."), "{error}");
     approve(&desk.host(), error.details()["approval"].as_str().unwrap());
+    let details = approval_on_record(&desk.host()).after.unwrap().details;
+    assert_eq!(details.get("idempotency_key").map(|key| &**key), Some("keyed-1"));
     let value = outcome(&desk.host(), call()).unwrap();
     assert_eq!(outcome(&desk.host(), call()).unwrap(), value, "it is replayed");
     assert_eq!((count(path), desk.host().approvals().unwrap().len()), (1, 1));

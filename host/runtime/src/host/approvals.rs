@@ -177,6 +177,7 @@ fn change(approval: &Approval, decision: ApprovalDecision, reason: Option<&str>)
         ("arguments_sha256", Some(approval.arguments.sha256.clone())),
         ("call", Some(approval.call.clone())),
         ("connector", Some(approval.connector.clone())),
+        ("idempotency_key", approval.idempotency_key.clone()),
         ("op", Some(approval.op.clone())),
         ("same_arguments_for_s", until.map(|time| time.as_secs().to_string())),
     ];
