@@ -58,9 +58,12 @@ async function accessible(page, at) {
   return found.passes.length;
 }
 
+/** The number of headings and rows. */
+const shown = (page) => page.$$eval("h1, h2, tr", (all) => all.length);
+
 async function crawl(page) {
   const [seen, kinds, queue] = [new Set(), new Map(), ["/console"]];
-  let rules = 0;
+  let [rules, hostile] = [0, 0];
   while (queue.length > 0) {
     const path = queue.shift();
     const of = kind(path);
@@ -79,23 +82,34 @@ async function crawl(page) {
         rules += await accessible(page, at);
       }
     }
+    // Texts from elsewhere are texts: of an element that they would make there is no sign.
+    const made = await page.$$eval("[data-hostile], [onclick], main script", (all) => all.length);
+    if (made > 0) wrong.push(`${path}: a text makes ${made} elements`);
+    if (await page.$eval("main", (main, text) => main.textContent.includes(text), task.hostile)) hostile += 1;
+    const parts = await shown(page);
+    await page.setJavaScriptEnabled(false);
+    await page.goto(origin + path);
+    const plain = await shown(page);
+    if (plain !== parts) wrong.push(`${path}: ${plain} headings and rows without scripts, ${parts} with them`);
+    await page.setJavaScriptEnabled(true);
     const links = await page.$$eval("a[href]", (all) => all.map((link) => link.getAttribute("href")));
     queue.push(...links.filter((link) => link.startsWith("/console")));
   }
   await page.setViewport(WIDE);
-  return { pages: seen.size, kinds: [...kinds.keys()].sort(), rules };
+  return { pages: seen.size, kinds: [...kinds.keys()].sort(), rules, hostile };
 }
 
 /** The name of the element that has the focus. */
 const focused = (page) => page.evaluate(() => document.activeElement?.textContent?.trim() ?? "");
 
-/** Presses Tab until an element with this text has the focus. */
-async function tabTo(page, text) {
+/** Presses Tab until an element with this text, or a field of this name, has the focus. */
+async function tabTo(page, wanted) {
+  const field = (page) => page.evaluate(() => document.activeElement?.name ?? "");
   for (let presses = 0; presses < 200; presses += 1) {
     await page.keyboard.press("Tab");
-    if ((await focused(page)) === text) return true;
+    if ((await focused(page)) === wanted || (await field(page)) === wanted) return true;
   }
-  wrong.push(`${page.url()}: no key leads to ${text}`);
+  wrong.push(`${page.url()}: no key leads to ${wanted}`);
   return false;
 }
 
@@ -116,7 +130,7 @@ async function keyboard(page) {
   await page.goto(`${origin}/console`);
   await follow(page, "Calls", "/console/calls");
   const before = await page.$$eval("tbody tr", (rows) => rows.length);
-  await page.focus("input[name=op]");
+  await tabTo(page, "op");
   await page.keyboard.type(task.rare);
   await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   const after = await page.$$eval("tbody tr", (rows) => rows.length);
@@ -180,7 +194,7 @@ async function approve() {
   await shoot(page, "approval");
   await page.setJavaScriptEnabled(false);
   await page.goto(origin + task.approval);
-  await page.focus("input[name=reason]");
+  await tabTo(page, "reason");
   await page.keyboard.type("asked for in ticket 17");
   await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   const state = await page.$eval("main p span", (span) => span.textContent);
@@ -190,8 +204,8 @@ async function approve() {
   await accessible(page, `${task.approval}, approved`);
   // The browser reports that the page after the session is refused, as it is.
   page.removeAllListeners("console");
-  const close = (await page.$$("header button"))[0];
-  await Promise.all([page.waitForNavigation(), close.press("Enter")]);
+  await tabTo(page, await page.$eval("header form button", (button) => button.textContent.trim()));
+  await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   const title = await page.title();
   if (!title.startsWith("No session")) wrong.push(`the session ends with ${title}`);
 }

@@ -16,6 +16,9 @@ use crate::shared_host::run;
 /// The calls on record.
 const CALLS: usize = 100_000;
 
+/// A text that would end an attribute and an element, and make others.
+const HOSTILE: &str = "x\"'></td></script><script>alert(1)</script><i data-hostile onclick=alert(1)>\u{202e}";
+
 /// Chromium, and the directories of the libraries that came with it.
 fn chromium(tools: &Tools) -> (PathBuf, String) {
     let own = tools.dir().join("chromium/usr/lib");
@@ -56,6 +59,7 @@ fn every_page_holds_in_a_browser() {
         home.trust(&signer.public(), "github://cofferdam/*");
         run(home.install(&package::pack(&package::guest("probe"), &manifest), &signer)).unwrap();
         traffic::fill(home.path(), CALLS, 7, Timestamp::now());
+        traffic::fill_with_text(home.path(), HOSTILE, Timestamp::now());
     });
     for path in ["/text/browser", "/status/503/browser"] {
         stage.post(&probe("fetch", &json!({"url": stage.upstream.url(path)})));
@@ -69,6 +73,7 @@ fn every_page_holds_in_a_browser() {
     let task = json!({
         "call": {"token": TOKEN, "body": live.to_string()},
         "open": stage.ready["open"], "approve": stage.ready["approve"], "approval": approval, "rare": "rare",
+        "hostile": "<i data-hostile",
         "shots": blessed,
         "shown": [
             {"name": "connector", "path": "/console/connectors/github/cofferdam/probe@0.1.0", "heading": "Limits"},
@@ -80,19 +85,23 @@ fn every_page_holds_in_a_browser() {
     assert_eq!(seen["wrong"], json!([]), "{seen:#}");
     let kinds = seen["kinds"].as_array().unwrap();
     for kind in [
-        "connectors/*?",
-        "connectors/*?from",
-        "calls?",
-        "calls/*?",
-        "calls?before",
-        "approvals?",
-        "approvals/*?",
-        "approvals?all",
-        "health?",
-        "trust?",
+        "?",
+        "/connectors/*?",
+        "/connectors/*?from",
+        "/calls?",
+        "/calls/*?",
+        "/calls?before",
+        "/approvals?",
+        "/approvals/*?",
+        "/approvals?all",
+        "/health?",
+        "/health?range",
+        "/network?",
+        "/trust?",
     ] {
-        assert!(kinds.contains(&json!(format!("/console/{kind}"))), "{kind}: {kinds:?}");
+        assert!(kinds.contains(&json!(format!("/console{kind}"))), "{kind}: {kinds:?}");
     }
+    assert!(seen["hostile"].as_u64().unwrap() > 2, "the hostile texts are not shown: {seen}");
     assert!(seen["rules"].as_u64().unwrap() > 100, "axe did not run: {seen}");
     assert_eq!((stage.post(&call).status, stage.upstream.seen(posted).len()), (200, 1), "it was approved");
 }

@@ -15,7 +15,7 @@ use cofferdam_core::event::recorded::{
 };
 use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The ends without a value, the most frequent first; the last is so rare that few calls have it.
 const ENDS: [(CallStatus, Option<&str>, &str); 21] = [
@@ -246,4 +246,55 @@ pub fn fill(home: &Path, calls: usize, days: u32, until: Timestamp) {
     for call in running {
         drop(log.close(None, close(&call, &mut lots)));
     }
+}
+
+/// Records a failed call in `home`, received at `at`, in which every text that a connector, a caller or a service may choose
+/// is `text`.
+///
+/// # Panics
+/// It cannot be recorded.
+#[allow(dead_code, reason = "the crate `audit` has this file in its tests, too")]
+pub fn fill_with_text(home: &Path, text: &str, at: Timestamp) {
+    let log = JournalLog::new(home, LogSettings::default(), Arc::new(SystemClock));
+    let mut lots = Lots(0);
+    let (connector, op): (Arc<str>, Arc<str>) = (text.into(), text.into());
+    let target = CallTarget { connector, op, action: Some(text.into()), step: Some(text.into()) };
+    let mut call = open(at, target, &mut lots);
+    call.actor = text.into();
+    call.entry = with_text(&call.entry, text);
+    let mut end = close(&call, &mut lots);
+    end.verdict = CallOutcome {
+        status: CallStatus::Failure,
+        class: Some("external_api_error"),
+        code: Some(text.into()),
+    };
+    end.entry = with_text(&end.entry, text);
+    drop(log.open(call));
+    drop(log.close(None, end));
+}
+
+/// The entry with this text instead of others, but for those of a closed set.
+fn with_text(entry: &Entry, text: &str) -> Entry {
+    fn replace(value: &mut Value, text: &str) {
+        match value {
+            Value::String(chosen) => text.clone_into(chosen),
+            Value::Array(items) => items.iter_mut().for_each(|item| replace(item, text)),
+            Value::Object(fields) => {
+                let fields =
+                    fields.iter_mut().filter(|(name, _)| !["class", "status"].contains(&name.as_str()));
+                fields.for_each(|(_, value)| replace(value, text));
+            }
+            _ => {}
+        }
+    }
+    let replaced = |event: &EventText| {
+        let mut event: Value = serde_json::from_str(event.as_str()).unwrap();
+        replace(&mut event["payload"], text);
+        let name = event["type"].as_str().unwrap().to_owned();
+        let payload = serde_json::value::to_raw_value(&event["payload"]).unwrap();
+        let seq = u32::try_from(event["seq"].as_u64().unwrap()).unwrap();
+        let at = event["at"].as_str().unwrap().parse().unwrap();
+        line(at, seq, RecordedEvent::Unknown(UnknownEvent { name, payload }))
+    };
+    Entry::new(entry.events().iter().map(replaced).collect())
 }
