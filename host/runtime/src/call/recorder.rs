@@ -1,8 +1,9 @@
 //! Records a call or an action in the audit log, each event before its effect happens, and notifies the listeners.
 //!
 //! A call takes two commits: its admission, before its guest runs, and its end, before any listener or caller sees
-//! it. The events between are written with the next commit. A failed write is retried three times, after 2, 4 and 6
-//! seconds; then nothing runs. Calls that arrive while the log is known to be unwritable try once and fail at once.
+//! it. Each further attempt takes one, and so does the wait before it; other events are written with the next commit. A
+//! failed write is retried three times, after 2, 4 and 6 seconds; then nothing runs. Calls that arrive while the log is
+//! known to be unwritable try once and fail at once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
