@@ -86,7 +86,7 @@ fn random_kills_lose_and_repeat_nothing() {
     let cut_short = checker.without_end().len();
     assert!(cut_short > 0, "no kill cut a call short");
     stage.is_recovered(&mut checker);
-    checker.replays(&stage, checker.told.keys().take(500));
+    checker.replays(&stage, checker.told.keys().take(2_000));
     let (calls, requests) = checker.totals();
     assert!(checker.done.len() > most as usize, "under load: {} calls were told", checker.done.len());
     let _ = writeln!(

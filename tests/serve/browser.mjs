@@ -82,7 +82,7 @@ async function crawl(page) {
         rules += await accessible(page, at);
       }
     }
-    // Texts from elsewhere are texts: of an element that they would make there is no sign.
+    // A text from elsewhere makes no element.
     const made = await page.$$eval("[data-hostile], [onclick], main script", (all) => all.length);
     if (made > 0) wrong.push(`${path}: a text makes ${made} elements`);
     if (await page.$eval("main", (main, text) => main.textContent.includes(text), task.hostile)) hostile += 1;
