@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam::{AuditId, HostErrorKind};
 use cofferdam_runtime::flow::SkipRequest;
@@ -248,9 +248,19 @@ impl Load {
         self.end()
     }
 
-    /// Waits for its end.
+    /// Waits for its end. One that hangs fails the test, in the place of stopping all of them.
     pub(super) fn end(mut self) -> Left {
-        let status = self.child.wait().unwrap();
+        let until = Instant::now() + Duration::from_secs(300);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() >= until {
+                self.child.kill().unwrap();
+                panic!("it hangs after {:?} {:?}", self.lines, self.told.iter().collect::<Vec<_>>());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         self.lines.extend(self.told.iter());
         Left { jobs: self.jobs, lines: self.lines, status }
     }

@@ -254,8 +254,10 @@ impl Engine {
     ) {
         self.lives = Some(lives);
         let (mut queue, mut gathering) = (VecDeque::new(), Gathering::default());
+        let mut has_panicked = false;
         loop {
-            if queue.is_empty() {
+            // After a panic, all who could send a command may wait for what is parked.
+            if queue.is_empty() && !has_panicked {
                 match commands.recv().await {
                     Some(command) => queue.push_back(command),
                     None => break,
@@ -263,10 +265,18 @@ impl Engine {
             }
             gathering.gather(&mut queue, &mut commands);
             let (begun, count) = (Instant::now(), queue.len());
-            if AssertUnwindSafe(self.step(&mut queue)).catch_unwind().await.is_err() {
+            let work = async {
+                if has_panicked {
+                    self.find_out(&mut queue, Instant::now() + PATIENCE).await;
+                }
+                self.step(&mut queue).await;
+            };
+            has_panicked = AssertUnwindSafe(work).catch_unwind().await.is_err();
+            if has_panicked {
                 // What was under way is parked: the next session finds out what became of it.
                 tracing::error!(target: "cofferdam::audit", "the thread that writes the audit log panicked, and goes on");
                 (self.session, self.key_check) = (None, None);
+                tokio::time::sleep(PAUSE).await;
             }
             gathering.answered(count.saturating_sub(queue.len()), begun.elapsed());
             self.release_adopted().await;
