@@ -1,6 +1,6 @@
 //! The real binary is killed under load, at random instants and between any two steps, and what is left is judged.
 //!
-//! `COFFERDAM_KILLS=5000` kills so often instead of 200 times; `COFFERDAM_KILLS_SEED` chooses the instants.
+//! `COFFERDAM_KILLS=5000` kills so often instead of 100 times; `COFFERDAM_KILLS_SEED` chooses the instants.
 
 mod cancelled_resume;
 mod checker;

@@ -138,6 +138,20 @@ impl LogWriter {
         HeldKeys { table, _shared: Arc::new(shared) }
     }
 
+    /// Does what the key table decides about. If that turns out to be damaged, it is made again from the journals first.
+    pub(super) fn with_sound_keys<T>(
+        &self,
+        work: impl Fn() -> Result<T, AuditError>,
+    ) -> Result<T, AuditError> {
+        match work() {
+            Err(error) if is_damaged(&error) => {
+                self.forget_damaged_keys(&error);
+                work()
+            }
+            done => done,
+        }
+    }
+
     /// Has a key table that was found damaged made again when it is used next.
     pub(super) fn forget_damaged_keys(&self, error: &AuditError) {
         if is_damaged(error) {

@@ -1,10 +1,10 @@
 //! The idempotency keys of a home, unique over all processes: a small SQLite file that can be rebuilt from the journals.
 //!
-//! The table is not trusted. Each row has a MAC under a key of the host, and one row has the number and the sum of all
-//! MACs, so that a row that was changed, added or removed by anything but a host is noticed when a process opens the
-//! file, and again when the row is read. An older copy of the file is noticed as well: the table has, for each journal,
-//! the entry up to which its keys are in the table, and later ones are read from the journal. Keys are stored by their
-//! SHA-256.
+//! The table is not trusted. Each row has a MAC under a key of the host and names the next key, so that a row that was
+//! changed, added or removed by anything but a host is noticed when the row is read, or missed. One row has the first key,
+//! and the sum of all MACs, so that older rows are noticed when a process opens the file. An older copy of the file is
+//! noticed as well: the table has, for each journal, the entry up to which its keys are in the table, and later ones are
+//! read from the journal. Keys are stored by their SHA-256.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -33,6 +33,7 @@ const CHANGES_COPIED: u32 = 256;
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
       key   BLOB PRIMARY KEY,
+      next  BLOB NOT NULL,
       call  BLOB NOT NULL,
       value TEXT NOT NULL,
       mac   BLOB NOT NULL
@@ -44,6 +45,9 @@ const SCHEMA: &str = "
       mac   BLOB NOT NULL
     ) STRICT;
 ";
+
+/// The key after the last one.
+const END: [u8; 32] = [0; 32];
 
 /// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,8 +134,8 @@ pub(crate) struct KeyTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableSummary {
-    /// The number of rows.
-    count: u64,
+    /// The first key.
+    first: [u8; 32],
     /// The sum of the MACs of all rows, in whatever order.
     macs: [u8; 32],
     /// By writer, the number of the entry up to which the keys of its journal are in the table.
@@ -144,16 +148,27 @@ impl TableSummary {
     fn toggle(&mut self, mac: &[u8; 32]) {
         self.macs.iter_mut().zip(mac).for_each(|(sum, byte)| *sum ^= byte);
     }
+}
 
-    fn add(&mut self, mac: &[u8; 32]) {
-        self.count = self.count.saturating_add(1);
-        self.toggle(mac);
-    }
+/// A row as it is stored.
+struct Row {
+    key: [u8; 32],
+    next: [u8; 32],
+    value: String,
+    mac: [u8; 32],
+}
 
-    fn remove(&mut self, mac: &[u8; 32]) {
-        self.count = self.count.saturating_sub(1);
-        self.toggle(mac);
+impl Row {
+    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { key: row.get(0)?, next: row.get(1)?, value: row.get(2)?, mac: row.get(3)? })
     }
+}
+
+/// The place of a key.
+enum Place {
+    Row(Row),
+    /// There is no such key. It would be between these, or be the first one.
+    Between(Option<Row>, [u8; 32]),
 }
 
 impl KeyTable {
@@ -228,21 +243,20 @@ impl KeyTable {
         let connection = self.connection();
         let transaction = connection.unchecked_transaction()?;
         let stored = self.summary(&transaction)?;
-        let (read_up_to, seen) = (stored.read.clone(), stored.seen);
-        let mut found = TableSummary { read: read_up_to, seen, ..TableSummary::default() };
-        let mut select = transaction.prepare("SELECT key, call, value, mac FROM keys")?;
+        let mut found = TableSummary { macs: [0; 32], ..stored.clone() };
+        let mut select = transaction.prepare("SELECT key, next, value, mac, call FROM keys ORDER BY key")?;
         let mut rows = select.query([])?;
+        let mut next = stored.first;
         while let Some(row) = rows.next()? {
-            let columns = (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))();
-            let (key, call, value, stored): ([u8; 32], [u8; 16], String, [u8; 32]) =
-                columns.map_err(unreadable)?;
-            let mac = self.mac(&key, &value);
-            if mac != stored || read(&value)?.call != call {
+            let columns = Row::of(row).and_then(|it| Ok((it, row.get::<_, [u8; 16]>(4)?)));
+            let (row, call) = columns.map_err(unreadable)?;
+            if !self.is_genuine(&row) || row.key != next || read(&row.value)?.call != call {
                 return Err(changed());
             }
-            found.add(&mac);
+            found.toggle(&row.mac);
+            next = row.next;
         }
-        (found == stored).then_some(()).ok_or_else(changed)
+        (found == stored && next == END).then_some(()).ok_or_else(changed)
     }
 
     /// Changes keys in one transaction that no other process runs meanwhile. It is committed if `change` succeeds.
@@ -271,7 +285,7 @@ impl KeyTable {
     /// Returns true if no call holds the key. None if another process uses the table, or if there was an error.
     pub(crate) fn try_is_free(&self, key: &[u8; 32]) -> Option<bool> {
         let connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        self.row(&connection, key).ok().map(|row| row.is_none())
+        self.find_stored(&connection, key).ok().map(|stored| stored.is_none())
     }
 
     /// Returns true if the changes over the second connection should be copied into the file.
@@ -298,7 +312,7 @@ impl KeyTable {
         let KeyChange { summary: changed, transaction, .. } = keys;
         if changed != summary {
             let value = serde_json::to_string(&changed).unwrap_or_default();
-            let mac = self.mac(b"summary", &value);
+            let mac = self.mac(&[b"summary"], &value);
             let update = "INSERT INTO summary (one, value, mac) VALUES (0, ?1, ?2) \
                           ON CONFLICT DO UPDATE SET value = ?1, mac = ?2";
             transaction.prepare_cached(update)?.execute(params![value, mac])?;
@@ -309,7 +323,7 @@ impl KeyTable {
 
     /// Returns the key, if a call holds it.
     pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
-        self.row(&self.connection(), key).map(|row| row.map(|(stored, _)| stored))
+        self.find_stored(&self.connection(), key)
     }
 
     /// Returns the time that the log goes by, in microseconds since 1970; none before the first key.
@@ -323,7 +337,7 @@ impl KeyTable {
         let mut select = connection.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
         let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>()?;
         let rows =
-            keys.into_iter().map(|key| Ok(self.row(&connection, &key)?.map(|(stored, _)| (key, stored))));
+            keys.into_iter().map(|key| Ok(self.find_stored(&connection, &key)?.map(|stored| (key, stored))));
         rows.filter_map(Result::transpose).collect()
     }
 
@@ -355,18 +369,54 @@ impl KeyTable {
         })
     }
 
-    fn row(
+    fn find_stored(&self, connection: &Connection, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
+        // Another process may add keys between two statements.
+        let transaction = connection.unchecked_transaction()?;
+        match self.find(&transaction, key, || Ok(self.summary(&transaction)?.first))? {
+            Place::Row(row) => read(&row.value).map(Some),
+            Place::Between(..) => Ok(None),
+        }
+    }
+
+    /// Returns the place of a key.
+    ///
+    /// # Errors
+    /// `Tampered`: the row, or the one before it, is not as a host wrote it. One that was removed is named by the row before
+    /// it, or else by `first`.
+    fn find(
         &self,
         connection: &Connection,
         key: &[u8; 32],
-    ) -> Result<Option<(StoredKey, [u8; 32])>, AuditError> {
-        let mut select = connection.prepare_cached("SELECT value, mac FROM keys WHERE key = ?1")?;
-        let row = select.query_row([key], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)));
-        let Some((value, mac)) = row.optional().map_err(unreadable)? else { return Ok(None) };
-        if self.mac(key, &value) != mac {
+        first: impl FnOnce() -> Result<[u8; 32], AuditError>,
+    ) -> Result<Place, AuditError> {
+        let select = "SELECT key, next, value, mac FROM keys WHERE key <= ?1 ORDER BY key DESC LIMIT 1";
+        let before = self.select_row(connection, select, key)?;
+        let next = match before {
+            Some(row) if row.key == *key => return Ok(Place::Row(row)),
+            Some(ref before) => before.next,
+            None => first()?,
+        };
+        if next != END && next <= *key {
             return Err(changed());
         }
-        Ok(Some((read(&value)?, mac)))
+        Ok(Place::Between(before, next))
+    }
+
+    fn select_row(
+        &self,
+        connection: &Connection,
+        select: &str,
+        key: &[u8; 32],
+    ) -> Result<Option<Row>, AuditError> {
+        let row = connection.prepare_cached(select)?.query_row([key], Row::of).optional();
+        match row.map_err(unreadable)? {
+            Some(row) if !self.is_genuine(&row) => Err(changed()),
+            row => Ok(row),
+        }
+    }
+
+    fn is_genuine(&self, row: &Row) -> bool {
+        self.mac(&[&row.key, &row.next], &row.value) == row.mac
     }
 
     fn summary(&self, connection: &Connection) -> Result<TableSummary, AuditError> {
@@ -374,17 +424,17 @@ impl KeyTable {
         let row = select.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)));
         match row.optional().map_err(unreadable)? {
             None => Ok(TableSummary::default()),
-            Some((value, mac)) if self.mac(b"summary", &value) == mac => {
+            Some((value, mac)) if self.mac(&[b"summary"], &value) == mac => {
                 serde_json::from_str(&value).map_err(|_| changed())
             }
             Some(_) => Err(changed()),
         }
     }
 
-    /// Returns the MAC of a value. No key is as short as the name of the summary.
-    fn mac(&self, key: &[u8], value: &str) -> [u8; 32] {
+    /// Returns the MAC of a value and of what it belongs to: two keys, or the name of the summary, which is shorter.
+    fn mac(&self, of: &[&[u8]], value: &str) -> [u8; 32] {
         let mut mac = hmac(&self.mac_key);
-        mac.update(key);
+        of.iter().for_each(|part| mac.update(part));
         mac.update(b"\n");
         mac.update(value.as_bytes());
         mac.finalize().into_bytes().into()
@@ -405,7 +455,14 @@ pub(crate) struct KeyChange<'t> {
 impl KeyChange<'_> {
     /// Returns the key, if a call holds it.
     pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
-        Ok(self.table.row(&self.transaction, key)?.map(|(stored, _)| stored))
+        match self.find(key)? {
+            Place::Row(row) => read(&row.value).map(Some),
+            Place::Between(..) => Ok(None),
+        }
+    }
+
+    fn find(&self, key: &[u8; 32]) -> Result<Place, AuditError> {
+        self.table.find(&self.transaction, key, || Ok(self.summary.first))
     }
 
     /// Returns the keys that this call holds.
@@ -417,17 +474,38 @@ impl KeyChange<'_> {
 
     /// Stores the key, instead of what is stored of it.
     pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
-        if let Some((_, mac)) = self.table.row(&self.transaction, key)? {
-            self.summary.remove(&mac);
-        }
+        let next = match self.find(key)? {
+            Place::Row(row) => {
+                self.summary.toggle(&row.mac);
+                row.next
+            }
+            Place::Between(before, next) => {
+                self.link(before, *key)?;
+                next
+            }
+        };
         // Numbers, texts and lists of them: this cannot fail.
         let value = serde_json::to_string(stored).unwrap_or_default();
-        let mac = self.table.mac(key, &value);
+        let mac = self.table.mac(&[key, &next], &value);
         // The index of calls is not written to if the call stays the same.
-        let insert = "INSERT INTO keys (key, call, value, mac) VALUES (?1, ?2, ?3, ?4) \
-                      ON CONFLICT DO UPDATE SET call = ?2, value = ?3, mac = ?4";
-        self.transaction.prepare_cached(insert)?.execute(params![key, stored.call, value, mac])?;
-        self.summary.add(&mac);
+        let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5) \
+                      ON CONFLICT DO UPDATE SET call = ?3, value = ?4, mac = ?5";
+        self.transaction.prepare_cached(insert)?.execute(params![key, next, stored.call, value, mac])?;
+        self.summary.toggle(&mac);
+        Ok(())
+    }
+
+    /// Has a row name another next key, or the summary another first one.
+    fn link(&mut self, before: Option<Row>, next: [u8; 32]) -> Result<(), AuditError> {
+        let Some(before) = before else {
+            self.summary.first = next;
+            return Ok(());
+        };
+        let mac = self.table.mac(&[&before.key, &next], &before.value);
+        let update = "UPDATE keys SET next = ?2, mac = ?3 WHERE key = ?1";
+        self.transaction.prepare_cached(update)?.execute(params![before.key, next, mac])?;
+        self.summary.toggle(&before.mac);
+        self.summary.toggle(&mac);
         Ok(())
     }
 
@@ -453,10 +531,15 @@ impl KeyChange<'_> {
 
     /// Releases the key.
     pub(crate) fn remove(&mut self, key: &[u8; 32]) -> Result<(), AuditError> {
-        if let Some((_, mac)) = self.table.row(&self.transaction, key)? {
-            self.transaction.prepare_cached("DELETE FROM keys WHERE key = ?1")?.execute([key])?;
-            self.summary.remove(&mac);
+        let Place::Row(row) = self.find(key)? else { return Ok(()) };
+        let select = "SELECT key, next, value, mac FROM keys WHERE key < ?1 ORDER BY key DESC LIMIT 1";
+        let before = self.table.select_row(&self.transaction, select, key)?;
+        if before.as_ref().map_or(self.summary.first, |before| before.next) != *key {
+            return Err(changed());
         }
+        self.link(before, row.next)?;
+        self.transaction.prepare_cached("DELETE FROM keys WHERE key = ?1")?.execute([key])?;
+        self.summary.toggle(&row.mac);
         Ok(())
     }
 }
@@ -556,6 +639,50 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!(claimed, 50);
+    }
+
+    #[test]
+    fn a_row_that_is_gone_does_not_look_free() {
+        for tampering in
+            ["DELETE FROM keys WHERE key = ?1", "UPDATE keys SET key = randomblob(32) WHERE key = ?1"]
+        {
+            for key in [[1; 32], [3; 32], [5; 32]] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("keys.db");
+                let table = open(&path).unwrap();
+                for key in 1..=5 {
+                    table.change(|keys| keys.put(&[key; 32], &stored(key))).unwrap();
+                }
+                let other = Connection::open(&path).unwrap();
+                assert_eq!(other.execute(tampering, [key]).unwrap(), 1);
+                let kind = |error: AuditError| error.kind();
+                assert_eq!(table.get(&key).map_err(kind), Err(AuditErrorKind::Tampered), "{key:?}");
+                assert_eq!(table.try_is_free(&key), None);
+                let claimed = table.change(|keys| keys.put(&key, &stored(9)));
+                assert_eq!(claimed.map_err(kind), Err(AuditErrorKind::Tampered), "{key:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_in_any_order_stay_linked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        let mut model = BTreeMap::new();
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..2_000 {
+            let key = [rng.u8(1..40); 32];
+            if rng.bool() {
+                let stored = stored(rng.u8(..));
+                table.change(|keys| keys.put(&key, &stored)).unwrap();
+                model.insert(key, stored);
+            } else {
+                table.change(|keys| keys.remove(&key)).unwrap();
+                model.remove(&key);
+            }
+        }
+        assert_eq!(open(&path).unwrap().all().unwrap(), model);
     }
 
     /// A change of the file by anything else shows when it is opened, or changes no key.

@@ -331,7 +331,7 @@ impl AuditLog for JournalLog {
                 return opened;
             }
             return self.blocking(move |own| {
-                let outcome = own.open(&call).inspect_err(|error| own.forget_damaged_keys(error));
+                let outcome = own.with_sound_keys(|| own.open(&call));
                 drop(pending);
                 outcome
             });
@@ -368,7 +368,7 @@ impl AuditLog for JournalLog {
         if self.0.is_free_at_once(&claim) {
             return Box::pin(async { Ok(KeyState::Free) });
         }
-        self.blocking(move |own| own.key_state(&claim).inspect_err(|error| own.forget_damaged_keys(error)))
+        self.blocking(move |own| own.with_sound_keys(|| own.key_state(&claim)))
     }
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {

@@ -160,6 +160,13 @@ fn a_lost_or_damaged_key_table_is_made_again() {
     // Also while a process uses it.
     let log = log(home.path());
     assert_eq!(states(&log), before);
+    for n in 0..keys.len() {
+        let other = rusqlite::Connection::open(&path).unwrap();
+        let removed =
+            other.execute("DELETE FROM keys WHERE key IN (SELECT key FROM keys LIMIT 1 OFFSET ?1)", [n]);
+        drop((removed.unwrap(), other));
+        assert_eq!(states(&log), before, "row {n} is gone");
+    }
     fs::remove_file(&path).unwrap();
     assert_eq!(states(&log), before);
 }

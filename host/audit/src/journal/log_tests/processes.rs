@@ -118,8 +118,9 @@ fn nothing_acknowledged_is_lost_or_doubled_by_kills() {
 #[test]
 fn many_processes_write_every_call_once() {
     let home = tempfile::tempdir().unwrap();
-    let processes: Vec<_> = (0..50).map(|_| process(home.path(), 20)).collect();
+    let calls = sample_size("COFFERDAM_PROCESS_CALLS", 20);
+    let processes: Vec<_> = (0..50).map(|_| process(home.path(), calls)).collect();
     let printed: String = processes.into_iter().map(output_of).collect();
-    assert_eq!(printed.matches("final").count(), 50 * 20);
+    assert_eq!(printed.matches("final").count(), 50 * calls);
     check(home.path(), &printed);
 }
