@@ -223,7 +223,13 @@ fn an_embedder_s_changes_have_its_user_and_failures() {
     let home = Home::new(COFFERDAM);
     let events = |host: &cofferdam::Host| -> Vec<OperatorEvent<'static>> {
         let mut reader = host.audit().reader().unwrap();
-        reader.operator_events(None, 0).unwrap().into_iter().rev().map(|(_, event)| event).collect()
+        reader
+            .operator_events(&Default::default())
+            .unwrap()
+            .into_iter()
+            .rev()
+            .map(|(_, event)| event)
+            .collect()
     };
     let bind = |host: &cofferdam::Host| {
         host.bind(NewBinding {

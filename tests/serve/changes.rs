@@ -3,8 +3,8 @@
 use cofferdam_test_support::Signer;
 use serde_json::{Value, json};
 
-use super::console::Browser;
-use super::fixture::Stage;
+use super::console::{Browser, POSTS_ASK, asked};
+use super::fixture::{Stage, probe};
 use super::openapi::Described;
 use crate::bindings::{fed, slack};
 
@@ -78,6 +78,34 @@ fn changes_are_listed_with_what_they_allow() {
     let keys = browser.page("/console/trust?area=keys&since=&until=");
     assert!(keys.contains("<option value=\"keys\" selected>") && !keys.contains("b.example"), "{keys}");
     assert_eq!(browser.get("/console/trust?area=%22%3E%3Cscript%3E").status, 400);
+}
+
+#[test]
+fn approvals_hide_no_other_changes() {
+    let stage = Stage::configured(&["--token-file", "token", "--console"], POSTS_ASK);
+    let described = Described::of(&stage.get("/openapi.json"));
+    stage.cli().run(&["trust", "floor", "github://cofferdam/probe", "0.1.0"]).ok();
+    for path in ["/text/changes-a", "/text/changes-b"] {
+        let call = probe("post", &json!({"url": stage.upstream.url(path), "body": "b"}));
+        stage.cli().run(&["approvals", "deny", &asked(&stage, &call)]).ok();
+    }
+    for (query, expected) in [
+        ("?limit=1", json!(["floor"])),
+        ("?area=keys", json!(["floor"])),
+        ("?area=approvals", json!(["deny", "deny"])),
+        ("?area=other", json!([])),
+    ] {
+        let answer = stage.get(&format!("/v1/changes{query}"));
+        described.fits("/v1/changes", "get", &answer);
+        let page = answer.json();
+        let kinds: Vec<_> = page["changes"].as_array().unwrap().iter().map(|it| it["kind"].clone()).collect();
+        assert_eq!((json!(kinds), &page["has_more"]), (expected, &json!(false)), "{query}: {page}");
+    }
+    let browser = Browser::open(&stage);
+    let shown = browser.page("/console/trust");
+    assert!(shown.contains("minimum version") && !shown.contains("<th scope=\"row\">deny"), "{shown}");
+    let approvals = browser.page("/console/trust?area=approvals");
+    assert!(approvals.contains("aria-label=\"Approvals: 2 changes, 0 allow more"), "{approvals}");
 }
 
 #[test]

@@ -89,6 +89,10 @@ fn health_shows_circuits_limits_and_retention() {
     assert_eq!(log["retention_seconds"], json!(90 * 86_400), "{told}");
     assert!(log["bytes"].as_u64() > log["entries_bytes"].as_u64(), "{told}");
     assert!(log["oldest"].as_str() < log["oldest_expires"].as_str(), "{told}");
+    let top = stage.cli().run(&["top", "--once"]).ok();
+    for shown in ["RATE LIMITS AT EACH HOST", "10 minutes", "90 days, ", "the oldest may be removed from "] {
+        assert!(top.contains(shown), "{shown}: {top}");
+    }
     let page = Browser::open(&stage).page("/console/health");
     for shown in [
         "Circuits that are not closed: 1.",
@@ -148,7 +152,8 @@ fn health_lists_calls_that_wait_for_a_decision() {
     assert_eq!((&interrupted["op"], &interrupted["status"]), (&json!("fetch"), &json!("incomplete")));
     assert_eq!(told["undecided_keys"]["count"], json!(1), "{told}");
     assert_eq!(told["undecided_keys"]["calls"][0]["audit_id"], lost["error"]["audit_id"], "{told}");
-    let page = Browser::open(&stage).page("/console/health");
+    let browser = Browser::open(&stage);
+    let page = browser.page("/console/health");
     for call in ["interrupted", "undecided_keys"].map(|of| told[of]["calls"][0]["audit_id"].as_str().unwrap())
     {
         assert!(page.contains(&format!("/console/calls/{call}")), "{page}");
@@ -157,4 +162,10 @@ fn health_lists_calls_that_wait_for_a_decision() {
         page.contains("Interrupted calls that wait for a decision: 1.") && !page.contains("order-1"),
         "{page}"
     );
+    let id = lost["error"]["audit_id"].as_str().unwrap();
+    assert_eq!(stage.get(&format!("/v1/audit/{id}")).json()["key_undecided"], json!(true));
+    let call = browser.page(&format!("/console/calls/{id}"));
+    assert!(call.contains(&format!("cofferdam recover skip {id} --reason TEXT")), "{call}");
+    stage.cli().run(&["recover", "skip", id, "--reason", "it is there"]).ok();
+    assert_eq!(stage.get(&format!("/v1/audit/{id}")).json()["key_undecided"], json!(false));
 }

@@ -39,7 +39,10 @@ pub use export::{CheckedExport, ExportError, ExportRange, export, verify_export}
 pub use hex::{hex, unhex};
 pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
-pub use log::{AuditLog, AuditReader, CallRow, Filter, KEY_BYTES, LogFuture, LogPosition, StoredEntry, wait};
+pub use log::{
+    ActionSet, AuditLog, AuditReader, CallRow, Filter, KEY_BYTES, LogFuture, LogPosition,
+    OperatorEventFilter, StoredEntry, wait,
+};
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use request_stats::{RequestKind, RequestResult, RequestSum};
 pub use seal::{Part, Sealed, Sealer};

@@ -8,7 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
@@ -244,15 +244,13 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
 
-    /// Returns up to `limit` changes that operators made at or after `since`, the newest first; all of them if the limit
-    /// is 0.
+    /// Returns the changes that operators made, the newest first.
     ///
     /// # Errors
     /// The audit log cannot be read.
     fn operator_events(
         &mut self,
-        since: Option<Timestamp>,
-        limit: usize,
+        filter: &OperatorEventFilter,
     ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
@@ -333,6 +331,46 @@ impl Filter {
         };
         self.key = digest.map(|digest| *digest.as_bytes());
         self.key.is_some()
+    }
+}
+
+/// Which changes of operators.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OperatorEventFilter {
+    /// Of these kinds.
+    pub actions: ActionSet,
+    /// Made at or after.
+    pub since: Option<Timestamp>,
+    /// Made before.
+    pub until: Option<Timestamp>,
+    /// The maximum number of changes; 0 for all.
+    pub limit: usize,
+}
+
+/// A set of kinds of changes. By default, it has all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActionSet {
+    /// These actions.
+    Only(Vec<OperatorAction>),
+    /// All other actions, with those that only a newer version knows.
+    Except(Vec<OperatorAction>),
+}
+
+impl Default for ActionSet {
+    fn default() -> Self {
+        Self::Except(Vec::new())
+    }
+}
+
+impl ActionSet {
+    /// Returns names of actions, and true if the set has exactly these; false if it has all others.
+    #[must_use]
+    pub fn names(&self) -> (Vec<&'static str>, bool) {
+        let (actions, is_only) = match self {
+            Self::Only(actions) => (actions, true),
+            Self::Except(actions) => (actions, false),
+        };
+        (actions.iter().map(|action| action.name()).collect(), is_only)
     }
 }
 

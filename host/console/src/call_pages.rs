@@ -148,6 +148,7 @@ pub(crate) fn show(call: &LoggedCallView, explanation: Option<&FailureExplanatio
             "value" => p { code { "cofferdam replay " (plain(&row.audit_id)) } " returns its recorded outcome again." },
             _ => "",
         }
+        @if call.key_undecided { (undecided_key(&row.audit_id)) }
         p { code { "cofferdam audit show " (plain(&row.audit_id)) } " shows its arguments, its outcome and its log, to the operator." }
         h2 { "Attempts" }
         @if call.ended_attempts.is_empty() { p { "No attempt ended." } }
@@ -159,6 +160,19 @@ pub(crate) fn show(call: &LoggedCallView, explanation: Option<&FailureExplanatio
         (entries(&call.entries))
     };
     Page::new(Area::Calls, format!("{} of {}", plain(&row.op), plain(&row.connector)), body)
+}
+
+/// Returns what an operator may do about a call that ended, if what was done under its key is unknown.
+fn undecided_key(id: &str) -> Markup {
+    html! {
+        p.panel {
+            "It may have had its effect, and no call runs under its idempotency key until an operator decides. \
+             Look at the service, and then write down what you found: "
+            code { "cofferdam recover skip " (plain(id)) " --reason TEXT" }
+            ". Then the key stays taken; if the effect is missing, " code { "--free-key" }
+            " lets another call run under it."
+        }
+    }
 }
 
 fn failure(call: &LoggedCallView, explanation: Option<&FailureExplanation>) -> Markup {

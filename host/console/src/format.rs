@@ -1,6 +1,6 @@
 //! Amounts, times and untrusted texts, as people read them.
 
-pub(crate) use cofferdam_core::amounts::{bytes, duration};
+pub(crate) use cofferdam_core::amounts::{bytes, duration, span};
 use cofferdam_core::failure::sanitize_line;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -33,17 +33,6 @@ pub(crate) fn number(amount: u64) -> String {
     text
 }
 
-/// Returns a time in seconds in the largest unit of which it is a whole number.
-pub(crate) fn span(seconds: u64) -> String {
-    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
-    let unit = units.into_iter().find(|(length, _)| seconds.is_multiple_of(*length));
-    let (length, name) = unit.unwrap_or((1, "second"));
-    match seconds / length {
-        1 => format!("1 {name}"),
-        amount => format!("{} {name}s", number(amount)),
-    }
-}
-
 /// Returns a time in RFC 3339 to the second, with a space: `2026-11-22 11:29:58 UTC`.
 pub(crate) fn time(at: &str) -> String {
     match (at.get(..10), at.get(11..19)) {
@@ -68,7 +57,6 @@ mod tests {
     #[test]
     fn amounts_are_readable() {
         assert_eq!([0, 999, 1_000, 30_000_000_000].map(number), ["0", "999", "1,000", "30,000,000,000"]);
-        assert_eq!([1, 60, 90, 7_776_000].map(span), ["1 second", "1 minute", "90 seconds", "90 days"]);
         assert_eq!(time("2026-11-22T11:29:58.120031Z"), "2026-11-22 11:29:58 UTC");
         assert_eq!(time("<b>"), "<b>");
         assert_eq!(

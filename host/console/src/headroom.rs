@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cofferdam_audit::{ResourceUsage, UsageRange, UsageReport, range_starts};
+use cofferdam_core::limits::RESPONSE_BODY_BYTES;
 use cofferdam_server::http_api::LimitDescription;
 use maud::{Markup, html};
 
@@ -107,16 +108,14 @@ fn sentence(resource: Resource, used: &ResourceUsage, limit: u64) -> Option<Stri
     let attempts = used.ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.attempts));
     let attempts =
         if attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", number(attempts)) };
-    if resource == Resource::Response {
-        return Some(match most {
-            0 => format!("{attempts} read no byte of a response."),
-            most => format!("{attempts} read responses of {} of the limit.", at_most(most, limit)),
-        });
-    }
-    let beginning = match most > limit {
+    let beginning = match resource {
+        Resource::Response if most == 0 => return Some(format!("{attempts} read no byte of a response.")),
+        Resource::Response => format!("{attempts} read responses of {} of the limit", at_most(most, limit)),
         // The calls were given more, or the limit was lower later.
-        true => format!("{attempts} used up to {} of {title}, more than the limit", resource.amount(most)),
-        false => format!("{attempts} used {} of the {title}", at_most(most, limit)),
+        _ if most > limit => {
+            format!("{attempts} used up to {} of {title}, more than the limit", resource.amount(most))
+        }
+        _ => format!("{attempts} used {} of the {title}", at_most(most, limit)),
     };
     let enough = resource.sufficient(most);
     Some(match enough < limit {
@@ -130,11 +129,10 @@ pub(crate) fn limits(limits: &BTreeMap<String, LimitDescription>, usage: Option<
     html! {
         @for resource in Resource::ADJUSTABLE {
             @if let Some(limit) = limits.get(resource.name()) {
-                (one(resource, Some(resource.used_unit(limit.effective)), &sources(resource, limit), usage))
+                (one(resource, resource.used_unit(limit.effective), &sources(resource, limit), usage))
             }
         }
-        @let limit = usage.and_then(|usage| usage.response_bytes.limit);
-        (one(Resource::Response, limit, &fixed(limit), usage))
+        (one(Resource::Response, RESPONSE_BODY_BYTES, &response_sources(), usage))
     }
 }
 
@@ -149,25 +147,27 @@ fn sources(resource: Resource, limit: &LimitDescription) -> Markup {
     }
 }
 
-/// Returns the limit of a response.
-fn fixed(limit: Option<u64>) -> Markup {
+/// Returns the limit of a response, which is also the default and the ceiling: nothing changes it.
+fn response_sources() -> Markup {
+    let amount = bytes(RESPONSE_BODY_BYTES);
     html! {
-        @if let Some(limit) = limit {
-            dt { "Limit of a response" } dd { (bytes(limit)) ", the same for every connector" }
-        }
+        dt { "Limit of a response" } dd { (amount) ", the same for every connector" }
+        dt { "Manifest asks for" } dd { "nothing: it cannot change this limit" }
+        dt { "Default" } dd { (amount) }
+        dt { "Ceiling of this host" } dd { (amount) }
     }
 }
 
-fn one(resource: Resource, limit: Option<u64>, about: &Markup, usage: Option<&UsageReport>) -> Markup {
+fn one(resource: Resource, limit: u64, about: &Markup, usage: Option<&UsageReport>) -> Markup {
     let used = usage.map(|usage| resource.of(usage));
     let shown = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |amount| resource.amount(amount));
     html! {
         h3 { (capitalized(resource.title())) }
-        @match used.zip(limit).and_then(|(used, limit)| sentence(resource, used, limit)) {
+        @match used.and_then(|used| sentence(resource, used, limit)) {
             Some(sentence) => p.panel { (sentence) },
             None => p.dim { "No attempt is on record." },
         }
-        @if let Some((used, limit)) = used.zip(limit).filter(|(used, _)| used.max.is_some()) {
+        @if let Some(used) = used.filter(|used| used.max.is_some()) {
             (histogram(resource, used, limit))
         }
         dl {
@@ -292,11 +292,15 @@ mod tests {
         );
         assert_eq!(
             said(Resource::Response, 1_500_000, 7, 10_485_760).as_deref(),
-            Some("7 attempts read responses of at most 15 % of the limit.")
+            Some("7 attempts read responses of at most 15 % of the limit; a limit of 2 MiB would have held.")
         );
         assert_eq!(
             said(Resource::Response, 0, 7, 10_485_760).as_deref(),
             Some("7 attempts read no byte of a response.")
+        );
+        assert_eq!(
+            said(Resource::Response, 10_485_760, 1, 10_485_760).as_deref(),
+            Some("1 attempt read responses of at most 100 % of the limit.")
         );
         assert_eq!(sentence(Resource::Fuel, &used(&[], None), 5), None);
     }
@@ -346,6 +350,16 @@ mod tests {
         let none = chart(&[(0, 4)], 0);
         assert_eq!((none.matches("<rect").count(), none.matches("<tr>").count()), (1, 2), "{none}");
         assert!(none.contains("all at most 0 bytes"), "{none}");
+    }
+
+    #[test]
+    fn the_limit_of_a_response_needs_no_recorded_use() {
+        let page = limits(&BTreeMap::new(), None).into_string();
+        for part in
+            ["No attempt is on record.", "10 MiB, the same for every connector", "<dt>Default</dt><dd>10 MiB"]
+        {
+            assert!(page.contains(part), "{part}: {page}");
+        }
     }
 
     #[test]

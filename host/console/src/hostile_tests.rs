@@ -213,6 +213,7 @@ fn texts_of_calls_are_escaped() {
         signer: Some(hostile()),
         profile: Some(hostile()),
         key: Some(hostile()),
+        key_undecided: true,
         error: Some(serde_json::Map::from_iter([("boundary".to_owned(), hostile().into())])),
         ended_attempts: vec![attempt],
         events: vec![LoggedEventView { seq: 1, at: hostile(), name: hostile(), facts }],

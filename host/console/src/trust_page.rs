@@ -26,6 +26,7 @@ const fn title(area: ChangeArea) -> &'static str {
         ChangeArea::Packages => "Packages",
         ChangeArea::Grants => "Grants",
         ChangeArea::Bindings => "Bindings",
+        ChangeArea::Approvals => "Approvals",
         ChangeArea::Other => "Other",
     }
 }
@@ -84,7 +85,7 @@ fn filter(query: &ChangeQuery) -> Markup {
             label {
                 "About"
                 select name="area" {
-                    option value="" { "everything" }
+                    option value="" { "everything but approvals" }
                     @for area in ChangeArea::ALL {
                         option value=(area.name()) selected[given("area") == Some(area.name())] { (title(area)) }
                     }
@@ -116,15 +117,18 @@ fn timeline(page: &ChangePage) -> Markup {
                 @let changes: Vec<_> = page.changes.iter().filter(|change| change.area == area.name()).collect();
                 @let wider = changes.iter().filter(|change| change.is_wider).count();
                 @let text = format!("{}: {} changes, {wider} allow more than before. The table below has them.", title(area), changes.len());
-                div.lane {
-                    span { (title(area)) }
-                    svg role="img" aria-label=(text) viewBox=(format!("0 0 {WIDTH} 40")) preserveAspectRatio="none" {
-                        title { (text) }
-                        line.base x1="0" y1="39" x2=(WIDTH) y2="39" vector-effect="non-scaling-stroke" {}
-                        @for change in &changes {
-                            @if let Some(x) = position(change) {
-                                line.mark.wider[change.is_wider].failed[change.failed] x1=(x) x2=(x)
-                                    y1=(if change.is_wider { 2 } else { 18 }) y2="38" vector-effect="non-scaling-stroke" {}
+                // Approvals are read only for their own area: an empty line would say that there are none.
+                @if area != ChangeArea::Approvals || !changes.is_empty() {
+                    div.lane {
+                        span { (title(area)) }
+                        svg role="img" aria-label=(text) viewBox=(format!("0 0 {WIDTH} 40")) preserveAspectRatio="none" {
+                            title { (text) }
+                            line.base x1="0" y1="39" x2=(WIDTH) y2="39" vector-effect="non-scaling-stroke" {}
+                            @for change in &changes {
+                                @if let Some(x) = position(change) {
+                                    line.mark.wider[change.is_wider].failed[change.failed] x1=(x) x2=(x)
+                                        y1=(if change.is_wider { 2 } else { 18 }) y2="38" vector-effect="non-scaling-stroke" {}
+                                }
                             }
                         }
                     }
@@ -197,6 +201,14 @@ mod tests {
         ] {
             assert!(chart.contains(mark), "{mark}: {chart}");
         }
+        assert!(!chart.contains("Approvals"), "they are not read for this page: {chart}");
+    }
+
+    #[test]
+    fn approvals_have_a_line_in_their_area() {
+        let changes = vec![change("2026-11-22T14:00:00Z", "approvals", false)];
+        let chart = timeline(&ChangePage { changes, has_more: false }).into_string();
+        assert!(chart.contains("aria-label=\"Approvals: 1 changes, 0 allow more than before."), "{chart}");
     }
 
     #[test]

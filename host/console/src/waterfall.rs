@@ -308,6 +308,7 @@ mod tests {
             signer: None,
             profile: None,
             key: None,
+            key_undecided: false,
             error: None,
             ended_attempts,
             events,

@@ -27,6 +27,18 @@ pub fn duration(micros: u64) -> String {
     }
 }
 
+/// Returns a time in seconds in the largest unit of which it is a whole number: `90 days`.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+    let unit = units.into_iter().find(|(length, _)| seconds.is_multiple_of(*length));
+    let (length, name) = unit.unwrap_or((1, "second"));
+    match seconds / length {
+        1 => format!("1 {name}"),
+        amount => format!("{amount} {name}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +49,10 @@ mod tests {
         assert_eq!(shown, ["0 bytes", "1023 bytes", "1 KiB", "1.5 KiB", "64 MiB", "17179869183.9 GiB"]);
         let shown = [0, 999, 1_500, 999_999, 61_000_000, 180_000_000, 9_000_000_000].map(duration);
         assert_eq!(shown, ["0 us", "999 us", "1.5 ms", "999.9 ms", "61.0 s", "3 min", "2 h"]);
+    }
+
+    #[test]
+    fn spans_have_the_unit_of_which_they_are_whole() {
+        assert_eq!([1, 60, 90, 7_776_000].map(span), ["1 second", "1 minute", "90 seconds", "90 days"]);
     }
 }

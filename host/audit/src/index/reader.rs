@@ -10,6 +10,7 @@ use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::facts::LineFacts;
@@ -24,7 +25,7 @@ use crate::journal::{
     JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, disk_usage, open_lines,
     read_sealed, segments, writer_names,
 };
-use crate::log::{AuditReader, CallRow, Filter, LogPosition, StoredEntry};
+use crate::log::{AuditReader, CallRow, Filter, LogPosition, OperatorEventFilter, StoredEntry};
 use crate::request_stats::RequestSum;
 use crate::seal::Sealed;
 use crate::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsQuery};
@@ -472,17 +473,22 @@ impl AuditReader for IndexReader {
 
     fn operator_events(
         &mut self,
-        since: Option<Timestamp>,
-        limit: usize,
+        filter: &OperatorEventFilter,
     ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
-        let since = since.map_or(i64::MIN, Timestamp::as_microsecond);
-        let limit = if limit == 0 { -1 } else { i64::try_from(limit).unwrap_or(i64::MAX) };
+        let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
+        let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
+        let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(i64::MAX) };
+        let (names, is_only) = filter.actions.names();
+        let names = Value::from(names).to_string();
         self.query(|connection, _| {
-            let select =
-                "SELECT at, event FROM operator_events WHERE at >= ?1 ORDER BY at DESC, n DESC LIMIT ?2";
+            let select = "SELECT at, event FROM operator_events WHERE at >= ?1 AND at < ?2 \
+                          AND (coalesce(json_extract(event, '$.action'), '') \
+                               IN (SELECT value FROM json_each(?3))) = ?4 \
+                          ORDER BY at DESC, n DESC LIMIT ?5";
             let mut select = connection.prepare_cached(select)?;
             let event = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-            let rows = select.query_map(params![since, limit], event)?.collect::<Result<Vec<_>, _>>()?;
+            let rows = select.query_map(params![since, until, names, is_only, limit], event)?;
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
             let events = rows.into_iter().filter_map(|(at, event)| {
                 Some((Timestamp::from_microsecond(at).ok()?, serde_json::from_str(&event).ok()?))
             });

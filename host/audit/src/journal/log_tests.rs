@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use cofferdam_core::clock::SystemClock;
-use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::*;
 use crate::command::KeyDisposition;
 use crate::journal::writer_dir;
+use crate::log::{ActionSet, OperatorEventFilter};
 use crate::settings::SealedQuota;
 
 #[path = "log_tests/clock.rs"]
@@ -726,4 +727,29 @@ fn operator_changes_are_entries_of_no_call() {
                  \"subject\":\"\",\"user\":\"ada\"},\"type\":\"operator\"},";
     assert!(text.contains(entry) && text.contains("\"user\":\"bob\""), "{text}");
     assert_eq!(log.loss().unwrap(), None);
+}
+
+#[test]
+fn operator_changes_are_selected_by_action_and_time() {
+    use OperatorAction::{Approve, Bind, Deny, Trust};
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    for (second, action) in (0..).zip([Trust, Approve, Bind, Approve]) {
+        wait_for(log.record(at(second), OperatorEvent { action, ..OperatorEvent::default() })).unwrap();
+    }
+    let selected = |filter: OperatorEventFilter| -> Vec<OperatorAction> {
+        let events = log.reader().unwrap().operator_events(&filter).unwrap();
+        events.into_iter().map(|(_, event)| event.action).collect()
+    };
+    let all = OperatorEventFilter::default();
+    assert_eq!(selected(all.clone()), [Approve, Bind, Approve, Trust]);
+    let filter = OperatorEventFilter { since: Some(at(1)), limit: 2, ..all.clone() };
+    assert_eq!(selected(filter), [Approve, Bind]);
+    let filter = OperatorEventFilter { actions: ActionSet::Only(vec![Trust, Deny]), ..all.clone() };
+    assert_eq!(selected(filter), [Trust]);
+    // However many approvals are newer.
+    let filter = OperatorEventFilter { actions: ActionSet::Except(vec![Approve, Deny]), ..all };
+    assert_eq!(selected(OperatorEventFilter { limit: 2, ..filter.clone() }), [Bind, Trust]);
+    assert_eq!(selected(OperatorEventFilter { until: Some(at(2)), ..filter }), [Trust]);
 }

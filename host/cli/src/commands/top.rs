@@ -5,9 +5,11 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::DurationPercentiles;
+use cofferdam_core::amounts::span;
 use cofferdam_core::limits::parse_time;
 use cofferdam_server::http_api::{
-    ConnectorCircuit, HealthReport, HistoryReport, HistoryStepView, HttpApi, VerificationResult,
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, HistoryReport, HistoryStepView, HttpApi, LogUsage,
+    VerificationResult,
 };
 use cofferdam_server::server::Shutdown;
 use serde::Serialize;
@@ -20,8 +22,9 @@ use crate::session::Session;
 
 const EXAMPLES: &str = "\
 Calls are those of all processes of the home. Rates and percentiles are of the hour that has begun, beside those of the \
-last 24; `now` is what ended since the line before. With --format json each reading is a line. `cofferdam console` has \
-the same as a page, with charts.
+last 24; `now` is what ended since the line before. Rate limits are as configured: each process counts its \
+requests against them itself. With --format json each reading is a line. `cofferdam serve --console` has the same as \
+a page, with charts and with the use of the rate limits by its process.
 
 Examples:
   cofferdam top
@@ -31,7 +34,7 @@ Examples:
 /// Moves the cursor to the upper left corner, and clears what follows.
 const REDRAW: &[u8] = b"\x1b[H\x1b[J";
 
-/// The most failures and circuits that are listed.
+/// The most failures, circuits and rate limits that are listed.
 const LISTED: usize = 10;
 
 /// Shows the state of the host until it is stopped: calls, failures, circuits, and what waits for an operator.
@@ -119,6 +122,11 @@ impl Reading {
             let rows = circuits.iter().take(LISTED).map(circuit).collect();
             page.table(["CONNECTOR", "HOST", "STATE", "FAILURES", "CAUSE"], rows);
         }
+        if !self.health.rate_limits.is_empty() {
+            page.heading("RATE LIMITS AT EACH HOST");
+            let rows = self.health.rate_limits.iter().take(LISTED).map(rate_limit).collect();
+            page.table(["CONNECTOR", "REQUESTS", "IN", "AT ONCE"], rows);
+        }
     }
 
     /// Shows what an operator has to decide.
@@ -140,6 +148,7 @@ impl Reading {
         if let Some(log) = &self.health.log {
             let oldest = log.oldest.as_deref().map(|at| format!(", since {at}")).unwrap_or_default();
             page.field("audit log", &format!("{}{oldest}", bytes(log.bytes)));
+            page.field("retention", &retention(log));
         }
         match &self.health.verification {
             Some(VerificationResult { at, holds: true, .. }) => page.field("verified", at),
@@ -154,6 +163,18 @@ impl Reading {
 fn durations(durations: &DurationPercentiles) -> String {
     let named = durations.named().map(|(name, micros)| format!("{name} {}", format_duration(micros)));
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns for how long calls are kept, and when the oldest may be removed.
+fn retention(log: &LogUsage) -> String {
+    let Some(seconds) = log.retention_seconds else { return "until an operator removes calls".to_owned() };
+    let part = |title: &str, at: &Option<String>| at.as_ref().map(|at| format!("{title} {at}"));
+    let parts = [
+        Some(span(seconds)),
+        part("old calls were last looked for", &log.retained),
+        part("the oldest may be removed from", &log.oldest_expires),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the rows of the failures, the most frequent first.
@@ -178,6 +199,11 @@ fn circuit(circuit: &ConnectorCircuit) -> [String; 5] {
         circuit.failures.to_string(),
         circuit.cause.clone().unwrap_or_default(),
     ]
+}
+
+/// Returns the row of a rate limit, without its use: this process sends no requests.
+fn rate_limit(limit: &ConnectorRateLimit) -> [String; 4] {
+    [limit.connector.clone(), limit.requests.to_string(), span(limit.seconds), limit.burst.to_string()]
 }
 
 /// Shows readings until it is stopped.

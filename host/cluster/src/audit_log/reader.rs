@@ -7,8 +7,8 @@ use std::sync::Arc;
 use cofferdam_audit::store::JournalLine;
 use cofferdam_audit::{
     AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
-    RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup, StatsGrouping, StatsQuery, StoredEntry,
-    UsageStats,
+    OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup, StatsGrouping,
+    StatsQuery, StoredEntry, UsageStats,
 };
 use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::{AuditId, FailureClass};
@@ -523,23 +523,30 @@ impl AuditReader for PostgresReader {
 
     fn operator_events(
         &mut self,
-        since: Option<Timestamp>,
-        limit: usize,
+        filter: &OperatorEventFilter,
     ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
-        let since = since.map_or(i64::MIN, Timestamp::as_microsecond);
-        let limit = if limit == 0 { i64::MAX } else { signed(limit as u64) };
-        self.query(move |client, _| Box::pin(async move {
-            let select = "SELECT at, event FROM cofferdam.operator_events WHERE at >= $1 ORDER BY at DESC, n DESC \
-                          LIMIT $2";
-            let mut events = Vec::new();
-            for row in client.query(select, &[&since, &limit]).await? {
-                let (at, event): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-                if let (Ok(at), Ok(event)) = (Timestamp::from_microsecond(at), serde_json::from_str(&event)) {
-                    events.push((at, event));
+        let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
+        let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
+        let limit = if filter.limit == 0 { i64::MAX } else { signed(filter.limit as u64) };
+        let (names, is_only) = filter.actions.names();
+        self.query(move |client, _| {
+            Box::pin(async move {
+                // The action is the first field of canonical JSON. PostgreSQL does not read the fields of texts with
+                // `\u0000` as JSON.
+                let select = "SELECT at, event FROM cofferdam.operator_events WHERE at >= $1 AND at < $2 \
+                              AND (split_part(event, '\"', 4) = ANY($3)) = $4 ORDER BY at DESC, n DESC LIMIT $5";
+                let mut events = Vec::new();
+                for row in client.query(select, &[&since, &until, &names, &is_only, &limit]).await? {
+                    let (at, event): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+                    if let (Ok(at), Ok(event)) =
+                        (Timestamp::from_microsecond(at), serde_json::from_str(&event))
+                    {
+                        events.push((at, event));
+                    }
                 }
-            }
-            Ok(events)
-        }))
+                Ok(events)
+            })
+        })
     }
 
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cofferdam_audit::{ActionSet, OperatorEventFilter};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::operator::OperatorAction;
@@ -40,11 +41,13 @@ impl Host {
                 "See `cofferdam audit verify`. Without --keep-installed, the key ends for everything it signed.",
             ));
         }
-        let mut changes = reader.operator_events(None, 0).map_err(unreadable)?;
+        let actions = ActionSet::Only(vec![OperatorAction::Install]);
+        let filter = OperatorEventFilter { actions, ..OperatorEventFilter::default() };
+        let mut changes = reader.operator_events(&filter).map_err(unreadable)?;
         changes.reverse();
         let id = key.to_string();
         let mut installs: HashMap<Digest, Vec<Timestamp>> = HashMap::new();
-        for (at, event) in changes.iter().filter(|(_, event)| event.action == OperatorAction::Install) {
+        for (at, event) in &changes {
             let Some(state) = &event.after else { continue };
             let is_signer =
                 state.signer.as_deref() == Some(&*id) || state.signers.iter().any(|it| **it == *id);

@@ -88,6 +88,9 @@ pub struct LoggedCallView {
     pub profile: Option<String>,
     /// `given` if its caller gave an idempotency key, `minted` if the host made one.
     pub key: Option<String>,
+    /// True if it ended and it is unknown what was done under its idempotency key: no call runs under the key
+    /// until an operator decides.
+    pub key_undecided: bool,
     /// The failure as its caller received it, without its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Map<String, Value>>,
@@ -313,12 +316,15 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
     let mut reader = host.audit().existing()?.ok_or_else(not_there)?;
     let mut read = || -> Result<_, AuditError> {
         let Some(row) = reader.call(id)? else { return Ok(None) };
-        Ok(Some((row, reader.entries_of(id)?)))
+        let mut view = call_view(row, &reader.entries_of(id)?);
+        // An operator may have decided since.
+        view.key_undecided = view.key_undecided && !reader.undecided_keys(Some(id))?.is_empty();
+        Ok(Some(view))
     };
-    let (row, entries) = read().map_err(unreadable)?.ok_or_else(not_there)?;
-    Ok(call_view(row, &entries))
+    read().map_err(unreadable)?.ok_or_else(not_there)
 }
 
+/// Returns the call of these entries, as it ended.
 fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // An invalid entry has no events here: `audit verify` checks the chain.
     let events: Vec<LoggedEvent> =
@@ -336,11 +342,16 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
         RecordedEvent::AttemptEnded(ended) => Some(attempt_report(&event.at, ended)),
         _ => None,
     });
+    let key_undecided = events.iter().any(|event| match event.event() {
+        RecordedEvent::Final(end) => end.key_end.is_some_and(|key| key.state == "unknown"),
+        _ => false,
+    });
     LoggedCallView {
         hash: Some(admitted.hash.into_owned()).filter(|hash| !hash.is_empty()),
         signer: admitted.signer.map(Into::into),
         profile: admitted.profile.map(Into::into),
         key: admitted.key.map(Into::into),
+        key_undecided,
         ended_attempts: ended.collect(),
         call: row.into(),
         error,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::extract::State;
 use axum::response::Response;
+use cofferdam_audit::{ActionSet, OperatorEventFilter};
 use cofferdam_core::error::HostError;
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::failure::sanitize_line;
@@ -22,8 +23,8 @@ use super::calls::read_queued;
 use super::query::{self, QueryParameters};
 use super::{HttpApi, response};
 
-/// The most changes that are read, from the newest on. Changes are made by people.
-const READ: usize = 10_000;
+/// The most acceptances of grants that are read to compare those of a page with. They are made by people.
+const ACCEPTANCES: usize = 10_000;
 
 /// The longest text of a change, in bytes.
 const LONGEST: usize = 600;
@@ -68,13 +69,16 @@ pub enum ChangeArea {
     Grants,
     /// Bindings of secrets.
     Bindings,
-    /// Everything else: the audit log, the clock, approvals.
+    /// Answers to calls that wait for a person. There can be far more of them than of all other changes.
+    Approvals,
+    /// Everything else: the audit log, the clock.
     Other,
 }
 
 impl ChangeArea {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Keys, Self::Packages, Self::Grants, Self::Bindings, Self::Other];
+    pub const ALL: [Self; 6] =
+        [Self::Keys, Self::Packages, Self::Grants, Self::Bindings, Self::Approvals, Self::Other];
 
     /// Returns the name.
     #[must_use]
@@ -84,6 +88,7 @@ impl ChangeArea {
             Self::Packages => "packages",
             Self::Grants => "grants",
             Self::Bindings => "bindings",
+            Self::Approvals => "approvals",
             Self::Other => "other",
         }
     }
@@ -103,7 +108,21 @@ impl ChangeArea {
             Action::Bind | Action::Rebind | Action::Unbind | Action::Allow | Action::Disallow => {
                 Self::Bindings
             }
+            Action::Approve | Action::Deny => Self::Approvals,
             _ => Self::Other,
+        }
+    }
+
+    /// Returns the actions of an area; of all areas but the approvals if none is asked for.
+    fn actions(area: Option<Self>) -> ActionSet {
+        let of = |is_in: &dyn Fn(Self) -> bool| -> Vec<OperatorAction> {
+            OperatorAction::ALL.iter().copied().filter(|action| is_in(Self::of(*action))).collect()
+        };
+        match area {
+            None => ActionSet::Except(of(&|own| own == Self::Approvals)),
+            // With the actions that only a newer version knows.
+            Some(Self::Other) => ActionSet::Except(of(&|own| own != Self::Other)),
+            Some(area) => ActionSet::Only(of(&|own| own == area)),
         }
     }
 }
@@ -127,7 +146,7 @@ pub struct ChangeView {
     pub user: String,
     /// The action, as in the audit log.
     pub action: String,
-    /// `keys`, `packages`, `grants`, `bindings` or `other`.
+    /// `keys`, `packages`, `grants`, `bindings`, `approvals` or `other`.
     pub area: String,
     /// `upgrade`, `downgrade` or `signature` for an install that is none of a new name; `first_grants`, `wider_grants` or
     /// `same_grants` for the acceptance of a package; otherwise the action.
@@ -165,7 +184,10 @@ impl ChangedFact {
     }
 }
 
-/// The changes that are asked for.
+/// A change, and the time at which it was made.
+type RecordedChange = (Timestamp, OperatorEvent<'static>);
+
+/// The changes that are asked for. Without an area, they are those of all areas but the approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeQuery {
     pub(super) area: Option<ChangeArea>,
@@ -183,11 +205,15 @@ impl HttpApi {
         let query = query::changes(QueryParameters::new(parameters)?)?;
         let host = self.host.clone();
         read_queued(self, move || {
-            let events = match host.audit().existing()? {
-                Some(mut reader) => reader.operator_events(None, READ).map_err(unreadable)?,
+            let Some(mut reader) = host.audit().existing()? else {
+                return Ok(ChangePage { changes: Vec::new(), has_more: false });
+            };
+            let events = reader.operator_events(&query.filter()).map_err(unreadable)?;
+            let earlier = match earlier_acceptances(&events) {
+                Some(filter) => reader.operator_events(&filter).map_err(unreadable)?,
                 None => Vec::new(),
             };
-            Ok(page(&events, &query))
+            Ok(page(&events, &earlier, query.limit))
         })
         .await
     }
@@ -199,12 +225,39 @@ pub(super) async fn list(State(api): State<HttpApi>, query: Parameters) -> Respo
     page.await.map_or_else(response::host_error, |page| response::view(&page))
 }
 
-/// Returns the page of these changes, which are in order from the newest on.
-fn page(events: &[(Timestamp, OperatorEvent<'static>)], query: &ChangeQuery) -> ChangePage {
+impl ChangeQuery {
+    /// Returns the filter of the changes of the page. One more shows whether there is another page.
+    fn filter(&self) -> OperatorEventFilter {
+        OperatorEventFilter {
+            actions: ChangeArea::actions(self.area),
+            since: self.since,
+            until: self.until,
+            limit: self.limit.saturating_add(1),
+        }
+    }
+}
+
+/// Returns the filter of the acceptances before these changes, which are in order from the newest on; none if none
+/// of them is compared with an earlier one.
+fn earlier_acceptances(events: &[RecordedChange]) -> Option<OperatorEventFilter> {
+    let (oldest, _) = events.last()?;
+    let has_acceptance = events.iter().any(|(_, event)| event.action == OperatorAction::Consent);
+    has_acceptance.then(|| OperatorEventFilter {
+        actions: ActionSet::Only(vec![OperatorAction::Consent]),
+        since: None,
+        until: Some(*oldest),
+        limit: ACCEPTANCES,
+    })
+}
+
+/// Returns the page of these changes. They, and the acceptances before them, are in order from the newest on.
+fn page(events: &[RecordedChange], earlier: &[RecordedChange], limit: usize) -> ChangePage {
     // By connector, the access that was accepted last.
     let mut accepted = HashMap::<String, Vec<String>>::new();
     let mut changes = Vec::new();
-    for (at, event) in events.iter().rev() {
+    let earlier = earlier.iter().map(|change| (change, false));
+    let newest_first = events.iter().map(|change| (change, true)).chain(earlier);
+    for ((at, event), is_asked) in newest_first.rev() {
         let mut facts = changed_facts(event.before.as_ref(), event.after.as_ref());
         let mut has_earlier = event.before.is_some();
         if event.action == OperatorAction::Consent && !event.failed {
@@ -218,16 +271,13 @@ fn page(events: &[(Timestamp, OperatorEvent<'static>)], query: &ChangeQuery) -> 
             facts.extend(Some(fact).filter(|fact| fact.before != fact.after));
             facts.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        let is_asked = query.area.is_none_or(|area| area == ChangeArea::of(event.action))
-            && query.since.is_none_or(|since| *at >= since)
-            && query.until.is_none_or(|until| *at < until);
         if is_asked {
             changes.push(change_view(*at, event, facts, has_earlier));
         }
     }
     changes.reverse();
-    let has_more = changes.len() > query.limit;
-    changes.truncate(query.limit);
+    let has_more = changes.len() > limit;
+    changes.truncate(limit);
     ChangePage { changes, has_more }
 }
 
@@ -318,7 +368,7 @@ fn values(value: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
     use serde_json::json;
 
     use super::*;
@@ -330,19 +380,20 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
-    /// The page of these changes, a minute apart, the oldest first.
-    fn read(events: Vec<OperatorEvent<'static>>, query: &ChangeQuery) -> ChangePage {
+    /// Returns these changes, which are a minute apart, the oldest first, as a reader returns them.
+    fn recorded(events: Vec<OperatorEvent<'static>>) -> Vec<RecordedChange> {
         let mut events: Vec<_> = events
             .into_iter()
             .zip(0..)
             .map(|(event, minute)| (Timestamp::from_second(60 * minute).unwrap(), event))
             .collect();
         events.reverse();
-        page(&events, query)
+        events
     }
 
-    fn all() -> ChangeQuery {
-        ChangeQuery { area: None, since: None, until: None, limit: 100 }
+    /// The page of these changes, the oldest first.
+    fn read(events: Vec<OperatorEvent<'static>>) -> ChangePage {
+        page(&recorded(events), &[], 100)
     }
 
     fn consent(version: &str, grants: &[&str]) -> OperatorEvent<'static> {
@@ -361,7 +412,7 @@ mod tests {
             consent("1.1.0", &["network a:1", "network b:1"]),
             consent("1.2.0", &["network b:1"]),
         ];
-        let page = read(events, &all());
+        let page = read(events);
         let kinds: Vec<_> =
             page.changes.iter().map(|change| (change.kind.as_str(), change.is_wider)).collect();
         let first = ("first_grants", false);
@@ -371,12 +422,17 @@ mod tests {
         assert_eq!(added, ["network b:1", "1.1.0"]);
         let removed: Vec<_> = page.changes[0].facts.iter().flat_map(|fact| fact.removed()).collect();
         assert_eq!(removed, ["network a:1"]);
-        // Earlier changes count also if they are not asked for.
-        let last = read(
-            vec![consent("1.0.0", &["network a:1"]), consent("1.1.0", &["network a:1"])],
-            &ChangeQuery { since: Some(Timestamp::from_second(60).unwrap()), ..all() },
-        );
+    }
+
+    #[test]
+    fn grants_are_compared_with_those_before_the_page() {
+        let changes = recorded(vec![consent("1.0.0", &["network a:1"]), consent("1.1.0", &["network a:1"])]);
+        let filter = earlier_acceptances(&changes[..1]).unwrap();
+        assert_eq!(filter.until, Some(changes[0].0));
+        let last = page(&changes[..1], &changes[1..], 100);
         assert_eq!((last.changes.len(), last.changes[0].kind.as_str()), (1, "same_grants"));
+        let trust = recorded(vec![event("trust", "a", Value::Null, json!({}))]);
+        assert_eq!(earlier_acceptances(&trust), None);
     }
 
     #[test]
@@ -403,7 +459,7 @@ mod tests {
             ),
         ];
         let expected: Vec<_> = events.iter().rev().map(|(_, kind, is_wider)| (*kind, *is_wider)).collect();
-        let page = read(events.into_iter().map(|(event, ..)| event).collect(), &all());
+        let page = read(events.into_iter().map(|(event, ..)| event).collect());
         let got: Vec<_> = page.changes.iter().map(|it| (it.kind.as_str(), it.is_wider)).collect();
         assert_eq!(got, expected);
     }
@@ -414,27 +470,36 @@ mod tests {
             "comment": "hidden", "reason": "hidden", "source": "/home/hidden", "public_key": "hidden",
             "details": {"account": "hidden"}, "scopes": ["github://acme/*"]
         });
-        let page = read(vec![event("trust", "ed25519:00", Value::Null, state)], &all());
+        let page = read(vec![event("trust", "ed25519:00", Value::Null, state)]);
         assert_eq!(page.changes[0].facts.len(), 1, "{page:?}");
         assert!(!format!("{page:?}").contains("hidden"), "{page:?}");
     }
 
     #[test]
-    fn changes_are_selected_by_area_and_time() {
+    fn every_action_is_in_one_area() {
+        use OperatorAction::{Accept, Approve, Clock, Consent, Deny, Prune};
+        assert_eq!(ChangeArea::actions(None), ActionSet::Except(vec![Approve, Deny]));
+        assert_eq!(ChangeArea::actions(Some(ChangeArea::Approvals)), ActionSet::Only(vec![Approve, Deny]));
+        assert_eq!(ChangeArea::actions(Some(ChangeArea::Grants)), ActionSet::Only(vec![Consent]));
+        let ActionSet::Except(known) = ChangeArea::actions(Some(ChangeArea::Other)) else {
+            panic!("it has the actions of newer versions")
+        };
+        let other: Vec<_> = OperatorAction::ALL.iter().filter(|action| !known.contains(action)).collect();
+        assert_eq!(other, [&Accept, &Prune, &Clock]);
+    }
+
+    #[test]
+    fn a_page_has_the_newest_changes() {
         let trust = |id: &str| event("trust", id, Value::Null, json!({"status": "trusted"}));
-        let events = || vec![trust("a"), event("bind", "b", Value::Null, json!({})), trust("c"), trust("d")];
-        let subjects = |query: ChangeQuery| {
-            let page = read(events(), &query);
+        let changes = recorded(vec![trust("a"), trust("b"), trust("c")]);
+        let subjects = |limit: usize| {
+            let page = page(&changes, &[], limit);
             let subjects: Vec<_> = page.changes.into_iter().map(|change| change.subject).collect();
             (subjects.concat(), page.has_more)
         };
-        let minute = |minute: i64| Some(Timestamp::from_second(60 * minute).unwrap());
-        assert_eq!(subjects(all()), ("dcba".to_owned(), false));
-        assert_eq!(
-            subjects(ChangeQuery { area: Some(ChangeArea::Keys), ..all() }),
-            ("dca".to_owned(), false)
-        );
-        assert_eq!(subjects(ChangeQuery { since: minute(1), ..all() }), ("dcb".to_owned(), false));
-        assert_eq!(subjects(ChangeQuery { until: minute(2), limit: 1, ..all() }), ("b".to_owned(), true));
+        assert_eq!(subjects(3), ("cba".to_owned(), false));
+        assert_eq!(subjects(2), ("cb".to_owned(), true));
+        let query = ChangeQuery { area: None, since: None, until: None, limit: 2 };
+        assert_eq!(query.filter().limit, 3);
     }
 }

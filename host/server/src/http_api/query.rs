@@ -372,7 +372,7 @@ pub(super) fn changes_parameters() -> Vec<Value> {
     let area = json!({"type": "string", "enum": ChangeArea::ALL.map(ChangeArea::name)});
     let time = || json!({"type": "string", "format": "date-time"});
     vec![
-        parameter("area", "Changes of this part of the host.", area),
+        parameter("area", "Changes of this part of the host; without it, of all but `approvals`.", area),
         parameter("since", "Changes made at or after this time.", time()),
         parameter("until", "Changes made before this time.", time()),
         limit_parameter("The most changes in the page."),

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use super::super::*;
 use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
 use crate::journal::writer_dir;
+use crate::log::OperatorEventFilter;
 use crate::note::NoteSigner;
 use crate::seal::Sealed;
 use crate::verify::{ExpectedState, Finding, VerifyOutcome, verify_log};
@@ -175,7 +176,7 @@ pub(super) fn text_of(home: &Path) -> String {
 
 /// Returns the changes that operators made, the newest first.
 pub(super) fn changes(home: &Path) -> Vec<OperatorEvent<'static>> {
-    let changes = log(home).reader().unwrap().operator_events(None, 0).unwrap();
+    let changes = log(home).reader().unwrap().operator_events(&OperatorEventFilter::default()).unwrap();
     changes.into_iter().map(|(_, change)| change).collect()
 }
 

@@ -1,5 +1,6 @@
 //! `audit changes`: the changes that operators made.
 
+use cofferdam_audit::OperatorEventFilter;
 use cofferdam_core::event::operator::{OperatorEvent, OperatorState};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -43,8 +44,10 @@ struct ChangeLine<'e> {
 /// Lists.
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
+    let filter =
+        OperatorEventFilter { since: args.since, limit: args.limit, ..OperatorEventFilter::default() };
     let events = match existing(&host)? {
-        Some(mut reader) => map_read_error(reader.operator_events(args.since, args.limit))?,
+        Some(mut reader) => map_read_error(reader.operator_events(&filter))?,
         None => Vec::new(),
     };
     let lines: Vec<_> =

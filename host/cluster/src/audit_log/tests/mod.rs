@@ -16,11 +16,13 @@ mod verified;
 use std::sync::Arc;
 
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery, HistoryStep,
-    JournalLog, KeyClaim, KeyDisposition, KeyState, LogSettings, OpenCall, OpenOutcome, StatsQuery, wait,
+    ActionSet, AuditErrorKind, AuditLog, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery,
+    HistoryStep, JournalLog, KeyClaim, KeyDisposition, KeyState, LogSettings, OpenCall, OpenOutcome,
+    OperatorEventFilter, StatsQuery, wait,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::event::recorded::{Ended, EventLine, RecordedEvent, UnknownEvent};
 use cofferdam_core::failure::FailureClass;
 use cofferdam_test_support::traffic;
@@ -427,12 +429,30 @@ fn old_calls_are_removed_with_a_signed_statement() {
         reader.call(&kept.audit_id).unwrap().is_some() && reader.call(&young.audit_id).unwrap().is_some()
     );
     assert!(cluster.findings(&log).is_empty());
-    assert_eq!(reader.operator_events(None, 0).unwrap().len(), 1);
+    assert_eq!(reader.operator_events(&OperatorEventFilter::default()).unwrap().len(), 1);
     // A journal without its beginning goes on, also in the next process.
     drop((reader, log));
     let log = cluster.host("a");
     assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started));
     assert!(cluster.findings(&log).is_empty());
+}
+
+#[test]
+fn operator_changes_are_selected_by_action() {
+    use OperatorAction::{Approve, Bind, Trust};
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    for action in [Trust, Bind, Approve] {
+        wait(log.record(Timestamp::now(), OperatorEvent { action, ..OperatorEvent::default() })).unwrap();
+    }
+    let mut reader = log.reader().unwrap();
+    let mut selected = |actions: ActionSet, limit: usize| -> Vec<OperatorAction> {
+        let filter = OperatorEventFilter { actions, limit, ..OperatorEventFilter::default() };
+        reader.operator_events(&filter).unwrap().into_iter().map(|(_, event)| event.action).collect()
+    };
+    assert_eq!(selected(ActionSet::default(), 0), [Approve, Bind, Trust]);
+    assert_eq!(selected(ActionSet::Only(vec![Trust]), 1), [Trust]);
+    assert_eq!(selected(ActionSet::Except(vec![Approve]), 1), [Bind]);
 }
 
 #[test]
