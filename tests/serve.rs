@@ -7,6 +7,7 @@ mod changes;
 mod confined;
 mod connectors;
 mod console;
+mod console_limits;
 mod ends;
 mod fixture;
 mod flood;

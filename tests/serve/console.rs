@@ -1,20 +1,20 @@
 //! The console as a browser meets it: its link, its session, and pages made of hostile texts.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::fixture::{Answer, PROBE, Stage, TOKEN, probe, read};
+use super::fixture::{Answer, PROBE, Stage, TOKEN, begin_at, probe, read};
 
 /// The cookie that a response sets, as a request sends it.
-fn cookie(answer: &Answer) -> String {
+pub(super) fn cookie(answer: &Answer) -> String {
     let cookie = answer.header("set-cookie").unwrap_or_else(|| panic!("{answer:?}"));
     format!("cookie: {}", cookie.split(';').next().unwrap())
 }
 
 /// The path and query of a link that the server printed.
-fn link(stage: &Stage, name: &str) -> String {
+pub(super) fn link(stage: &Stage, name: &str) -> String {
     let open = stage.ready[name].as_str().unwrap();
     open.strip_prefix(stage.ready["listening"].as_str().unwrap()).unwrap().to_owned()
 }
@@ -22,6 +22,7 @@ fn link(stage: &Stage, name: &str) -> String {
 /// A browser, which has no token.
 pub(super) struct Browser<'s> {
     stage: &'s Stage,
+    address: SocketAddr,
     cookie: String,
 }
 
@@ -30,29 +31,44 @@ impl<'s> Browser<'s> {
         Self::open_link(stage, "open")
     }
 
-    fn open_link(stage: &'s Stage, name: &str) -> Self {
-        let opened = read(stage.begin_plain("GET", &link(stage, name), &[], b""));
+    pub(super) fn open_link(stage: &'s Stage, name: &str) -> Self {
+        Self::open_at(stage, stage.address, &link(stage, name))
+    }
+
+    /// Opens the link of a console over the home of the stage that may be another process.
+    pub(super) fn open_at(stage: &'s Stage, address: SocketAddr, link: &str) -> Self {
+        let opened = read(begin_at(address, "GET", link, &[], b""));
         assert_eq!((opened.status, opened.header("location")), (303, Some("/console")), "{opened:?}");
-        Self { stage, cookie: cookie(&opened) }
+        Self { stage, address, cookie: cookie(&opened) }
     }
 
     pub(super) fn get(&self, path: &str) -> Answer {
-        read(self.stage.begin_plain("GET", path, &[&self.cookie], b""))
+        read(self.begin(path))
     }
 
     /// Begins a request whose response may not end.
     pub(super) fn begin(&self, path: &str) -> TcpStream {
-        self.stage.begin_plain("GET", path, &[&self.cookie], b"")
+        begin_at(self.address, "GET", path, &[&self.cookie], b"")
+    }
+
+    /// The token that the forms of the session have.
+    pub(super) fn token(&self) -> String {
+        form_token(&self.get("/console").body)
     }
 
     /// Sends a form with the token of the session.
     pub(super) fn send(&self, path: &str, fields: &str) -> Answer {
-        self.send_with_token(path, &form_token(&self.get("/console").body), fields)
+        self.send_with_token(path, &self.token(), fields)
     }
 
     fn send_with_token(&self, path: &str, token: &str, fields: &str) -> Answer {
+        read(self.begin_form(path, token, fields))
+    }
+
+    /// Begins to send a form.
+    pub(super) fn begin_form(&self, path: &str, token: &str, fields: &str) -> TcpStream {
         let form = ["content-type: application/x-www-form-urlencoded", &self.cookie];
-        read(self.stage.begin_plain("POST", path, &form, format!("token={token}&{fields}").as_bytes()))
+        begin_at(self.address, "POST", path, &form, format!("token={token}&{fields}").as_bytes())
     }
 
     /// A page, after checking what holds for every page.
@@ -70,8 +86,9 @@ fn form_token(page: &str) -> String {
     page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
 }
 
+/// Checks what holds for every page.
 #[track_caller]
-fn check_page(stage: &Stage, answer: &Answer) {
+pub(super) fn check_page(stage: &Stage, answer: &Answer) {
     assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{answer:?}");
     let policy = answer.header("content-security-policy").unwrap();
     assert!(
@@ -263,7 +280,7 @@ fn the_console_runs_without_the_api() {
 pub(super) const POSTS_ASK: &str = "[[approvals.rules]]\noperations = [\"post\"]\nask = true\n";
 
 /// A stage with both links, and a call that waits.
-fn waiting_stage(path: &str) -> (Stage, serde_json::Value) {
+pub(super) fn waiting_stage(path: &str) -> (Stage, serde_json::Value) {
     let stage = Stage::configured(&["--token-file", "token", "--console", "--approvals"], POSTS_ASK);
     let call = probe("post", &json!({"url": stage.upstream.url(path), "body": "b"}));
     (stage, call)

@@ -1,6 +1,6 @@
 //! The server as a process, and a client that writes bytes.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::Duration;
@@ -122,18 +122,7 @@ impl Stage {
 
     /// As [`begin`](Self::begin), without the token.
     pub(super) fn begin_plain(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut head =
-            format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
-        if !headers.iter().any(|line| line.starts_with("host:")) {
-            head.push_str("host: localhost\r\n");
-        }
-        headers.iter().for_each(|line| head.push_str(&format!("{line}\r\n")));
-        stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
-        // A request that is refused by its head may not be read completely.
-        let _ = stream.write_all(body);
-        stream
+        begin_at(self.address, method, path, headers, body)
     }
 
     pub(super) fn ask(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
@@ -192,8 +181,30 @@ impl Drop for Stage {
     }
 }
 
+/// Sends a request to the server at this address and leaves its connection open. `headers` are lines.
+pub(super) fn begin_at(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[&str],
+    body: &[u8],
+) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if !headers.iter().any(|line| line.starts_with("host:")) {
+        head.push_str("host: localhost\r\n");
+    }
+    headers.iter().for_each(|line| head.push_str(&format!("{line}\r\n")));
+    stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
+    // A request that is refused by its head may not be read completely.
+    let _ = stream.write_all(body);
+    stream
+}
+
 /// All that is answered.
-pub(super) fn read(mut stream: TcpStream) -> Answer {
+pub(super) fn read(mut stream: impl Read) -> Answer {
     let mut answer = Vec::new();
     // A response before the end of a body that is too long may be cut by a reset.
     let _ = stream.read_to_end(&mut answer);

@@ -311,8 +311,10 @@ pub(super) async fn stats(State(api): State<HttpApi>, query: Parameters) -> Resp
 }
 
 fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
-    let not_there =
-        || HostError::new(HostErrorKind::AuditNotFound, format!("The audit log has no call {id}."));
+    let not_there = || {
+        HostError::new(HostErrorKind::AuditNotFound, format!("The audit log has no call {id}."))
+            .with_hint("Old calls are removed by `cofferdam audit prune`, and by `retention` in config.toml.")
+    };
     let mut reader = host.audit().existing()?.ok_or_else(not_there)?;
     let mut read = || -> Result<_, AuditError> {
         let Some(row) = reader.call(id)? else { return Ok(None) };
