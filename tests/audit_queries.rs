@@ -120,7 +120,8 @@ fn a_failed_call_is_found_by_every_filter() {
     assert!(page.contains("external_api_error") && page.contains('#') && !page.contains('█'), "{page}");
     let page = stage.cli.run(&["audit", "stats", "--usage"]).ok();
     let is_response = |line: &str| line.contains("  response  ") && line.ends_with("10 MiB");
-    assert!(page.lines().any(is_response), "{page}");
+    let is_requests = |line: &str| line.contains("  requests  ") && line.ends_with("  64");
+    assert!(page.lines().any(is_response) && page.lines().any(is_requests), "{page}");
 
     let tail = stage.cli.run(&["audit", "tail", "-n", "2", "--format", "json"]).ok();
     let lines: Vec<Value> = tail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

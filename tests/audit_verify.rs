@@ -44,6 +44,14 @@ fn verify_accepts_a_sound_log_and_names_edits() {
     assert!(whole["checkpoints"].as_u64().unwrap() > 0, "{whole}");
     let page = cli.run(&["audit", "verify"]).ok();
     assert!(page.contains("holds together") && page.contains("cofferdam-audit+"), "{page}");
+    // A lock of another type is a finding that names it.
+    let lock = home.path().join("audit/keys.lock");
+    fs::remove_file(&lock).unwrap();
+    fs::create_dir(&lock).unwrap();
+    let ran = cli.run(&["audit", "verify"]);
+    assert_eq!(ran.code, Some(86), "{}", ran.stderr);
+    assert!(ran.stdout.contains("audit/keys.lock is not a regular file"), "{}", ran.stdout);
+    fs::remove_dir(&lock).unwrap();
     // The third call's beginning.
     let mut n = 0;
     home.edit_segment(|lines| {

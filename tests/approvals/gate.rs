@@ -55,7 +55,11 @@ fn an_agents_destructive_call_waits_for_a_person() {
 /// The newest approval in the audit log.
 fn approval_on_record(host: &Host) -> OperatorEvent<'static> {
     let changes = host.audit().reader().unwrap().operator_events(&Default::default()).unwrap();
-    changes.into_iter().map(|(_, event)| event).find(|event| event.action == OperatorAction::Approve).unwrap()
+    changes
+        .into_iter()
+        .map(|change| change.event)
+        .find(|event| event.action == OperatorAction::Approve)
+        .unwrap()
 }
 
 #[test]

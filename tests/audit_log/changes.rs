@@ -228,7 +228,7 @@ fn an_embedder_s_changes_have_its_user_and_failures() {
             .unwrap()
             .into_iter()
             .rev()
-            .map(|(_, event)| event)
+            .map(|change| change.event)
             .collect()
     };
     let bind = |host: &cofferdam::Host| {

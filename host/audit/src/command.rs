@@ -7,6 +7,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::entry::Entry;
+use super::journal::{ClockState, clock_state};
 use super::seal::Sealed;
 
 /// The name of the state of interrupted calls: begun by a host that is gone, and without an end.
@@ -252,25 +253,29 @@ pub struct Pruned {
     pub entries: u64,
     /// The number of calls.
     pub calls: u64,
+    /// When the first of those calls was received.
+    #[serde(serialize_with = "shown")]
+    pub since: Option<Timestamp>,
     /// When the last of those calls was received.
     #[serde(serialize_with = "shown")]
     pub until: Option<Timestamp>,
-    /// The call that stays although it is older, and with it all that came after it.
+    /// The entry that stays although it is older, or that is ahead of the time of the log, and with it all entries
+    /// after it.
     pub stopped: Option<PruneStop>,
 }
 
-/// Why a call stays that is old enough to be pruned.
+/// The reason why an entry stays that a later pruning may not remove either.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PruneStop {
-    /// The call.
-    pub audit_id: AuditId,
+    /// The call; none for a change by an operator.
+    pub audit_id: Option<AuditId>,
     /// Why.
     pub why: PruneBlocker,
-    /// The command that resolves the call, if a decision of the operator is required.
+    /// The command that resolves the call, or shows the clock, if a decision of the operator is required.
     pub decide: Option<String>,
 }
 
-/// The reason that a call must not be pruned yet.
+/// The reason that an entry must not be pruned yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -283,6 +288,8 @@ pub enum PruneBlocker {
     KeyUndecided,
     /// Its outcome stands for its idempotency key for a while yet.
     KeyStands,
+    /// Its time is more than a day ahead of the time of the log: a clock was wrong, or is not accepted.
+    Ahead,
 }
 
 impl PruneBlocker {
@@ -294,28 +301,38 @@ impl PruneBlocker {
             Self::Incomplete => "it was cut short, and nobody decided about it",
             Self::KeyUndecided => "what was done under its key is not known, and nobody decided about it",
             Self::KeyStands => "its outcome still stands for its key",
+            Self::Ahead => "it is more than a day ahead of the time of the log",
         }
     }
 }
 
 impl PruneStop {
-    /// Creates it, with the command that resolves the call.
+    /// Creates it, with the command that resolves the call, or shows the clock.
     #[must_use]
-    pub fn new(audit_id: AuditId, why: PruneBlocker) -> Self {
+    pub fn new(audit_id: Option<AuditId>, why: PruneBlocker) -> Self {
         let decide = match why {
             PruneBlocker::Running | PruneBlocker::KeyStands => None,
             PruneBlocker::Incomplete | PruneBlocker::KeyUndecided => {
-                Some(format!("cofferdam recover skip {audit_id} --reason TEXT"))
+                audit_id.as_ref().map(|audit_id| format!("cofferdam recover skip {audit_id} --reason TEXT"))
             }
+            PruneBlocker::Ahead => Some("cofferdam audit clock".to_owned()),
         };
         Self { audit_id, why, decide }
     }
 
-    /// Warns that retention removes nothing younger than the call, if an operator has to decide about it.
+    /// Returns the stop at an entry that is not old enough, if its time is more than a day ahead of `now`, the time
+    /// of the log. Others become old enough.
+    #[must_use]
+    pub fn if_ahead(audit_id: Option<&AuditId>, at: Timestamp, now: Timestamp) -> Option<Self> {
+        let state = clock_state(Some(now.as_microsecond()), at.as_microsecond());
+        (state == ClockState::Ahead).then(|| Self::new(audit_id.cloned(), PruneBlocker::Ahead))
+    }
+
+    /// Warns that retention removes nothing that came after the entry, if an operator has to decide about it.
     pub fn warn(&self) {
         if let Some(decide) = &self.decide {
-            let (audit_id, why) = (self.audit_id.as_str(), self.why.says());
-            tracing::warn!(target: "cofferdam::audit", audit_id, "nothing younger than this call is pruned, since {why}: {decide}");
+            let (audit_id, why) = (self.audit_id.as_ref().map(AuditId::as_str), self.why.says());
+            tracing::warn!(target: "cofferdam::audit", audit_id, "nothing after this entry is pruned, since {why}: {decide}");
         }
     }
 }

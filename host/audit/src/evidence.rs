@@ -4,6 +4,7 @@ use cofferdam_core::failure::AuditId;
 
 use crate::error::AuditError;
 use crate::journal::SealedPlace;
+use crate::verify::FindingKind;
 
 /// One view of an audit log. Its methods block.
 pub trait AuditEvidence: Send {
@@ -76,11 +77,13 @@ pub enum SealedState {
     Changed,
 }
 
-/// A key that is not in the state that the journals have.
+/// A key that is not in the state that the journals have, or a file beside them that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DerivedFinding {
     /// The call that holds the key.
     pub audit_id: Option<AuditId>,
+    /// The kind of the problem.
+    pub flaw: FindingKind,
     /// The problem.
     pub what: String,
 }

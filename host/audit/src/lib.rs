@@ -40,7 +40,7 @@ pub use hex::{hex, unhex};
 pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
 pub use log::{
-    ActionSet, AuditLog, AuditReader, CallRow, Filter, KEY_BYTES, LogFuture, LogPosition,
+    ActionSet, AuditLog, AuditReader, CallRow, Filter, KEY_BYTES, LogFuture, LogPosition, OperatorChange,
     OperatorEventFilter, StoredEntry, wait,
 };
 pub use note::{NoteFlaw, NoteKey, NoteSigner};

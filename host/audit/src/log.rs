@@ -244,14 +244,11 @@ pub trait AuditReader: Send {
     /// The audit log cannot be read.
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
 
-    /// Returns the changes that operators made, the newest first.
+    /// Returns the changes that operators made, the newest first, and those of a journal in its order.
     ///
     /// # Errors
     /// The audit log cannot be read.
-    fn operator_events(
-        &mut self,
-        filter: &OperatorEventFilter,
-    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError>;
+    fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
     /// all of them, or only `of` if it is one of them.
@@ -331,6 +328,27 @@ impl Filter {
         };
         self.key = digest.map(|digest| *digest.as_bytes());
         self.key.is_some()
+    }
+}
+
+/// A change that an operator made.
+#[derive(Debug, Clone)]
+pub struct OperatorChange {
+    /// The time, by the clock of its host.
+    pub at: Timestamp,
+    /// The time by which changes are ordered and selected. It rises with each change in a journal, also if the clock went
+    /// back between two of them.
+    pub place: Timestamp,
+    /// The change.
+    pub event: OperatorEvent<'static>,
+}
+
+impl OperatorChange {
+    /// Reads a change as it is stored, with times in microseconds since 1970. None if it cannot be read.
+    #[must_use]
+    pub fn read(at: i64, place: i64, event: &str) -> Option<Self> {
+        let [at, place] = [at, place].map(|time| Timestamp::from_microsecond(time).ok());
+        Some(Self { at: at?, place: place?, event: serde_json::from_str(event).ok()? })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_core::limits::RESPONSE_BODY_BYTES;
+use cofferdam_core::limits::{REQUESTS, RESPONSE_BODY_BYTES};
 use serde::Serialize;
 
 use crate::command::CallStatus;
@@ -228,7 +228,7 @@ impl From<&UsageStats> for UsageReport {
             fuel: ResourceUsage::new(&usage.fuel, Some(usage.fuel_limit)),
             memory_bytes: ResourceUsage::new(&usage.memory_bytes, Some(usage.memory_limit_bytes)),
             wall_us: ResourceUsage::new(&usage.wall_us, Some(wall_limit)),
-            requests: ResourceUsage::new(&usage.requests, None),
+            requests: ResourceUsage::new(&usage.requests, Some(REQUESTS)),
             bytes: ResourceUsage::new(&usage.bytes, None),
             response_bytes: ResourceUsage::new(&usage.response_bytes, Some(RESPONSE_BODY_BYTES)),
         }
@@ -363,7 +363,8 @@ mod tests {
         assert_eq!((report.attempts, report.fuel.limit, report.wall_us.limit), (3, Some(7), Some(3_000)));
         let range = |from, attempts| UsageRange { from, attempts };
         assert_eq!(report.fuel.ranges, [range(2, 2), range(5, 1)]);
-        assert_eq!((report.bytes.limit, report.bytes.ranges.len()), (None, 0));
+        assert_eq!((report.requests.limit, report.bytes.limit), (Some(64), None));
+        assert_eq!(report.bytes.ranges.len(), 0);
         let response = report.response_bytes;
         assert_eq!((response.limit, response.max), (Some(10 * 1024 * 1024), Some(10_485_760)));
         assert_eq!(response.ranges.first(), Some(&range(0, 2)));

@@ -363,7 +363,7 @@ fn texts_of_changes_are_escaped() {
         is_wider: true,
         facts: vec![fact(1, 1), fact(0, 2), fact(2, 0)],
     };
-    let page = ChangePage { changes: vec![change("keys"), change(HOSTILE)], has_more: true };
+    let page = ChangePage { changes: vec![change("keys"), change(HOSTILE)], next: Some(HOSTILE.to_owned()) };
     let query = ["area", "since", "until", HOSTILE].map(|name| (name.to_owned(), hostile()));
     check(trust_page::show(&BTreeMap::from(query), &page), 26);
 }

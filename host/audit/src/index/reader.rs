@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -25,7 +24,9 @@ use crate::journal::{
     JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, disk_usage, open_lines,
     read_sealed, segments, writer_names,
 };
-use crate::log::{AuditReader, CallRow, Filter, LogPosition, OperatorEventFilter, StoredEntry};
+use crate::log::{
+    AuditReader, CallRow, Filter, LogPosition, OperatorChange, OperatorEventFilter, StoredEntry,
+};
 use crate::request_stats::RequestSum;
 use crate::seal::Sealed;
 use crate::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsQuery};
@@ -471,28 +472,26 @@ impl AuditReader for IndexReader {
         })
     }
 
-    fn operator_events(
-        &mut self,
-        filter: &OperatorEventFilter,
-    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+    fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
         let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
         let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
         let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(i64::MAX) };
         let (names, is_only) = filter.actions.names();
         let names = Value::from(names).to_string();
         self.query(|connection, _| {
-            let select = "SELECT at, event FROM operator_events WHERE at >= ?1 AND at < ?2 \
-                          AND (coalesce(json_extract(event, '$.action'), '') \
-                               IN (SELECT value FROM json_each(?3))) = ?4 \
-                          ORDER BY at DESC, n DESC LIMIT ?5";
+            // In the order of each journal: the clock may have gone back between two changes.
+            let select = "SELECT at, place, event FROM (SELECT at, event, n, max(at - nth) OVER journal + nth AS place \
+                          FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
+                          FROM operator_events) WINDOW journal AS (PARTITION BY writer ORDER BY n)) \
+                          WHERE place >= ?1 AND place < ?2 AND (coalesce(json_extract(event, '$.action'), '') \
+                          IN (SELECT value FROM json_each(?3))) = ?4 ORDER BY place DESC, n DESC LIMIT ?5";
             let mut select = connection.prepare_cached(select)?;
-            let event = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-            let rows = select.query_map(params![since, until, names, is_only, limit], event)?;
-            let rows = rows.collect::<Result<Vec<_>, _>>()?;
-            let events = rows.into_iter().filter_map(|(at, event)| {
-                Some((Timestamp::from_microsecond(at).ok()?, serde_json::from_str(&event).ok()?))
-            });
-            Ok(events.collect())
+            let change = |row: &Row<'_>| {
+                let (at, place, event) = (row.get(0)?, row.get(1)?, row.get::<_, String>(2)?);
+                Ok(OperatorChange::read(at, place, &event))
+            };
+            let rows = select.query_map(params![since, until, names, is_only, limit], change)?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         })
     }
 

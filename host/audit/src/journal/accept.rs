@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
-use super::key_claims::is_damaged;
+use super::key_claims::{KEYS_LOCK, is_damaged};
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
@@ -21,11 +20,26 @@ use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
 use crate::log::wait;
-use crate::verify::{AcknowledgedFinding, LOSS_ACCEPTED, LossAccepted};
+use crate::verify::{AcknowledgedFinding, FindingKind, LOSS_ACCEPTED, LossAccepted};
 
 /// A difference between the key table and the journals is one that is found each time: hosts write both meanwhile.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The files beside the journals that no host replaces if a directory, a link or a pipe is in their place.
+/// `keys.db` itself is moved away then, and made again.
+const REGULAR_FILES: [&str; 10] = [
+    KEYS_LOCK,
+    "keys.db-wal",
+    "keys.db-shm",
+    "checkpoint.lock",
+    "prune.lock",
+    "index.lock",
+    "index.stamp",
+    "index.db",
+    "index.db-wal",
+    "index.db-shm",
+];
 
 impl LogWriter {
     /// Records and signs that the operator accepts these findings, and signs for the journals as they are.
@@ -38,7 +52,8 @@ impl LogWriter {
         user: &str,
     ) -> Result<String, AuditError> {
         let checkpoints = self.checkpoints()?;
-        if findings.is_empty() && checkpoints.reader().loss()?.is_none() {
+        let loss = checkpoints.reader().loss()?;
+        if findings.is_empty() && loss.is_none() {
             return self.sign();
         }
         // An operator that repairs the vault first does not accept an older one unseen.
@@ -46,10 +61,9 @@ impl LogWriter {
         let (own, now) = (self.own_journal()?, self.clock.timestamp());
         let accepted = sign_accepted(findings, now, checkpoints.signer());
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
-        let findings = OperatorState { findings: Some(findings.len() as u64), ..OperatorState::default() };
         let entries = vec![
             EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
-            EntryDraft::of_operator(now, OperatorAction::Accept, findings, user),
+            EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
         ];
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
         failpoint::pass("accept.committed");
@@ -115,8 +129,26 @@ impl LogWriter {
         Ok(Some(SignedJournal { head: head.unwrap_or(base), base }))
     }
 
-    /// Compares the key table with the journals. A damaged table is made again.
+    /// Checks the types of the files beside the journals, and compares the key table with the journals. A damaged
+    /// table is made again.
     pub(super) fn check_derived(self: &Arc<Self>) -> Result<Vec<DerivedFinding>, AuditError> {
+        let is_other =
+            |name: &str| self.root().join(name).symlink_metadata().is_ok_and(|there| !there.is_file());
+        let others: Vec<_> = REGULAR_FILES.into_iter().filter(|name| is_other(name)).collect();
+        // The key table cannot be opened without its lock and its write-ahead log.
+        let mut found = match others.iter().any(|name| name.starts_with("keys.")) {
+            true => Vec::new(),
+            false => self.check_keys()?,
+        };
+        found.extend(others.into_iter().map(|name| {
+            let what = format!("audit/{name} is not a regular file: remove it while no host runs");
+            DerivedFinding { audit_id: None, flaw: FindingKind::FileType, what }
+        }));
+        Ok(found)
+    }
+
+    /// Compares the key table with the journals. A damaged table is made again.
+    fn check_keys(self: &Arc<Self>) -> Result<Vec<DerivedFinding>, AuditError> {
         // Without a table nothing is derived.
         if !self.has_key_table() {
             return Ok(Vec::new());
@@ -165,7 +197,7 @@ impl LogWriter {
         let mut found = Vec::new();
         let mut differs = |of: &StoredKey, what: &str| {
             let audit_id = Some(AuditId::from_bytes(of.call));
-            found.push(DerivedFinding { audit_id, what: what.to_owned() });
+            found.push(DerivedFinding { audit_id, flaw: FindingKind::Keys, what: what.to_owned() });
         };
         for (key, expected) in &expected {
             match stored.get(key) {

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::failure::AuditId;
+use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -87,10 +88,25 @@ impl EntryDraft {
     }
 
     /// Creates an entry about a change of the log that an operator makes.
-    pub fn of_operator(at: Timestamp, action: OperatorAction, after: OperatorState<'_>, user: &str) -> Self {
+    pub fn of_operator(
+        at: Timestamp,
+        action: OperatorAction,
+        before: Option<OperatorState<'_>>,
+        after: OperatorState<'_>,
+        user: &str,
+    ) -> Self {
         let (subject, user) = ("audit".into(), user.into());
-        let event = OperatorEvent { action, after: Some(after), before: None, failed: false, subject, user };
+        let event = OperatorEvent { action, after: Some(after), before, failed: false, subject, user };
         Self::of_log(OPERATOR_EVENT, at, &event.bounded())
+    }
+
+    /// Creates an entry about an operator who accepts this number of findings, and the loss.
+    pub fn of_acceptance(at: Timestamp, findings: usize, loss: Option<&StateLoss>, user: &str) -> Self {
+        let reason = loss.map(|loss| loss.to_string().into());
+        let before = OperatorState { reason, status: Some("open".into()), ..OperatorState::default() };
+        let (findings, status) = (Some(findings as u64), Some("accepted".into()));
+        let after = OperatorState { findings, status, ..OperatorState::default() };
+        Self::of_operator(at, OperatorAction::Accept, Some(before), after, user)
     }
 
     /// Returns the call of the entry, and true if that ends with it; none for an entry about the log itself.

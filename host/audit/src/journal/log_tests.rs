@@ -740,7 +740,7 @@ fn operator_changes_are_selected_by_action_and_time() {
     }
     let selected = |filter: OperatorEventFilter| -> Vec<OperatorAction> {
         let events = log.reader().unwrap().operator_events(&filter).unwrap();
-        events.into_iter().map(|(_, event)| event.action).collect()
+        events.into_iter().map(|change| change.event.action).collect()
     };
     let all = OperatorEventFilter::default();
     assert_eq!(selected(all.clone()), [Approve, Bind, Approve, Trust]);

@@ -21,7 +21,7 @@ use super::line::{ChainHead, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
-use super::prune_facts::{KeptFacts, prune_entries};
+use super::prune_facts::{KeptFacts, earlier, prune_entries};
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
@@ -40,6 +40,7 @@ struct JournalCut {
     base: ChainHead,
     calls: u64,
     entries: u64,
+    since: Option<Timestamp>,
     until: Option<Timestamp>,
     stopped: Option<PruneStop>,
     /// The facts in them that stay true.
@@ -56,6 +57,7 @@ struct SegmentFacts {
     end: ChainHead,
     entries: u64,
     calls: u64,
+    since: Option<Timestamp>,
     until: Option<Timestamp>,
     /// The first entry that must stay.
     blocker: Option<Blocker>,
@@ -67,7 +69,7 @@ struct SegmentFacts {
 enum Blocker {
     /// A call or a change by an operator that is not old enough.
     Young,
-    Call(AuditId, PruneBlocker),
+    Stop(PruneStop),
 }
 
 /// The state that decides about the calls of a journal.
@@ -137,6 +139,7 @@ impl LogWriter {
         for cut in cuts.values_mut() {
             pruned.entries = pruned.entries.saturating_add(cut.entries);
             pruned.calls = pruned.calls.saturating_add(cut.calls);
+            pruned.since = earlier(pruned.since, cut.since);
             pruned.until = pruned.until.max(cut.until);
             pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
         }
@@ -169,8 +172,8 @@ impl LogWriter {
             let facts = segment_facts(&dir, *first, cut.base, journal, &context)?;
             match facts.blocker {
                 Some(Blocker::Young) => break,
-                Some(Blocker::Call(audit_id, why)) => {
-                    cut.stopped = Some(PruneStop::new(audit_id, why));
+                Some(Blocker::Stop(stop)) => {
+                    cut.stopped = Some(stop);
                     break;
                 }
                 // Removing it would gain nothing.
@@ -182,6 +185,7 @@ impl LogWriter {
             cut.base = facts.end;
             cut.entries = cut.entries.saturating_add(facts.entries);
             cut.calls = cut.calls.saturating_add(facts.calls);
+            cut.since = earlier(cut.since, facts.since);
             cut.until = cut.until.max(facts.until);
             cut.kept.extend(facts.kept);
             cut.expired.extend(facts.expired);
@@ -314,7 +318,7 @@ fn line_facts(
 ) -> Result<(), AuditError> {
     if let Some(log) = &line.log {
         if !facts.kept.read(log, context.before) {
-            facts.blocker = Some(Blocker::Young);
+            facts.blocker = Some(context.young(None, log.at().unwrap_or_default()));
         }
         return Ok(());
     }
@@ -327,6 +331,7 @@ fn line_facts(
     facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
         None => {
             facts.calls = facts.calls.saturating_add(1);
+            facts.since = earlier(facts.since, Some(at));
             facts.until = facts.until.max(Some(at));
             return Ok(());
         }
@@ -336,6 +341,11 @@ fn line_facts(
 }
 
 impl PruneContext<'_> {
+    /// Returns the reason why a call, or a change by an operator, stays that is not old enough.
+    fn young(&self, id: Option<&AuditId>, at: Timestamp) -> Blocker {
+        PruneStop::if_ahead(id, at, self.now).map_or(Blocker::Young, Blocker::Stop)
+    }
+
     /// Returns the reason why a call stays. A key that stays taken without the call is added to `kept`, one that does not
     /// to `expired`.
     fn blocker(
@@ -346,9 +356,9 @@ impl PruneContext<'_> {
         expired: &mut Vec<[u8; 32]>,
     ) -> Result<Option<Blocker>, AuditError> {
         if at >= self.before {
-            return Ok(Some(Blocker::Young));
+            return Ok(Some(self.young(Some(id), at)));
         }
-        let call = |why| Ok(Some(Blocker::Call(id.clone(), why)));
+        let call = |why| Ok(Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why))));
         if self.unended.first_entry(id).is_some() {
             return call(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete });
         }

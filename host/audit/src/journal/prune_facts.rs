@@ -61,6 +61,12 @@ impl KeptFacts {
     }
 }
 
+/// Returns the earlier of two times, as far as there are any.
+#[must_use]
+pub fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
+}
+
 /// Returns the entries about a pruning of the calls that were received before `before`: what was kept of each journal, what
 /// was removed (`journals` has the last removed entry of each), and the operator who asked for it.
 #[must_use]
@@ -85,7 +91,11 @@ pub fn prune_entries<'k>(
         let until = Some(facts.before.as_str().into());
         let after =
             OperatorState { calls: Some(calls), entries: Some(removed), until, ..OperatorState::default() };
-        EntryDraft::of_operator(now, OperatorAction::Prune, after, user)
+        let before = pruned.since.map(|since| OperatorState {
+            until: Some(format!("{since:.6}").into()),
+            ..OperatorState::default()
+        });
+        EntryDraft::of_operator(now, OperatorAction::Prune, before, after, user)
     }));
     entries
 }

@@ -51,6 +51,8 @@ flaws! {
     Keys = "keys";
     /// The sealed part of a call differs from the chain.
     Sealed = "sealed";
+    /// A lock or a derived file is something else than a regular file.
+    FileType = "file_type";
     /// The home remembers more of the log or the vault than is there, or what it remembered was changed.
     HomeState = "home_state";
     /// A line of an export is not as it was written.
@@ -76,7 +78,7 @@ impl FindingKind {
     /// Returns whether it goes away only if the text that it was found in is restored. Others go away as the
     /// log goes on from an accepted loss.
     pub(super) const fn can_be_put_back(self) -> bool {
-        matches!(self, Self::Edited | Self::Unreadable | Self::Keys | Self::Sealed)
+        matches!(self, Self::Edited | Self::Unreadable | Self::Keys | Self::Sealed | Self::FileType)
     }
 
     /// Returns the kind with this name.
@@ -129,7 +131,7 @@ pub struct AcknowledgedFinding {
 impl From<&DerivedFinding> for AcknowledgedFinding {
     fn from(finding: &DerivedFinding) -> Self {
         let of = finding_hash(finding.thing().as_bytes());
-        Self { writer: None, n: 0, flaw: FindingKind::Keys, of }
+        Self { writer: None, n: 0, flaw: finding.flaw, of }
     }
 }
 

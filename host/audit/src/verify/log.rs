@@ -116,7 +116,7 @@ fn verify_once(
     }
     for derived in evidence.derived()? {
         let thing = derived.thing();
-        verifier.find_in(derived.audit_id, 0, None, FindingKind::Keys, derived.what, thing.as_bytes());
+        verifier.find_in(derived.audit_id, 0, None, derived.flaw, derived.what, thing.as_bytes());
     }
     Ok((verifier.end(), checkpoint))
 }

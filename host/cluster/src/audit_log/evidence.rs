@@ -11,9 +11,8 @@ use cofferdam_audit::store::{
 };
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
-    SealedState, hex, unhex,
+    FindingKind, SealedState, hex, unhex,
 };
-use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -285,6 +284,7 @@ async fn check_derived(shared: &LogShared) -> Result<Vec<DerivedFinding>, Databa
         now.extend(differences(&stored, &expected.keys, seen.now()));
         now.extend(expected.early.iter().map(|call| DerivedFinding {
             audit_id: Some(AuditId::from_bytes(*call.as_bytes())),
+            flaw: FindingKind::Keys,
             what: "the call began under an idempotency key that an earlier call still held".to_owned(),
         }));
         now.retain(|finding| found.as_ref().is_none_or(|before| before.contains(finding)));
@@ -306,7 +306,7 @@ async fn ends_without_entries(client: &Client) -> Result<Vec<DerivedFinding>, Da
     let finding = |row: &tokio_postgres::Row| {
         let (name, n): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
         let what = format!("the journal {name} ended with entry {n}, which is missing");
-        Ok(DerivedFinding { audit_id: None, what })
+        Ok(DerivedFinding { audit_id: None, flaw: FindingKind::Keys, what })
     };
     rows.iter().map(finding).collect()
 }
@@ -341,7 +341,7 @@ fn differences(
     let mut found = Vec::new();
     let mut differs = |call: Uuid, what: &str| {
         let audit_id = Some(AuditId::from_bytes(*call.as_bytes()));
-        found.push(DerivedFinding { audit_id, what: what.to_owned() });
+        found.push(DerivedFinding { audit_id, flaw: FindingKind::Keys, what: what.to_owned() });
     };
     let by_key: HashMap<_, _> = stored.iter().map(|stored| (stored.key, stored)).collect();
     for (key, expected) in expected {
@@ -393,10 +393,9 @@ pub(super) async fn accept(
     let (now, signer) = (shared.clock.timestamp(), checkpoints.signer()?);
     let accepted = sign_accepted(findings, now, &signer);
     let facts = LossAccepted { accepted, checkpoint: checkpoint::text(session.client()).await? };
-    let count = OperatorState { findings: Some(findings.len() as u64), ..OperatorState::default() };
     let entries = vec![
         EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
-        EntryDraft::of_operator(now, OperatorAction::Accept, count, user),
+        EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
     ];
     running.submit(|reply| Command::Entries(entries, reply)).await?;
     failpoint::pass("accept.committed");

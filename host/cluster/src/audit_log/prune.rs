@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{ChainHead, JournalLine, KeptFacts, SignedJournal, prune_entries};
+use cofferdam_audit::store::{ChainHead, JournalLine, KeptFacts, SignedJournal, earlier, prune_entries};
 use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, PruneStop, Pruned};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
@@ -36,6 +36,7 @@ struct JournalCut {
     base: ChainHead,
     calls: u64,
     entries: u64,
+    since: Option<Timestamp>,
     until: Option<Timestamp>,
     stopped: Option<PruneStop>,
     /// The facts in it that stay true.
@@ -48,13 +49,13 @@ struct JournalCut {
 enum Blocker {
     /// A call or a change by an operator that is not old enough.
     Young,
-    Call(AuditId, PruneBlocker),
+    Stop(PruneStop),
 }
 
 /// The state that decides about calls.
 struct PruneContext {
     before: Timestamp,
-    now: i64,
+    now: Timestamp,
     keys: HashMap<Uuid, Vec<StoredKey>>,
     /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
     has_unfinished: bool,
@@ -126,6 +127,7 @@ async fn prune_locked(
         let mut cut = cut(client, name, journal, &context).await?;
         pruned.entries = pruned.entries.saturating_add(cut.entries);
         pruned.calls = pruned.calls.saturating_add(cut.calls);
+        pruned.since = earlier(pruned.since, cut.since);
         pruned.until = pruned.until.max(cut.until);
         pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
         if cut.calls > 0 {
@@ -172,7 +174,7 @@ async fn context(
     let gone = super::process::all_gone(client, &shared.home).await?;
     Ok(PruneContext {
         before,
-        now: time.time.as_microsecond(),
+        now: time.time,
         keys: keys_of,
         has_unfinished,
         unended,
@@ -214,8 +216,8 @@ async fn cut(
             match line_facts(&line, context, &mut cut) {
                 None => {}
                 Some(Blocker::Young) => return Ok(last_call),
-                Some(Blocker::Call(audit_id, why)) => {
-                    last_call.stopped = Some(PruneStop::new(audit_id, why));
+                Some(Blocker::Stop(stop)) => {
+                    last_call.stopped = Some(stop);
                     return Ok(last_call);
                 }
             }
@@ -233,7 +235,7 @@ async fn cut(
 fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalCut) -> Option<Blocker> {
     if let Some(log) = &line.log {
         if !cut.kept.read(log, context.before) {
-            return Some(Blocker::Young);
+            return Some(context.young(None, log.at().unwrap_or_default()));
         }
         return None;
     }
@@ -245,18 +247,24 @@ fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalC
         return Some(blocker);
     }
     cut.calls = cut.calls.saturating_add(1);
+    cut.since = earlier(cut.since, Some(at));
     cut.until = cut.until.max(Some(at));
     None
 }
 
 impl PruneContext {
+    /// Returns the reason why a call, or a change by an operator, stays that is not old enough.
+    fn young(&self, id: Option<&AuditId>, at: Timestamp) -> Blocker {
+        PruneStop::if_ahead(id, at, self.now).map_or(Blocker::Young, Blocker::Stop)
+    }
+
     /// Returns the reason why a call stays. A key that stays taken without the call, or whose outcome stands no longer, is
     /// added to `cut`.
     fn blocker(&self, id: &AuditId, at: Timestamp, cut: &mut JournalCut) -> Option<Blocker> {
         if at >= self.before {
-            return Some(Blocker::Young);
+            return Some(self.young(Some(id), at));
         }
-        let call = |why| Some(Blocker::Call(id.clone(), why));
+        let call = |why| Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why)));
         let uuid = Uuid::from_bytes(id.bytes());
         if let Some(holder) = self.unended.get(&uuid) {
             let is_running = match holder {
@@ -269,7 +277,8 @@ impl PruneContext {
         for stored in self.keys.get(&uuid).into_iter().flatten() {
             match stored.state {
                 RETAINED
-                    if !stored.has_expired(self.now) || self.has_unfinished && stored.outlives_its_time() =>
+                    if !stored.has_expired(self.now.as_microsecond())
+                        || self.has_unfinished && stored.outlives_its_time() =>
                 {
                     return call(PruneBlocker::KeyStands);
                 }

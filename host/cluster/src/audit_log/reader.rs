@@ -7,10 +7,9 @@ use std::sync::Arc;
 use cofferdam_audit::store::JournalLine;
 use cofferdam_audit::{
     AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
-    OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup, StatsGrouping,
-    StatsQuery, StoredEntry, UsageStats,
+    OperatorChange, OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup,
+    StatsGrouping, StatsQuery, StoredEntry, UsageStats,
 };
-use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::failure::{AuditId, FailureClass};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -521,30 +520,26 @@ impl AuditReader for PostgresReader {
         }))
     }
 
-    fn operator_events(
-        &mut self,
-        filter: &OperatorEventFilter,
-    ) -> Result<Vec<(Timestamp, OperatorEvent<'static>)>, AuditError> {
+    fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
         let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
         let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
         let limit = if filter.limit == 0 { i64::MAX } else { signed(filter.limit as u64) };
         let (names, is_only) = filter.actions.names();
         self.query(move |client, _| {
             Box::pin(async move {
-                // The action is the first field of canonical JSON. PostgreSQL does not read the fields of texts with
-                // `\u0000` as JSON.
-                let select = "SELECT at, event FROM cofferdam.operator_events WHERE at >= $1 AND at < $2 \
-                              AND (split_part(event, '\"', 4) = ANY($3)) = $4 ORDER BY at DESC, n DESC LIMIT $5";
-                let mut events = Vec::new();
+                // In the order of each journal: the clock may have gone back between two changes. The action is the first
+                // field of canonical JSON. PostgreSQL does not read the fields of texts with `\u0000` as JSON.
+                let select = "SELECT at, place, event FROM (SELECT at, event, n, max(at - nth) OVER journal + nth AS place \
+                              FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
+                              FROM cofferdam.operator_events) AS counted \
+                              WINDOW journal AS (PARTITION BY writer ORDER BY n)) AS placed \
+                              WHERE place >= $1 AND place < $2 AND (split_part(event, '\"', 4) = ANY($3)) = $4 \
+                              ORDER BY place DESC, n DESC LIMIT $5";
+                let mut changes = Vec::new();
                 for row in client.query(select, &[&since, &until, &names, &is_only, &limit]).await? {
-                    let (at, event): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-                    if let (Ok(at), Ok(event)) =
-                        (Timestamp::from_microsecond(at), serde_json::from_str(&event))
-                    {
-                        events.push((at, event));
-                    }
+                    changes.extend(OperatorChange::read(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
                 }
-                Ok(events)
+                Ok(changes)
             })
         })
     }

@@ -168,7 +168,7 @@ pub struct OperatorState<'e> {
     /// The public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<Text<'e>>,
-    /// The reason for the end of a key, or for an acceptance.
+    /// The reason for the end of a key, or for an acceptance; before the acceptance of findings, the loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'e>>,
     /// The connectors that a key is trusted for.
@@ -189,7 +189,8 @@ pub struct OperatorState<'e> {
     /// The file or URL that a key set came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Text<'e>>,
-    /// The status of a key (`trusted`, `expired`, `revoked`) or of a binding (`active`, `refused`).
+    /// The status of a key (`trusted`, `expired`, `revoked`), of a binding (`active`, `refused`) or of findings
+    /// (`open`, `accepted`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Text<'e>>,
     /// The id of the key that a key succeeded.
@@ -201,7 +202,8 @@ pub struct OperatorState<'e> {
     /// True if a package is unsigned, which the operator allowed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unsigned: bool,
-    /// The time before which calls are removed from the audit log, as RFC 3339.
+    /// The time before which calls are removed from the audit log, as RFC 3339; before that, the time of the
+    /// oldest of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Text<'e>>,
     /// The version of a connector, or its minimum version; before an install, the highest version so far.

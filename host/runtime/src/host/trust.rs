@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_audit::{ActionSet, OperatorEventFilter};
+use cofferdam_audit::{ActionSet, OperatorChange, OperatorEventFilter};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::operator::OperatorAction;
@@ -47,7 +47,7 @@ impl Host {
         changes.reverse();
         let id = key.to_string();
         let mut installs: HashMap<Digest, Vec<Timestamp>> = HashMap::new();
-        for (at, event) in &changes {
+        for OperatorChange { at, event, .. } in &changes {
             let Some(state) = &event.after else { continue };
             let is_signer =
                 state.signer.as_deref() == Some(&*id) || state.signers.iter().any(|it| **it == *id);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::extract::State;
 use axum::response::Response;
-use cofferdam_audit::{ActionSet, OperatorEventFilter};
+use cofferdam_audit::{ActionSet, OperatorChange, OperatorEventFilter};
 use cofferdam_core::error::HostError;
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::failure::sanitize_line;
@@ -132,8 +132,8 @@ impl ChangeArea {
 pub struct ChangePage {
     /// The changes.
     pub changes: Vec<ChangeView>,
-    /// True if there are older ones: `until` with the time of the last one selects them.
-    pub has_more: bool,
+    /// The `until` of the next page; none if there are no older changes.
+    pub next: Option<String>,
 }
 
 /// A change that an operator made.
@@ -184,9 +184,6 @@ impl ChangedFact {
     }
 }
 
-/// A change, and the time at which it was made.
-type RecordedChange = (Timestamp, OperatorEvent<'static>);
-
 /// The changes that are asked for. Without an area, they are those of all areas but the approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeQuery {
@@ -206,7 +203,7 @@ impl HttpApi {
         let host = self.host.clone();
         read_queued(self, move || {
             let Some(mut reader) = host.audit().existing()? else {
-                return Ok(ChangePage { changes: Vec::new(), has_more: false });
+                return Ok(ChangePage { changes: Vec::new(), next: None });
             };
             let events = reader.operator_events(&query.filter()).map_err(unreadable)?;
             let earlier = match earlier_acceptances(&events) {
@@ -239,25 +236,25 @@ impl ChangeQuery {
 
 /// Returns the filter of the acceptances before these changes, which are in order from the newest on; none if none
 /// of them is compared with an earlier one.
-fn earlier_acceptances(events: &[RecordedChange]) -> Option<OperatorEventFilter> {
-    let (oldest, _) = events.last()?;
-    let has_acceptance = events.iter().any(|(_, event)| event.action == OperatorAction::Consent);
+fn earlier_acceptances(events: &[OperatorChange]) -> Option<OperatorEventFilter> {
+    let oldest = events.last()?;
+    let has_acceptance = events.iter().any(|change| change.event.action == OperatorAction::Consent);
     has_acceptance.then(|| OperatorEventFilter {
         actions: ActionSet::Only(vec![OperatorAction::Consent]),
         since: None,
-        until: Some(*oldest),
+        until: Some(oldest.place),
         limit: ACCEPTANCES,
     })
 }
 
 /// Returns the page of these changes. They, and the acceptances before them, are in order from the newest on.
-fn page(events: &[RecordedChange], earlier: &[RecordedChange], limit: usize) -> ChangePage {
+fn page(events: &[OperatorChange], earlier: &[OperatorChange], limit: usize) -> ChangePage {
     // By connector, the access that was accepted last.
     let mut accepted = HashMap::<String, Vec<String>>::new();
     let mut changes = Vec::new();
     let earlier = earlier.iter().map(|change| (change, false));
     let newest_first = events.iter().map(|change| (change, true)).chain(earlier);
-    for ((at, event), is_asked) in newest_first.rev() {
+    for (OperatorChange { at, event, .. }, is_asked) in newest_first.rev() {
         let mut facts = changed_facts(event.before.as_ref(), event.after.as_ref());
         let mut has_earlier = event.before.is_some();
         if event.action == OperatorAction::Consent && !event.failed {
@@ -276,9 +273,9 @@ fn page(events: &[RecordedChange], earlier: &[RecordedChange], limit: usize) -> 
         }
     }
     changes.reverse();
-    let has_more = changes.len() > limit;
     changes.truncate(limit);
-    ChangePage { changes, has_more }
+    let last = limit.checked_sub(1).filter(|_| events.len() > limit).and_then(|last| events.get(last));
+    ChangePage { changes, next: last.map(|change| format!("{:.6}", change.place)) }
 }
 
 fn change_view(
@@ -381,11 +378,14 @@ mod tests {
     }
 
     /// Returns these changes, which are a minute apart, the oldest first, as a reader returns them.
-    fn recorded(events: Vec<OperatorEvent<'static>>) -> Vec<RecordedChange> {
+    fn recorded(events: Vec<OperatorEvent<'static>>) -> Vec<OperatorChange> {
         let mut events: Vec<_> = events
             .into_iter()
             .zip(0..)
-            .map(|(event, minute)| (Timestamp::from_second(60 * minute).unwrap(), event))
+            .map(|(event, minute)| {
+                let at = Timestamp::from_second(60 * minute).unwrap();
+                OperatorChange { at, place: at, event }
+            })
             .collect();
         events.reverse();
         events
@@ -428,7 +428,7 @@ mod tests {
     fn grants_are_compared_with_those_before_the_page() {
         let changes = recorded(vec![consent("1.0.0", &["network a:1"]), consent("1.1.0", &["network a:1"])]);
         let filter = earlier_acceptances(&changes[..1]).unwrap();
-        assert_eq!(filter.until, Some(changes[0].0));
+        assert_eq!(filter.until, Some(changes[0].place));
         let last = page(&changes[..1], &changes[1..], 100);
         assert_eq!((last.changes.len(), last.changes[0].kind.as_str()), (1, "same_grants"));
         let trust = recorded(vec![event("trust", "a", Value::Null, json!({}))]);
@@ -495,7 +495,7 @@ mod tests {
         let subjects = |limit: usize| {
             let page = page(&changes, &[], limit);
             let subjects: Vec<_> = page.changes.into_iter().map(|change| change.subject).collect();
-            (subjects.concat(), page.has_more)
+            (subjects.concat(), page.next.is_some())
         };
         assert_eq!(subjects(3), ("cba".to_owned(), false));
         assert_eq!(subjects(2), ("cb".to_owned(), true));

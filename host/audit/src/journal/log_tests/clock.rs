@@ -144,6 +144,29 @@ fn nothing_runs_under_a_key_by_a_clock_that_is_behind() {
     assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
 }
 
+#[test]
+fn changes_are_in_the_order_of_their_journal() {
+    let home = tempfile::tempdir().unwrap();
+    let hours = |hours| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours);
+    {
+        let log = log(home.path());
+        for (at, user) in [(5, "first"), (1, "second"), (3, "third")] {
+            let change = OperatorEvent { user: user.into(), ..OperatorEvent::default() };
+            wait_for(log.record(hours(at), change)).unwrap();
+        }
+    }
+    let read = |filter| log(home.path()).reader().unwrap().operator_events(&filter).unwrap();
+    let mut filter =
+        OperatorEventFilter { since: Some(hours(4)), limit: 1, ..OperatorEventFilter::default() };
+    // Also page by page.
+    for (user, at) in [("third", 3), ("second", 1), ("first", 5)] {
+        let change = read(filter.clone()).remove(0);
+        assert_eq!((&*change.event.user, change.at), (user, hours(at)));
+        filter.until = Some(change.place);
+    }
+    assert!(read(filter).is_empty());
+}
+
 #[tokio::test]
 async fn retention_removes_nothing_by_a_clock_that_leaps() {
     let (setup, first) = tokio::task::spawn_blocking(Setup::new).await.unwrap();

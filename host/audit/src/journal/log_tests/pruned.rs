@@ -37,7 +37,7 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     let before = files_below(&home.path().join("audit"));
     let would = prune(home.path(), day(2), true).unwrap();
     assert!(would.calls > 25 && would.calls <= 40 && would.stopped.is_none(), "{would:?}");
-    assert_eq!(would.until, Some(day(1)));
+    assert_eq!((would.since, would.until), (Some(day(0)), Some(day(1))));
     let is_of_journal =
         |(path, _): &(&PathBuf, &Vec<u8>)| path.extension().is_some_and(|ending| ending == "jsonl");
     let after = files_below(&home.path().join("audit"));
@@ -57,6 +57,8 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     let after = prunes[0].after.as_ref().unwrap();
     assert_eq!((prunes[0].action, &*prunes[0].user, prunes.len()), (OperatorAction::Prune, "ada", 1));
     assert_eq!((after.calls, after.entries), (Some(would.calls), Some(would.entries)));
+    let oldest = prunes[0].before.as_ref().and_then(|state| state.until.as_deref());
+    assert_eq!(oldest, Some("2023-11-14T22:13:20.000000Z"));
     check(home.path());
     // And again, from there.
     assert!(prune(home.path(), day(3), false).unwrap().calls > 10);
@@ -125,7 +127,7 @@ fn calls_across_segments_are_pruned() {
         let running = wait_for(log.prune(day(1), false, "ada".into())).unwrap();
         let stopped = running.stopped.unwrap();
         assert_eq!((running.calls, stopped.why), (0, PruneBlocker::Running));
-        assert_eq!(stopped.audit_id, long.audit_id);
+        assert_eq!(stopped.audit_id.as_ref(), Some(&long.audit_id));
         close(&log, value(&long));
     }
     fill_at(home.path(), 1, day(2));
@@ -144,7 +146,7 @@ fn prune_blockers_are_named_until_they_are_gone() {
         let pruned = prune(home, day(9), false).unwrap();
         assert_eq!(dry, pruned);
         check(home);
-        pruned.stopped.map(|stop| (stop.why, stop.audit_id, stop.decide.is_some()))
+        pruned.stopped.map(|stop| (stop.why, stop.audit_id.unwrap(), stop.decide.is_some()))
     };
     // Incomplete.
     let home = tempfile::tempdir().unwrap();
@@ -179,6 +181,32 @@ fn prune_blockers_are_named_until_they_are_gone() {
     fill_more(home.path());
     assert_eq!(stopped(home.path()), Some((PruneBlocker::KeyStands, kept.audit_id, false)));
     assert!(matches!(state(&log(home.path()), "k"), KeyState::Done { outcome: Some(_), .. }));
+}
+
+#[test]
+fn entries_ahead_of_the_log_are_named() {
+    let ahead = Timestamp::now() + jiff::SignedDuration::from_hours(72);
+    let later = ahead + jiff::SignedDuration::from_hours(1);
+    for is_call in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let id = match is_call {
+            true => fill_at(home.path(), 1, ahead).pop(),
+            false => {
+                let trust = OperatorEvent { action: OperatorAction::Trust, ..OperatorEvent::default() };
+                wait_for(small_log(home.path()).record(ahead, trust)).unwrap();
+                None
+            }
+        };
+        fill_at(home.path(), 20, day(0));
+        let pruned = prune(home.path(), day(1), false).unwrap();
+        let stop = pruned.stopped.unwrap();
+        assert_eq!((pruned.calls, &stop.audit_id, stop.why), (0, &id, PruneBlocker::Ahead));
+        assert_eq!(stop.decide.as_deref(), Some("cofferdam audit clock"));
+        // An operator who names a later time removes it.
+        let pruned = prune(home.path(), later, false).unwrap();
+        assert!(pruned.calls > 10 && pruned.stopped.is_none(), "{pruned:?}");
+        check(home.path());
+    }
 }
 
 #[test]

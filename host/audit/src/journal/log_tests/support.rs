@@ -177,7 +177,7 @@ pub(super) fn text_of(home: &Path) -> String {
 /// Returns the changes that operators made, the newest first.
 pub(super) fn changes(home: &Path) -> Vec<OperatorEvent<'static>> {
     let changes = log(home).reader().unwrap().operator_events(&OperatorEventFilter::default()).unwrap();
-    changes.into_iter().map(|(_, change)| change).collect()
+    changes.into_iter().map(|change| change.event).collect()
 }
 
 /// Opens a log whose segments have some ten entries.

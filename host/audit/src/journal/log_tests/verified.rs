@@ -399,6 +399,34 @@ fn changed_sealed_parts_are_found() {
 }
 
 #[test]
+fn files_of_the_wrong_type_are_found() {
+    for name in ["keys.lock", "keys.db-wal", "checkpoint.lock", "index.db"] {
+        let home = tempfile::tempdir().unwrap();
+        fill(home.path(), 2);
+        {
+            let (log, call) = (log(home.path()), call(Some("k"), false));
+            assert!(matches!(open(&log, &call), OpenOutcome::Started));
+            close(&log, value(&call));
+        }
+        let path = home.path().join("audit").join(name);
+        drop(fs::remove_file(&path));
+        fs::create_dir(&path).unwrap();
+        let found = findings(home.path());
+        assert!(matches!(&found[..], [one] if one.flaw == FindingKind::FileType), "{name}: {found:?}");
+        assert!(found[0].what.contains(&format!("audit/{name} ")), "{found:?}");
+        // Others are found as well.
+        let segment = segment_files(home.path()).remove(0);
+        let edited = fs::read_to_string(&segment).unwrap().replace("\"op\":\"b\"", "\"op\":\"x\"");
+        let found = with_content(&segment, edited.as_bytes(), || findings(home.path()));
+        let has = |kind: FindingKind| found.iter().any(|found| found.flaw == kind);
+        assert!(has(FindingKind::Edited) && has(FindingKind::FileType), "{name}: {found:?}");
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(findings(home.path()), [], "{name}");
+        assert!(matches!(state(&log(home.path()), "k"), KeyState::Done { .. }), "{name}");
+    }
+}
+
+#[test]
 fn files_of_dead_processes_are_no_finding() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 2);

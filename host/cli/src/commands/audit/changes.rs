@@ -1,6 +1,6 @@
 //! `audit changes`: the changes that operators made.
 
-use cofferdam_audit::OperatorEventFilter;
+use cofferdam_audit::{OperatorChange, OperatorEventFilter};
 use cofferdam_core::event::operator::{OperatorEvent, OperatorState};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -46,37 +46,40 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let host = session.host()?;
     let filter =
         OperatorEventFilter { since: args.since, limit: args.limit, ..OperatorEventFilter::default() };
-    let events = match existing(&host)? {
+    let changes = match existing(&host)? {
         Some(mut reader) => map_read_error(reader.operator_events(&filter))?,
         None => Vec::new(),
     };
-    let lines: Vec<_> =
-        events.iter().map(|(at, event)| ChangeLine { at: format!("{at:.6}"), event }).collect();
+    let lines: Vec<_> = changes
+        .iter()
+        .map(|change| ChangeLine { at: format!("{:.6}", change.at), event: &change.event })
+        .collect();
     session.ui.result(&lines, |page| {
-        if !events.is_empty() {
+        if !changes.is_empty() {
             let header = ["TIME", "USER", "ACTION", "SUBJECT", "CHANGE"];
-            page.table(header, events.iter().map(|(at, event)| cells(*at, event)).collect());
+            page.table(header, changes.iter().map(cells).collect());
         }
     })?;
-    if events.is_empty() {
+    if changes.is_empty() {
         session.ui.note("No change in the audit log fits.");
-    } else if events.len() == args.limit {
+    } else if changes.len() == args.limit {
         session.ui.note(&format!("There may be more: --limit {}.", args.limit.saturating_mul(10)));
     }
     Ok(())
 }
 
-fn cells(at: Timestamp, event: &OperatorEvent<'_>) -> [String; 5] {
+fn cells(change: &OperatorChange) -> [String; 5] {
+    let event = &change.event;
     let action = match event.failed {
         true => format!("{} (failed)", event.action.name()),
         false => event.action.name().to_owned(),
     };
-    let change = change(event.before.as_ref(), event.after.as_ref());
-    [format_timestamp(at), event.user.to_string(), action, event.subject.to_string(), change]
+    let different = difference(event.before.as_ref(), event.after.as_ref());
+    [format_timestamp(change.at), event.user.to_string(), action, event.subject.to_string(), different]
 }
 
 /// Returns the facts that are different: `version 1.0.0 -> 1.2.0, signer none -> 3f9a1c`.
-fn change(before: Option<&OperatorState<'_>>, after: Option<&OperatorState<'_>>) -> String {
+fn difference(before: Option<&OperatorState<'_>>, after: Option<&OperatorState<'_>>) -> String {
     let facts = |state: Option<&OperatorState<'_>>| state.map(OperatorState::facts).unwrap_or_default();
     let (old, new) = (facts(before), facts(after));
     let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
@@ -123,9 +126,9 @@ mod tests {
             ..OperatorState::default()
         };
         let (old, new) = (state("1.0.0", &["a:1"]), state("1.2.0", &["a:1", "b:2"]));
-        assert_eq!(change(Some(&old), Some(&new)), "hosts a:1 -> a:1 b:2, version 1.0.0 -> 1.2.0");
-        assert_eq!(change(None, Some(&old)), "none -> hosts a:1, status active, version 1.0.0");
-        assert_eq!(change(Some(&old), None), "hosts a:1, status active, version 1.0.0 -> none");
-        assert_eq!(change(None, None), "");
+        assert_eq!(difference(Some(&old), Some(&new)), "hosts a:1 -> a:1 b:2, version 1.0.0 -> 1.2.0");
+        assert_eq!(difference(None, Some(&old)), "none -> hosts a:1, status active, version 1.0.0");
+        assert_eq!(difference(Some(&old), None), "hosts a:1, status active, version 1.0.0 -> none");
+        assert_eq!(difference(None, None), "");
     }
 }

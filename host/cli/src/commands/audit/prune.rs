@@ -1,5 +1,6 @@
 //! `audit prune`: removes the oldest calls, and the rest can still be verified.
 
+use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use crate::commands::time_format::{format_timestamp, parse_timestamp};
@@ -48,7 +49,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             page.field("up to", &format_timestamp(until));
         }
         if let Some(stopped) = &pruned.stopped {
-            page.styled_field("stopped by", TextStyle::Doubtful, stopped.audit_id.as_str());
+            let entry = stopped.audit_id.as_ref().map_or("a change by an operator", AuditId::as_str);
+            page.styled_field("stopped by", TextStyle::Doubtful, entry);
             page.field("why", stopped.why.says());
             if let Some(decide) = &stopped.decide {
                 page.field("decide", decide);
