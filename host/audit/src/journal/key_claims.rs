@@ -41,8 +41,8 @@ impl LogWriter {
 
     /// Returns the calls of which it is unknown what they did under their key, and that are not resolved.
     pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        let keys = match self.keys() {
-            Ok(keys) => keys.table.all()?,
+        let keys = match self.with_sound_keys(|| self.keys()?.table.all()) {
+            Ok(keys) => keys,
             // Reading needs neither space nor the permission to write.
             Err(error) if error.kind().is_unwritable() => {
                 let table = KeyTable::in_memory()?;

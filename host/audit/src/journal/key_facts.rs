@@ -240,10 +240,10 @@ fn close(
     (state, until, has_value): (&str, &Option<String>, bool),
     outcome: Option<SealedOutcome>,
 ) -> Result<(), AuditError> {
-    for key in keys.keys_of(&call.bytes())? {
-        let Some(stored) = keys.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
+    for (key, stored) in keys.rows_of(&call.bytes())? {
+        if stored.state != StoredKeyState::Claimed {
             continue;
-        };
+        }
         match state {
             "free" => keys.remove(&key)?,
             "keeps" => {
@@ -268,10 +268,10 @@ pub(super) fn is_open_to(state: StoredKeyState, frees_key: bool) -> bool {
 /// decided about.
 pub(super) fn resolve(keys: &mut KeyChange<'_>, call: &AuditId, frees_key: bool) -> Result<bool, AuditError> {
     let mut changed = false;
-    for key in keys.keys_of(&call.bytes())? {
-        let Some(stored) = keys.get(&key)?.filter(|stored| is_open_to(stored.state, frees_key)) else {
+    for (key, stored) in keys.rows_of(&call.bytes())? {
+        if !is_open_to(stored.state, frees_key) {
             continue;
-        };
+        }
         match frees_key {
             true => keys.remove(&key)?,
             false => keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, until: None, ..stored })?,

@@ -2,16 +2,16 @@
 //!
 //! The table is not trusted. Each row has a MAC under a key of the host and names the next key, so that a row that was
 //! changed, added or removed by anything but a host is noticed when the row is read, or missed. One row has the first key,
-//! and the sum of all MACs, so that older rows are noticed when a process opens the file. An older copy of the file is
-//! noticed as well: the table has, for each journal, the entry up to which its keys are in the table, and later ones are
-//! read from the journal. Keys are stored by their SHA-256.
+//! the number of changes, and a sum of all rows, so that older rows are noticed when a process opens the file, and an older
+//! table while it is open. An older copy of the file needs no notice: the table has, for each journal, the entry up to which
+//! its keys are in the table, and later ones are read from the journal. Keys are stored by their SHA-256.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -126,6 +126,8 @@ pub(crate) struct KeyTable {
     mac_key: [u8; 32],
     /// The number of changes over the second connection since the write-ahead log was last copied.
     uncopied: AtomicU32,
+    /// The number of changes in the newest table that was seen.
+    newest: AtomicU64,
     /// The file that was opened, by its device and number.
     opened: (u64, u64),
 }
@@ -134,20 +136,23 @@ pub(crate) struct KeyTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableSummary {
+    /// The number of changes.
+    changes: u64,
     /// The first key.
     first: [u8; 32],
-    /// The sum of the MACs of all rows, in whatever order.
-    macs: [u8; 32],
+    /// The sum of all rows, in whatever order. Stored, it is masked: whoever knew the term of each row could choose older
+    /// rows that have the same sum.
+    sum: [u8; 32],
+    /// The value that the mask follows from.
+    nonce: [u8; 32],
     /// By writer, the number of the entry up to which the keys of its journal are in the table.
     read: BTreeMap<String, u64>,
     /// The time that the log goes by, in microseconds since 1970; none before the first key.
     seen: Option<i64>,
 }
 
-impl TableSummary {
-    fn toggle(&mut self, mac: &[u8; 32]) {
-        self.macs.iter_mut().zip(mac).for_each(|(sum, byte)| *sum ^= byte);
-    }
+fn xor(sum: &mut [u8; 32], term: &[u8; 32]) {
+    sum.iter_mut().zip(term).for_each(|(sum, byte)| *sum ^= byte);
 }
 
 /// A row as it is stored.
@@ -197,6 +202,12 @@ impl KeyTable {
         };
         let connection = connect(busy_timeout)?;
         connection.execute_batch(SCHEMA)?;
+        let expected = Connection::open_in_memory()?;
+        expected.execute_batch(SCHEMA)?;
+        // Another index or trigger could answer in the place of the table.
+        if schema(&connection)? != schema(&expected)? {
+            return Err(changed());
+        }
         let at_once = connect(busy_timeout)?;
         at_once.busy_timeout(Duration::ZERO)?;
         // Copying the write-ahead log into the file waits for the disk: see `copy_changes`.
@@ -208,9 +219,10 @@ impl KeyTable {
             at_once: Some(Mutex::new(at_once)),
             mac_key,
             uncopied: AtomicU32::new(0),
+            newest: AtomicU64::new(0),
             opened,
         };
-        own.check()?;
+        own.check(|_, _| ())?;
         Ok(own)
     }
 
@@ -238,25 +250,28 @@ impl KeyTable {
         file_at(&self.path).is_ok_and(|there| there == self.opened)
     }
 
-    /// Checks every row.
-    fn check(&self) -> Result<(), AuditError> {
+    /// Checks every row, and hands it over.
+    fn check(&self, mut each: impl FnMut([u8; 32], StoredKey)) -> Result<(), AuditError> {
+        let newest = self.newest.load(Ordering::SeqCst);
         let connection = self.connection();
         let transaction = connection.unchecked_transaction()?;
-        let stored = self.summary(&transaction)?;
-        let mut found = TableSummary { macs: [0; 32], ..stored.clone() };
+        let summary = self.summary(&transaction, newest)?;
+        let mut sum = [0; 32];
         let mut select = transaction.prepare("SELECT key, next, value, mac, call FROM keys ORDER BY key")?;
         let mut rows = select.query([])?;
-        let mut next = stored.first;
+        let mut next = summary.first;
         while let Some(row) = rows.next()? {
             let columns = Row::of(row).and_then(|it| Ok((it, row.get::<_, [u8; 16]>(4)?)));
             let (row, call) = columns.map_err(unreadable)?;
-            if !self.is_genuine(&row) || row.key != next || read(&row.value)?.call != call {
+            let stored = read(&row.value)?;
+            if !self.is_genuine(&row) || row.key != next || stored.call != call {
                 return Err(changed());
             }
-            found.toggle(&row.mac);
+            xor(&mut sum, &self.term(&row.mac));
             next = row.next;
+            each(row.key, stored);
         }
-        (found == stored && next == END).then_some(()).ok_or_else(changed)
+        (sum == summary.sum && next == END).then_some(()).ok_or_else(changed)
     }
 
     /// Changes keys in one transaction that no other process runs meanwhile. It is committed if `change` succeeds.
@@ -305,18 +320,25 @@ impl KeyTable {
         connection: &mut Connection,
         change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
     ) -> Result<T, AuditError> {
+        // Before it begins: the other connection may change the table any moment.
+        let newest = self.newest.load(Ordering::SeqCst);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let summary = self.summary(&transaction)?;
+        let summary = self.summary(&transaction, newest)?;
         let mut keys = KeyChange { table: self, summary: summary.clone(), transaction };
         let outcome = change(&mut keys)?;
-        let KeyChange { summary: changed, transaction, .. } = keys;
+        let KeyChange { summary: mut changed, transaction, .. } = keys;
         if changed != summary {
+            changed.changes = changed.changes.saturating_add(1);
+            // The same nonce belongs to the same sum.
+            changed.nonce = self.mac(&[b"nonce", &changed.sum], "");
+            xor(&mut changed.sum, &self.mask(&changed.nonce));
             let value = serde_json::to_string(&changed).unwrap_or_default();
             let mac = self.mac(&[b"summary"], &value);
             let update = "INSERT INTO summary (one, value, mac) VALUES (0, ?1, ?2) \
                           ON CONFLICT DO UPDATE SET value = ?1, mac = ?2";
             transaction.prepare_cached(update)?.execute(params![value, mac])?;
             transaction.commit()?;
+            self.newest.fetch_max(changed.changes, Ordering::SeqCst);
         }
         Ok(outcome)
     }
@@ -328,30 +350,14 @@ impl KeyTable {
 
     /// Returns the time that the log goes by, in microseconds since 1970; none before the first key.
     pub(crate) fn seen(&self) -> Result<Option<i64>, AuditError> {
-        self.summary(&self.connection()).map(|summary| summary.seen)
-    }
-
-    /// Returns the keys that this call holds.
-    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
-        let connection = self.connection();
-        let mut select = connection.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
-        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>()?;
-        let rows =
-            keys.into_iter().map(|key| Ok(self.find_stored(&connection, &key)?.map(|stored| (key, stored))));
-        rows.filter_map(Result::transpose).collect()
+        let newest = self.newest.load(Ordering::SeqCst);
+        self.summary(&self.connection(), newest).map(|summary| summary.seen)
     }
 
     /// Returns all keys.
     pub(crate) fn all(&self) -> Result<BTreeMap<[u8; 32], StoredKey>, AuditError> {
-        let connection = self.connection();
-        let mut select = connection.prepare_cached("SELECT key, value FROM keys")?;
-        let mut rows = select.query([])?;
         let mut keys = BTreeMap::new();
-        while let Some(row) = rows.next()? {
-            let columns = (|| Ok((row.get(0)?, row.get(1)?)))();
-            let (key, value): ([u8; 32], String) = columns.map_err(unreadable)?;
-            keys.insert(key, read(&value)?);
-        }
+        self.check(|key, stored| drop(keys.insert(key, stored)))?;
         Ok(keys)
     }
 
@@ -365,6 +371,7 @@ impl KeyTable {
             at_once: None,
             mac_key: [0; 32],
             uncopied: AtomicU32::new(0),
+            newest: AtomicU64::new(0),
             opened: (0, 0),
         })
     }
@@ -372,7 +379,7 @@ impl KeyTable {
     fn find_stored(&self, connection: &Connection, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
         // Another process may add keys between two statements.
         let transaction = connection.unchecked_transaction()?;
-        match self.find(&transaction, key, || Ok(self.summary(&transaction)?.first))? {
+        match self.find(&transaction, key, || Ok(self.summary(&transaction, 0)?.first))? {
             Place::Row(row) => read(&row.value).map(Some),
             Place::Between(..) => Ok(None),
         }
@@ -419,19 +426,37 @@ impl KeyTable {
         self.mac(&[&row.key, &row.next], &row.value) == row.mac
     }
 
-    fn summary(&self, connection: &Connection) -> Result<TableSummary, AuditError> {
+    /// Returns the summary of a table with `newest` changes or more.
+    fn summary(&self, connection: &Connection, newest: u64) -> Result<TableSummary, AuditError> {
         let mut select = connection.prepare_cached("SELECT value, mac FROM summary")?;
         let row = select.query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, [u8; 32]>(1)?)));
-        match row.optional().map_err(unreadable)? {
-            None => Ok(TableSummary::default()),
+        let mut summary = match row.optional().map_err(unreadable)? {
+            None => TableSummary::default(),
             Some((value, mac)) if self.mac(&[b"summary"], &value) == mac => {
-                serde_json::from_str(&value).map_err(|_| changed())
+                let mut stored: TableSummary = serde_json::from_str(&value).map_err(|_| changed())?;
+                xor(&mut stored.sum, &self.mask(&stored.nonce));
+                stored
             }
-            Some(_) => Err(changed()),
+            Some(_) => return Err(changed()),
+        };
+        if summary.changes < newest {
+            return Err(changed());
         }
+        self.newest.fetch_max(summary.changes, Ordering::SeqCst);
+        summary.nonce = [0; 32];
+        Ok(summary)
     }
 
-    /// Returns the MAC of a value and of what it belongs to: two keys, or the name of the summary, which is shorter.
+    /// Returns the term of a row in the sum.
+    fn term(&self, mac: &[u8; 32]) -> [u8; 32] {
+        self.mac(&[b"term", mac], "")
+    }
+
+    fn mask(&self, nonce: &[u8; 32]) -> [u8; 32] {
+        self.mac(&[b"mask", nonce], "")
+    }
+
+    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC, which are shorter.
     fn mac(&self, of: &[&[u8]], value: &str) -> [u8; 32] {
         let mut mac = hmac(&self.mac_key);
         of.iter().for_each(|part| mac.update(part));
@@ -466,17 +491,21 @@ impl KeyChange<'_> {
     }
 
     /// Returns the keys that this call holds.
-    pub(crate) fn keys_of(&self, call: &[u8; 16]) -> Result<Vec<[u8; 32]>, AuditError> {
+    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
         let mut select = self.transaction.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
-        let keys = select.query_map([call], |row| row.get(0))?;
-        Ok(keys.collect::<Result<_, _>>()?)
+        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>();
+        let rows = keys.map_err(unreadable)?.into_iter().map(|key| match self.get(&key)? {
+            Some(stored) if stored.call == *call => Ok((key, stored)),
+            _ => Err(changed()),
+        });
+        rows.collect()
     }
 
     /// Stores the key, instead of what is stored of it.
     pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
         let next = match self.find(key)? {
             Place::Row(row) => {
-                self.summary.toggle(&row.mac);
+                self.toggle(&row.mac);
                 row.next
             }
             Place::Between(before, next) => {
@@ -491,8 +520,13 @@ impl KeyChange<'_> {
         let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5) \
                       ON CONFLICT DO UPDATE SET call = ?3, value = ?4, mac = ?5";
         self.transaction.prepare_cached(insert)?.execute(params![key, next, stored.call, value, mac])?;
-        self.summary.toggle(&mac);
+        self.toggle(&mac);
         Ok(())
+    }
+
+    /// Adds a row with this MAC to the sum, or removes it.
+    fn toggle(&mut self, mac: &[u8; 32]) {
+        xor(&mut self.summary.sum, &self.table.term(mac));
     }
 
     /// Has a row name another next key, or the summary another first one.
@@ -504,8 +538,8 @@ impl KeyChange<'_> {
         let mac = self.table.mac(&[&before.key, &next], &before.value);
         let update = "UPDATE keys SET next = ?2, mac = ?3 WHERE key = ?1";
         self.transaction.prepare_cached(update)?.execute(params![before.key, next, mac])?;
-        self.summary.toggle(&before.mac);
-        self.summary.toggle(&mac);
+        self.toggle(&before.mac);
+        self.toggle(&mac);
         Ok(())
     }
 
@@ -539,9 +573,17 @@ impl KeyChange<'_> {
         }
         self.link(before, row.next)?;
         self.transaction.prepare_cached("DELETE FROM keys WHERE key = ?1")?.execute([key])?;
-        self.summary.toggle(&row.mac);
+        self.toggle(&row.mac);
         Ok(())
     }
+}
+
+/// Returns what the database consists of.
+fn schema(connection: &Connection) -> Result<Vec<[Option<String>; 4]>, AuditError> {
+    let mut select =
+        connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name")?;
+    let objects = select.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))?;
+    objects.collect::<Result<_, _>>().map_err(unreadable)
 }
 
 fn file_at(path: &Path) -> io::Result<(u64, u64)> {
@@ -605,7 +647,7 @@ mod tests {
         drop(table);
         let table = open(&path).unwrap();
         assert_eq!(table.get(&[1; 32]).unwrap(), Some(retained));
-        assert_eq!(table.change(|keys| keys.keys_of(&[2; 16])).unwrap(), [[2; 32]]);
+        assert_eq!(table.change(|keys| keys.rows_of(&[2; 16])).unwrap(), [([2; 32], stored(2))]);
         table.change(|keys| keys.remove(&[2; 32])).unwrap();
         table
             .change(|keys| {
@@ -662,6 +704,71 @@ mod tests {
                 assert_eq!(claimed.map_err(kind), Err(AuditErrorKind::Tampered), "{key:?}");
             }
         }
+    }
+
+    #[test]
+    fn an_older_table_is_noticed_while_it_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let other = Connection::open(&path).unwrap();
+        let copy = "CREATE TEMP TABLE k AS SELECT * FROM keys; CREATE TEMP TABLE s AS SELECT * FROM summary;";
+        other.execute_batch(copy).unwrap();
+        table.change(|keys| keys.put(&[2; 32], &stored(2))).unwrap();
+        let empty = "BEGIN; DELETE FROM keys; DELETE FROM summary; ";
+        let older = "INSERT INTO keys SELECT * FROM k; INSERT INTO summary SELECT * FROM s;";
+        for put_back in [older, ""] {
+            other.execute_batch(&format!("{empty}{put_back} COMMIT")).unwrap();
+            let claimed = table.change(|keys| keys.put(&[2; 32], &stored(9)));
+            assert_eq!(claimed.map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
+            assert!(table.try_change(|keys| keys.put(&[2; 32], &stored(9))).is_none());
+            assert!(table.seen().is_err());
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_call_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute("UPDATE keys SET call = ?1", [[2; 16]]).unwrap();
+        let found = table.change(|keys| keys.rows_of(&[2; 16]));
+        assert_eq!(found.map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
+    }
+
+    #[test]
+    fn tables_with_another_schema_are_made_again() {
+        for change in [
+            "ALTER TABLE keys RENAME COLUMN next TO other",
+            "CREATE INDEX another ON keys (key, next, value, mac)",
+            "CREATE TRIGGER another AFTER INSERT ON keys BEGIN DELETE FROM keys; END",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("keys.db");
+            open(&path).unwrap().change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+            Connection::open(&path).unwrap().execute_batch(change).unwrap();
+            let opened = open(&path).map(drop).map_err(|error| error.kind());
+            assert_eq!(opened, Err(AuditErrorKind::Tampered), "{change}");
+        }
+    }
+
+    /// Also if the summary is the current one.
+    #[test]
+    fn older_rows_are_noticed_when_the_file_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TEMP TABLE k AS SELECT * FROM keys").unwrap();
+        table.change(|keys| keys.put(&[2; 32], &stored(2))).unwrap();
+        drop(table);
+        assert!(open(&path).is_ok());
+        other.execute_batch("DELETE FROM keys; INSERT INTO keys SELECT * FROM k").unwrap();
+        assert_eq!(open(&path).map(drop).map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
     }
 
     #[test]

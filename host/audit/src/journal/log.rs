@@ -388,11 +388,14 @@ impl AuditLog for JournalLog {
 
     fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
         let audit_id = audit_id.clone();
-        self.blocking(move |own| own.resolve(&audit_id, &decision))
+        self.blocking(move |own| {
+            // The decision may be recorded already: this is not repeated here.
+            own.resolve(&audit_id, &decision).inspect_err(|error| own.forget_damaged_keys(error))
+        })
     }
 
     fn time(&self) -> LogFuture<LogTime> {
-        self.blocking(|own| own.log_time())
+        self.blocking(|own| own.with_sound_keys(|| own.log_time()))
     }
 
     fn sign(&self) -> LogFuture<String> {

@@ -6,7 +6,7 @@
 //! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
 //! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
-use super::keys::{KeyTable, StoredKeyState};
+use super::keys::{StoredKey, StoredKeyState};
 use super::line::{ChainHead, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
@@ -76,7 +76,8 @@ enum Blocker {
 struct PruneContext<'c> {
     before: Timestamp,
     now: Timestamp,
-    keys: &'c KeyTable,
+    /// By call, the keys that it holds.
+    keys: &'c HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>,
     /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
     has_unfinished: bool,
     unended: UnendedCalls,
@@ -107,18 +108,28 @@ impl LogWriter {
         let signed = signed.ok_or_else(|| {
             AuditError::new(AuditErrorKind::Tampered, "audit/checkpoint is missing or was changed")
         })?;
-        let (keys, now) = (self.keys()?, self.log_time()?.time);
-        let has_unfinished = keys.table.all()?.values().any(|stored| {
+        // All rows at once, which are checked as a whole: what is missing must not look as if no call needed it.
+        let (held, stored) = self.with_sound_keys(|| {
+            let keys = self.keys()?;
+            let stored = keys.table.all()?;
+            Ok((keys, stored))
+        })?;
+        let now = self.log_time()?.time;
+        let has_unfinished = stored.values().any(|stored| {
             let is_open = [StoredKeyState::Claimed, StoredKeyState::Undetermined].contains(&stored.state);
             is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
         });
+        let mut keys = HashMap::<_, Vec<_>>::new();
+        for (key, stored) in stored {
+            keys.entry(stored.call).or_default().push((key, stored));
+        }
         let mut cuts = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
             let Some(journal) = signed.get(&writer) else { continue };
             let context = PruneContext {
                 before,
                 now,
-                keys: &keys.table,
+                keys: &keys,
                 has_unfinished,
                 is_held: self.is_held(&writer),
                 unended: UnendedCalls::default(),
@@ -129,7 +140,7 @@ impl LogWriter {
             }
             cuts.insert(writer, cut);
         }
-        drop(keys);
+        drop(held);
         if !dry_run {
             for (writer, cut) in &mut cuts {
                 self.begin_next_segment(writer, cut)?;
@@ -328,7 +339,7 @@ fn line_facts(
     let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
         return Ok(());
     };
-    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
+    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired) {
         None => {
             facts.calls = facts.calls.saturating_add(1);
             facts.since = earlier(facts.since, Some(at));
@@ -354,15 +365,15 @@ impl PruneContext<'_> {
         at: Timestamp,
         kept: &mut KeptFacts,
         expired: &mut Vec<[u8; 32]>,
-    ) -> Result<Option<Blocker>, AuditError> {
+    ) -> Option<Blocker> {
         if at >= self.before {
-            return Ok(Some(self.young(Some(id), at)));
+            return Some(self.young(Some(id), at));
         }
-        let call = |why| Ok(Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why))));
+        let call = |why| Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why)));
         if self.unended.first_entry(id).is_some() {
             return call(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete });
         }
-        for (key, stored) in self.keys.rows_of(&id.bytes())? {
+        for (key, stored) in self.keys.get(&id.bytes()).into_iter().flatten() {
             match stored.state {
                 StoredKeyState::Retained
                     if !stored.has_expired(self.now.as_microsecond())
@@ -370,13 +381,13 @@ impl PruneContext<'_> {
                 {
                     return call(PruneBlocker::KeyStands);
                 }
-                StoredKeyState::Retained => expired.push(key),
-                StoredKeyState::Blocked => kept.keep_key(id, &stored.fingerprint, &key),
+                StoredKeyState::Retained => expired.push(*key),
+                StoredKeyState::Blocked => kept.keep_key(id, &stored.fingerprint, key),
                 StoredKeyState::Claimed | StoredKeyState::Undetermined => {
                     return call(PruneBlocker::KeyUndecided);
                 }
             }
         }
-        Ok(None)
+        None
     }
 }

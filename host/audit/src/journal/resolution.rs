@@ -138,11 +138,10 @@ impl LogWriter {
                 .change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
                 .map(|_| true);
         }
-        if decision.status != CallStatus::Skipped || self.is_claimed(&keys, audit_id)? {
-            return Ok(false);
-        }
-        let held = keys.table.rows_of(&audit_id.bytes())?;
-        if !held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key)) {
+        let held = keys.table.change(|keys| keys.rows_of(&audit_id.bytes()))?;
+        let is_claimed = held.iter().any(|(_, stored)| stored.state == StoredKeyState::Claimed);
+        let is_open = held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key));
+        if decision.status != CallStatus::Skipped || is_claimed || !is_open {
             return Ok(false);
         }
         // The key is not free until the decision is in the log. The table is not locked meanwhile: a commit that fails
@@ -150,18 +149,6 @@ impl LogWriter {
         let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
         wait(self.own_journal()?.committer.commit(vec![decided], Box::new(|_| ()), None))?;
         keys.table.change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
-    }
-
-    /// Returns true if the call holds a key and has no end.
-    fn is_claimed(&self, keys: &HeldKeys, audit_id: &AuditId) -> Result<bool, AuditError> {
-        keys.table.change(|keys| {
-            for key in keys.keys_of(&audit_id.bytes())? {
-                if keys.get(&key)?.is_some_and(|stored| stored.state == StoredKeyState::Claimed) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        })
     }
 }
 

@@ -271,13 +271,18 @@ impl Engine {
                 }
                 self.step(&mut queue).await;
             };
-            has_panicked = AssertUnwindSafe(work).catch_unwind().await.is_err();
-            if has_panicked {
-                // What was under way is parked: the next session finds out what became of it.
+            let is_panic = AssertUnwindSafe(work).catch_unwind().await.is_err();
+            if is_panic {
+                // A transaction that was under way is parked: the next session finds out what became of it.
                 tracing::error!(target: "cofferdam::audit", "the thread that writes the audit log panicked, and goes on");
                 (self.session, self.key_check) = (None, None);
                 tokio::time::sleep(PAUSE).await;
             }
+            if is_panic && has_panicked {
+                // It may panic each time. Nobody waits for that.
+                self.fail_unknown(&lost());
+            }
+            has_panicked = is_panic && !has_panicked;
             gathering.answered(count.saturating_sub(queue.len()), begun.elapsed());
             self.release_adopted().await;
         }
@@ -917,11 +922,7 @@ impl Engine {
                     return;
                 }
                 Err(error) if Instant::now() >= until || !error.kind().may_pass() => {
-                    // The commands are over, and what became of them is found out later.
-                    if let Some(parked) = &mut self.parked {
-                        let effects = std::mem::take(&mut parked.effects);
-                        parked.effects = unanswered(effects, &error);
-                    }
+                    self.fail_unknown(&error);
                     return;
                 }
                 Err(_) => {
@@ -929,6 +930,14 @@ impl Engine {
                     tokio::time::sleep(PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Fails the commands of the parked transaction. What became of them is found out later.
+    fn fail_unknown(&mut self, error: &AuditError) {
+        if let Some(parked) = &mut self.parked {
+            let effects = std::mem::take(&mut parked.effects);
+            parked.effects = unanswered(effects, error);
         }
     }
 

@@ -189,12 +189,12 @@ pub(super) fn sign(log: &JournalLog) -> String {
     wait_for(log.sign()).unwrap()
 }
 
-/// Runs calls that were received then, in small segments, and returns their ids.
 /// Returns how much of something is tried: as much as this variable asks for.
 pub(super) fn sample_size(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |asked| asked.parse().unwrap())
 }
 
+/// Runs calls that were received then, in small segments, and returns their ids.
 pub(super) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> {
     let log = small_log(home);
     let run = |_| {
