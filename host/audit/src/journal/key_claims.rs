@@ -113,10 +113,10 @@ impl LogWriter {
         let keys = self.keys_at_once().filter(|_| !matches!(claim.of, KeyScope::Action { .. }))?;
         let key = digest(&claim.key);
         let is_claimed = keys.table.try_change(|keys| {
-            let is_free = is_believed(keys.seen(), claim.at.as_microsecond()) && keys.get(&key)?.is_none();
+            let is_believed = is_believed(keys.seen(), claim.at.as_microsecond());
+            let is_free = is_believed && keys.put_new(&key, &claimed(call, claim, journal))?;
             if is_free {
                 advance(keys, claim.at.as_microsecond());
-                keys.put(&key, &claimed(call, claim, journal))?;
             }
             Ok(is_free)
         })?;
@@ -442,17 +442,16 @@ pub(super) fn end_key(
     end: &KeyEnd,
     outcome: Option<SealedOutcome>,
 ) -> Result<(), AuditError> {
-    let Some(stored) = keys.get(key)?.filter(|stored| stored.call == end.call) else { return Ok(()) };
-    match end.key {
-        KeyDisposition::Release => keys.remove(key),
+    keys.change_of(key, &end.call, |stored| match end.key {
+        KeyDisposition::Release => None,
         KeyDisposition::Undetermined => {
-            keys.put(key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
+            Some(StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
         }
         KeyDisposition::Retain(until) => {
             let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
-            keys.put(key, &StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
+            Some(StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
         }
-    }
+    })
 }
 
 /// The facts about the end of a call that decide about its key.

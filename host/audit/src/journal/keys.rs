@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use cofferdam_core::host_key::{derived, hmac};
 use cofferdam_core::private_file::{self, FilePolicy};
-use hmac::Mac as _;
+use hmac::{Hmac, Mac as _};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
 
 use crate::error::{AuditError, AuditErrorKind};
 
@@ -123,7 +124,8 @@ pub(crate) struct KeyTable {
     connection: Mutex<Connection>,
     /// A second connection, which never waits for other processes or the disk. None for a table in memory.
     at_once: Option<Mutex<Connection>>,
-    mac_key: [u8; 32],
+    /// With the key of the MACs in it.
+    mac: Hmac<Sha256>,
     /// The number of changes over the second connection since the write-ahead log was last copied.
     uncopied: AtomicU32,
     /// The number of changes in the newest table that was seen.
@@ -182,7 +184,7 @@ impl KeyTable {
     /// # Errors
     /// `Tampered`: it is damaged, or was not written by a host of this home, and has to be rebuilt.
     pub(crate) fn open(path: &Path, host_key: &[u8; 32], busy_timeout: Duration) -> Result<Self, AuditError> {
-        let mac_key = derived(host_key, b"cofferdam idempotency keys 1");
+        let mac = hmac(&derived(host_key, b"cofferdam idempotency keys 1"));
         let refused = |error| AuditError::from_file("keys.db", error);
         if !private_file::check(path, &POLICY).map_err(refused)? {
             // SQLite would create it with the umask only.
@@ -217,7 +219,7 @@ impl KeyTable {
             path: path.to_owned(),
             connection: Mutex::new(connection),
             at_once: Some(Mutex::new(at_once)),
-            mac_key,
+            mac,
             uncopied: AtomicU32::new(0),
             newest: AtomicU64::new(0),
             opened,
@@ -300,7 +302,9 @@ impl KeyTable {
     /// Returns true if no call holds the key. None if another process uses the table, or if there was an error.
     pub(crate) fn try_is_free(&self, key: &[u8; 32]) -> Option<bool> {
         let connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        self.find_stored(&connection, key).ok().map(|stored| stored.is_none())
+        // Not in one transaction: if another process changes the table meanwhile, this is as good as an error.
+        let place = self.find(&connection, key, || Ok(self.summary(&connection, 0)?.first)).ok()?;
+        Some(matches!(place, Place::Between(..)))
     }
 
     /// Returns true if the changes over the second connection should be copied into the file.
@@ -369,7 +373,7 @@ impl KeyTable {
             path: PathBuf::new(),
             connection: Mutex::new(connection),
             at_once: None,
-            mac_key: [0; 32],
+            mac: hmac(&[0; 32]),
             uncopied: AtomicU32::new(0),
             newest: AtomicU64::new(0),
             opened: (0, 0),
@@ -458,7 +462,7 @@ impl KeyTable {
 
     /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC, which are shorter.
     fn mac(&self, of: &[&[u8]], value: &str) -> [u8; 32] {
-        let mut mac = hmac(&self.mac_key);
+        let mut mac = self.mac.clone();
         of.iter().for_each(|part| mac.update(part));
         mac.update(b"\n");
         mac.update(value.as_bytes());
@@ -503,23 +507,64 @@ impl KeyChange<'_> {
 
     /// Stores the key, instead of what is stored of it.
     pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
-        let next = match self.find(key)? {
+        let place = self.find(key)?;
+        self.put_at(place, key, stored)
+    }
+
+    /// Stores the key, if no call holds it. Returns false otherwise.
+    pub(crate) fn put_new(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<bool, AuditError> {
+        match self.find(key)? {
+            Place::Row(_) => Ok(false),
+            place => self.put_at(place, key, stored).map(|()| true),
+        }
+    }
+
+    /// Stores the key of this call as `change` returns it, or releases it if that returns none. Does nothing if another
+    /// call holds the key.
+    pub(crate) fn change_of(
+        &mut self,
+        key: &[u8; 32],
+        call: &[u8; 16],
+        change: impl FnOnce(StoredKey) -> Option<StoredKey>,
+    ) -> Result<(), AuditError> {
+        let place = self.find(key)?;
+        let Place::Row(row) = &place else { return Ok(()) };
+        let stored = read(&row.value)?;
+        if stored.call != *call {
+            return Ok(());
+        }
+        match change(stored) {
+            Some(stored) => self.put_at(place, key, &stored),
+            None => self.remove(key),
+        }
+    }
+
+    fn put_at(&mut self, place: Place, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
+        // Numbers, texts and lists of them: this cannot fail.
+        let value = serde_json::to_string(stored).unwrap_or_default();
+        let mac = match place {
             Place::Row(row) => {
                 self.toggle(&row.mac);
-                row.next
+                let mac = self.table.mac(&[key, &row.next], &value);
+                // The index of calls is not written to if the call stays the same.
+                let update = "UPDATE keys SET call = ?2, value = ?3, mac = ?4 WHERE key = ?1";
+                self.transaction.prepare_cached(update)?.execute(params![key, stored.call, value, mac])?;
+                mac
             }
             Place::Between(before, next) => {
                 self.link(before, *key)?;
-                next
+                let mac = self.table.mac(&[key, &next], &value);
+                let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5)";
+                self.transaction.prepare_cached(insert)?.execute(params![
+                    key,
+                    next,
+                    stored.call,
+                    value,
+                    mac
+                ])?;
+                mac
             }
         };
-        // Numbers, texts and lists of them: this cannot fail.
-        let value = serde_json::to_string(stored).unwrap_or_default();
-        let mac = self.table.mac(&[key, &next], &value);
-        // The index of calls is not written to if the call stays the same.
-        let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5) \
-                      ON CONFLICT DO UPDATE SET call = ?3, value = ?4, mac = ?5";
-        self.transaction.prepare_cached(insert)?.execute(params![key, next, stored.call, value, mac])?;
         self.toggle(&mac);
         Ok(())
     }
