@@ -6,6 +6,7 @@ use std::io::BufReader;
 
 use cofferdam_audit::{FindingKind, NoteKey};
 use cofferdam_runtime::host::{VerificationReport, verify_export};
+use cofferdam_test_support::package::repository;
 use cofferdam_test_support::{Cli, Home, Signer, package};
 use serde_json::Value;
 
@@ -94,6 +95,25 @@ fn verify_detects_a_truncated_log() {
     // Removing all of it is detected too.
     home.remove_log();
     assert_eq!(cli.run(&["audit", "verify", "--checkpoint", "kept.checkpoint"]).code, Some(86));
+}
+
+#[test]
+fn every_line_fits_the_published_schema() {
+    let (home, cli) = recorded();
+    cli.run(&["audit", "export", "calls.jsonl"]).ok();
+    let schema = fs::read_to_string(repository().join("docs/reference/audit-log.schema.json")).unwrap();
+    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
+    let export = fs::read_to_string(home.path().join("calls.jsonl")).unwrap();
+    let lines = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut lines: Vec<_> = lines.filter(|line| line["n"].is_u64()).collect();
+    assert!(lines.len() > 14, "{export}");
+    for line in &lines {
+        let faults: Vec<_> = schema.iter_errors(line).map(|fault| fault.to_string()).collect();
+        assert!(faults.is_empty(), "{line}: {faults:?}");
+    }
+    let of_call = lines.iter_mut().find(|line| line["events"].is_array()).unwrap();
+    of_call["events"][0]["payload"]["op"] = 1.into();
+    assert!(!schema.is_valid(of_call), "a fact of another type");
 }
 
 #[test]

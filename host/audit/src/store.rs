@@ -3,9 +3,7 @@
 pub use crate::home_memory::HomeMemory;
 pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest, ReceivedFacts};
 pub use crate::journal::{
-    ChainHead, ClockState, EntryDraft, JournalLine, KEY_DECIDED, KEYS_KEPT, KeptFacts, KeptKey, KeysKept,
-    LineFault, LogCheckpoint, LogEvent, SealedPlace, SignedJournal, accepted_time, accepted_time_in,
-    action_name, believed_time, clock_state, decision, earlier, ends_call, first_entry, key_decided,
-    prune_entries, sign_accepted, writer_taken,
+    ChainHead, ClockState, EntryDraft, JournalLine, KeptFacts, LineFault, LogCheckpoint, LogEvent,
+    SealedPlace, SignedJournal, accepted_time, accepted_time_in, action_name, believed_time, clock_state,
+    decision, earlier, ends_call, first_entry, key_decided, prune_entries, sign_accepted, writer_taken,
 };
-pub use crate::verify::{LOSS_ACCEPTED, LossAccepted};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::event::log_event::LossAccepted;
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
@@ -20,7 +22,7 @@ use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
 use crate::log::wait;
-use crate::verify::{AcknowledgedFinding, FindingKind, LOSS_ACCEPTED, LossAccepted};
+use crate::verify::{AcknowledgedFinding, FindingKind};
 
 /// A difference between the key table and the journals is one that is found each time: hosts write both meanwhile.
 const TRIES: u32 = 4;
@@ -62,7 +64,7 @@ impl LogWriter {
         let accepted = sign_accepted(findings, now, checkpoints.signer());
         let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
         let entries = vec![
-            EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
+            EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts)),
             EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
         ];
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
@@ -75,7 +77,8 @@ impl LogWriter {
         }
         let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
         let accepted = sign_accepted(&findings, now, checkpoints.signer());
-        let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &LossAccepted { accepted, checkpoint: None });
+        let facts = LossAccepted { accepted, checkpoint: None };
+        let entry = EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts));
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
         self.sign()
     }

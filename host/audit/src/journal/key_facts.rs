@@ -2,58 +2,24 @@
 
 use std::path::Path;
 
+use cofferdam_core::event::log_event::{KeptKey, KeyDecided};
 use cofferdam_core::event::recorded::{RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::key_claims::name_of;
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
-use super::line::{ChainHead, EntryDraft, JournalLine};
+use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::error::AuditError;
 use crate::hex::unhex;
 
-/// The name of the entry that decides about the key of a call that has ended.
-pub const KEY_DECIDED: &str = "key_decided";
-
-/// The name of the entry with keys of pruned calls that stay taken.
-pub const KEYS_KEPT: &str = "keys_kept";
-
-/// The facts of that entry.
-#[derive(Serialize, Deserialize)]
-pub struct KeysKept {
-    /// The keys.
-    pub keys: Vec<KeptKey>,
-}
-
-/// A key of a pruned call that stays taken. The fields are in the order of their names.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct KeptKey {
-    /// The call that held it.
-    pub call: String,
-    /// The SHA-256 of everything that it stands for, in hexadecimal.
-    pub fingerprint: String,
-    /// Its own SHA-256, in hexadecimal.
-    pub key_sha256: String,
-}
-
-/// The facts of that entry. The fields are in the order of their names.
-#[derive(Serialize, Deserialize)]
-struct KeyDecided {
-    actor: String,
-    call: String,
-    frees_key: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
 /// Returns the entry that decides about the key of a call that has ended.
 pub fn decided(audit_id: &AuditId, facts: &Resolution<'_>, frees_key: bool, at: Timestamp) -> EntryDraft {
     let (actor, call) = (facts.actor.to_string(), audit_id.to_string());
     let reason = facts.reason.as_ref().map(ToString::to_string);
-    EntryDraft::of_log(KEY_DECIDED, at, &KeyDecided { actor, call, frees_key, reason })
+    EntryDraft::of_log(at, &RecordedEvent::KeyDecided(KeyDecided { actor, call, frees_key, reason }))
 }
 
 /// Applies the entries of this writer's journal to the key table that it does not know yet. Returns the number of the
@@ -101,16 +67,14 @@ pub(super) fn apply(
 
 /// Returns the decision in an entry about a key.
 pub fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
-    let log = line.log.as_ref().filter(|log| log.name == KEY_DECIDED)?;
-    let decided: KeyDecided = serde_json::from_str(log.payload.get()).ok()?;
+    let RecordedEvent::KeyDecided(decided) = line.log.as_ref()?.event() else { return None };
     Some((AuditId::parse(&decided.call)?, decided.frees_key))
 }
 
 /// Stores the keys of pruned calls that stay taken.
 fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> Result<(), AuditError> {
-    let Some(log) = line.log.as_ref().filter(|log| log.name == KEYS_KEPT) else { return Ok(()) };
-    let kept = serde_json::from_str::<KeysKept>(log.payload.get()).map(|kept| kept.keys);
-    for KeptKey { call, fingerprint, key_sha256 } in kept.unwrap_or_default() {
+    let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) else { return Ok(()) };
+    for KeptKey { call, fingerprint, key_sha256 } in kept.keys {
         let (Some(call), Some(key), Some(fingerprint)) =
             (AuditId::parse(&call), unhex(&key_sha256), unhex(&fingerprint))
         else {

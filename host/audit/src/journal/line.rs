@@ -12,11 +12,12 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -79,10 +80,9 @@ impl EntryDraft {
         Self::new(DraftContents::Call { audit_id: audit_id.clone(), entry: entry.clone(), is_end })
     }
 
-    /// Creates an entry about the log itself. The fields of `payload` must be in the order of their names.
-    pub fn of_log(name: &str, at: Timestamp, payload: &impl Serialize) -> Self {
-        // Texts, numbers and lists of them: this cannot fail.
-        let payload = serde_json::to_string(payload).unwrap_or_default();
+    /// Creates an entry about the log itself.
+    pub fn of_log(at: Timestamp, event: &RecordedEvent<'_>) -> Self {
+        let (payload, name) = (event.payload_text(), event.name());
         let fields = format!("{{\"log\":{{\"at\":\"{at:.6}\",\"payload\":{payload},\"type\":\"{name}\"}}");
         Self::new(DraftContents::Log(fields.into()))
     }
@@ -97,7 +97,7 @@ impl EntryDraft {
     ) -> Self {
         let (subject, user) = ("audit".into(), user.into());
         let event = OperatorEvent { action, after: Some(after), before, failed: false, subject, user };
-        Self::of_log(OPERATOR_EVENT, at, &event.bounded())
+        Self::of_log(at, &RecordedEvent::Operator(Box::new(event.bounded())))
     }
 
     /// Creates an entry about an operator who accepts this number of findings, and the loss.
@@ -240,13 +240,9 @@ impl LogEvent<'_> {
         self.at.parse().ok()
     }
 
-    /// Returns the writer in the facts, if they name one.
-    pub fn writer(&self) -> Option<String> {
-        #[derive(Deserialize)]
-        struct WriterFact {
-            writer: String,
-        }
-        serde_json::from_str::<WriterFact>(self.payload.get()).ok().map(|fact| fact.writer)
+    /// Returns the event.
+    pub fn event(&self) -> RecordedEvent<'static> {
+        RecordedEvent::read(&self.name, self.payload)
     }
 }
 
@@ -315,8 +311,9 @@ impl<'l> JournalLine<'l> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-    use cofferdam_core::event::recorded::{EventLine, Received, RecordedEvent};
-    use serde_json::{Value, json};
+    use cofferdam_core::event::log_event::WriterTaken;
+    use cofferdam_core::event::recorded::{EventLine, Received};
+    use serde_json::Value;
 
     use super::*;
 
@@ -330,9 +327,10 @@ mod tests {
     #[test]
     fn lines_are_canonical_and_chained() {
         let sealed = Sealed::from_bytes(b"secret".to_vec());
+        let taken = RecordedEvent::WriterTaken(WriterTaken { cut_bytes: 7, version: "é".to_owned() });
         let drafts = [
             draft(),
-            EntryDraft::of_log("taken", Timestamp::UNIX_EPOCH, &json!({"a": [], "b": "é"})),
+            EntryDraft::of_log(Timestamp::UNIX_EPOCH, &taken),
             draft().resuming(AuditId::mint()).with_sealed(Some(sealed.clone())),
         ];
         let (mut lines, mut head) = (Vec::new(), ChainHead::EMPTY);

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
+use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
@@ -27,6 +28,7 @@ use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
+use super::log_time::accepted_time_in;
 use super::maintenance::Maintenance;
 use super::segment::{last_entry, segments};
 use super::writer_dir::{self, WriterDir};
@@ -373,9 +375,10 @@ impl AuditLog for JournalLog {
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
         self.blocking(move |own| {
-            let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
+            let time = accepted_time_in(&event);
+            let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
             wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ()), None))?;
-            own.accept_time(&event)?;
+            own.accept_time(time)?;
             // A command without a runtime ends soon, and signs at no other time.
             if tokio::runtime::Handle::try_current().is_err()
                 && let Err(error) = own.sign()

@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent};
+use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
+use cofferdam_core::event::recorded::RecordedEvent;
 use jiff::Timestamp;
 
 use super::keys::{KeyChange, KeyTable};
@@ -66,8 +67,7 @@ pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
 
 /// Returns the time that the operator accepts in an entry.
 pub fn accepted_time(line: &JournalLine<'_>) -> Option<i64> {
-    let log = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT)?;
-    let event: OperatorEvent<'_> = serde_json::from_str(log.payload.get()).ok()?;
+    let RecordedEvent::Operator(event) = line.log.as_ref()?.event() else { return None };
     accepted_time_in(&event)
 }
 
@@ -132,9 +132,9 @@ impl LogWriter {
         Ok(LogTime { time, clock, is_believed: clock_state(seen, now) == ClockState::Believed })
     }
 
-    /// Takes over the time that the operator accepts with this recorded change.
-    pub(super) fn accept_time(&self, event: &OperatorEvent<'_>) -> Result<(), AuditError> {
-        let Some(time) = accepted_time_in(event) else { return Ok(()) };
+    /// Takes over the time that the operator accepts with a recorded change, if it has one.
+    pub(super) fn accept_time(&self, time: Option<i64>) -> Result<(), AuditError> {
+        let Some(time) = time else { return Ok(()) };
         self.keys()?.table.change(|keys| {
             keys.see(time);
             Ok(())

@@ -30,14 +30,15 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cofferdam_core::event::log_event::WriterTaken;
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::Serialize;
 
 pub(crate) use disk_usage::disk_usage;
 pub use key_claims::name_of as action_name;
-pub use key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept, decided as key_decided, decision};
+pub use key_facts::{decided as key_decided, decision};
 use keys::SealedOutcome;
 pub use line::{ChainHead, EntryDraft, JournalLine, LineFault, LogEvent, SealedPlace};
 pub use log::JournalLog;
@@ -98,19 +99,11 @@ pub(crate) struct Journal {
     panics_at: Option<&'static str>,
 }
 
-/// The facts of the entry that a process writes before its first one. The fields are in the order of their names.
-#[derive(Serialize)]
-struct WriterTaken {
-    /// The bytes of a last line without an end, which were removed.
-    cut_bytes: u64,
-    /// The version of the host.
-    version: &'static str,
-}
-
 /// Returns the entry that a process writes before its first one. `cut_bytes` are those of a last line without an end,
 /// which were removed.
 pub fn writer_taken(at: Timestamp, cut_bytes: u64) -> EntryDraft {
-    EntryDraft::of_log("writer_taken", at, &WriterTaken { cut_bytes, version: env!("CARGO_PKG_VERSION") })
+    let taken = WriterTaken { cut_bytes, version: env!("CARGO_PKG_VERSION").to_owned() };
+    EntryDraft::of_log(at, &RecordedEvent::WriterTaken(taken))
 }
 
 impl Journal {

@@ -2,36 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use cofferdam_core::event::log_event::{KeptKey, KeysKept, PrunedEntries};
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::value::RawValue;
 
-use super::key_facts::{KEY_DECIDED, KEYS_KEPT, KeptKey, KeysKept};
 use super::line::{EntryDraft, LogEvent};
 use crate::command::Pruned;
 use crate::hex::hex;
-use crate::verify::LOSS_ACCEPTED;
-
-/// The name of the entry about what was pruned.
-const PRUNED: &str = "pruned";
-
-/// The facts of that entry. The fields are in the order of their names.
-#[derive(Serialize)]
-struct PrunedFacts {
-    before: String,
-    calls: u64,
-    entries: u64,
-    /// By writer, the last entry that was removed.
-    journals: BTreeMap<String, u64>,
-}
 
 /// The facts of pruned entries that stay true: entries about the log, and keys that stay taken.
 #[derive(Debug, Default, Clone)]
 pub struct KeptFacts {
-    /// By name, their payloads.
-    entries: Vec<(String, Box<RawValue>)>,
+    entries: Vec<RecordedEvent<'static>>,
     keys: Vec<KeptKey>,
 }
 
@@ -39,11 +23,12 @@ impl KeptFacts {
     /// Reads an entry about the log that is to be pruned with calls that were received before `before`. Returns false if it
     /// has to stay where it is: it is a change by an operator that is not old enough.
     pub fn read(&mut self, log: &LogEvent<'_>, before: Timestamp) -> bool {
-        if log.name == KEYS_KEPT {
-            let kept = serde_json::from_str::<KeysKept>(log.payload.get());
-            self.keys.extend(kept.map(|kept| kept.keys).unwrap_or_default());
-        } else if [KEY_DECIDED, LOSS_ACCEPTED].contains(&&*log.name) {
-            self.entries.push((log.name.to_string(), log.payload.to_owned()));
+        match log.event() {
+            RecordedEvent::KeysKept(kept) => self.keys.extend(kept.keys),
+            event @ (RecordedEvent::KeyDecided(_) | RecordedEvent::LossAccepted(_)) => {
+                self.entries.push(event)
+            }
+            _ => {}
         }
         log.name != OPERATOR_EVENT || log.at().is_some_and(|at| at < before)
     }
@@ -79,16 +64,16 @@ pub fn prune_entries<'k>(
     now: Timestamp,
 ) -> Vec<EntryDraft> {
     let facts = kept.clone().flat_map(|kept| &kept.entries);
-    let mut entries: Vec<_> = facts.map(|(name, payload)| EntryDraft::of_log(name, now, payload)).collect();
+    let mut entries: Vec<_> = facts.map(|event| EntryDraft::of_log(now, event)).collect();
     let keys: Vec<_> = kept.flat_map(|kept| kept.keys.iter().cloned()).collect();
     if !keys.is_empty() {
-        entries.push(EntryDraft::of_log(KEYS_KEPT, now, &KeysKept { keys }));
+        entries.push(EntryDraft::of_log(now, &RecordedEvent::KeysKept(KeysKept { keys })));
     }
     let (calls, removed) = (pruned.calls, pruned.entries);
-    let facts = PrunedFacts { before: format!("{before:.6}"), calls, entries: removed, journals };
-    entries.push(EntryDraft::of_log(PRUNED, now, &facts));
+    let facts = PrunedEntries { before: format!("{before:.6}"), calls, entries: removed, journals };
+    entries.push(EntryDraft::of_log(now, &RecordedEvent::Pruned(facts)));
     entries.extend(user.map(|user| {
-        let until = Some(facts.before.as_str().into());
+        let until = Some(format!("{before:.6}").into());
         let after =
             OperatorState { calls: Some(calls), entries: Some(removed), until, ..OperatorState::default() };
         let before = pruned.since.map(|since| OperatorState {

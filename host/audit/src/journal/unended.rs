@@ -3,17 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use cofferdam_core::event::log_event::{SegmentBegun, WriterReleased};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::line::{EntryDraft, JournalLine};
 
 /// The name of the first entry of a segment.
 pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
-
-/// The name of the entry that a process writes after its last one, if all calls of the journal have an end.
-const WRITER_RELEASED: &str = "writer_released";
 
 /// Returns true if a call ends with the event of this name.
 pub fn ends_call(event: &str) -> bool {
@@ -24,18 +23,6 @@ pub fn ends_call(event: &str) -> bool {
 /// that no earlier one has to be read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnendedCalls(BTreeMap<[u8; 16], u64>);
-
-/// The facts of the first entry of a segment. The fields are in the order of their names.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SegmentBegun {
-    calls: BTreeMap<String, u64>,
-    writer: String,
-}
-
-/// The facts of an entry that has none.
-#[derive(Serialize)]
-struct NoFacts {}
 
 /// The name of an event.
 #[derive(Deserialize)]
@@ -53,17 +40,19 @@ impl UnendedCalls {
     /// Returns the first entry of the next segment of this writer.
     pub(super) fn begin_segment(&self, writer: &str, at: Timestamp) -> EntryDraft {
         let calls = self.0.iter().map(|(id, first)| (AuditId::from_bytes(*id).to_string(), *first)).collect();
-        EntryDraft::of_log(SEGMENT_BEGUN, at, &SegmentBegun { calls, writer: writer.to_owned() })
+        let begun = SegmentBegun { calls, writer: writer.to_owned() };
+        EntryDraft::of_log(at, &RecordedEvent::SegmentBegun(begun))
     }
 
     /// Returns the entry after which nothing has to be read to know that all calls have an end; none if one has not.
     pub(super) fn release(&self, at: Timestamp) -> Option<EntryDraft> {
-        self.0.is_empty().then(|| EntryDraft::of_log(WRITER_RELEASED, at, &NoFacts {}))
+        self.0.is_empty().then(|| EntryDraft::of_log(at, &RecordedEvent::WriterReleased(WriterReleased {})))
     }
 
     /// Returns the calls after this line, if it is the last one of a process that left none without an end.
     pub(super) fn after_release(line: &JournalLine<'_>) -> Option<Self> {
-        line.log.as_ref().is_some_and(|log| log.name == WRITER_RELEASED).then(Self::default)
+        let event = line.log.as_ref()?.event();
+        matches!(event, RecordedEvent::WriterReleased(_)).then(Self::default)
     }
 
     /// Returns the number of the call's first entry, if the call has no end.
@@ -96,7 +85,7 @@ impl UnendedCalls {
     pub(super) fn read(&mut self, line: &JournalLine<'_>) -> bool {
         if let Some(log) = &line.log {
             if log.name == SEGMENT_BEGUN {
-                let Ok(begun) = serde_json::from_str::<SegmentBegun>(log.payload.get()) else { return false };
+                let RecordedEvent::SegmentBegun(begun) = log.event() else { return false };
                 let calls = begun.calls.iter().map(|(id, first)| Some((AuditId::parse(id)?.bytes(), *first)));
                 let Some(calls) = calls.collect() else { return false };
                 self.0 = calls;

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use self::calls::JournalCalls;
 use self::finding::finding_hash;
@@ -28,16 +27,7 @@ use crate::note::{NoteFlaw, NoteKey};
 pub const FINDINGS: usize = 1_000;
 
 /// The name of the entry with the findings that the operator accepts.
-pub const LOSS_ACCEPTED: &str = "loss_accepted";
-
-/// The facts of that entry. The fields are in the order of their names.
-#[derive(serde::Serialize, Deserialize)]
-pub struct LossAccepted {
-    /// The signed statement with the findings.
-    pub accepted: String,
-    /// The statement about all journals that was replaced.
-    pub checkpoint: Option<String>,
-}
+const LOSS_ACCEPTED: &str = "loss_accepted";
 
 /// By entry, the hashes that were signed, and where.
 type SignedHashes = BTreeMap<u64, Vec<([u8; 32], &'static str)>>;
@@ -257,11 +247,13 @@ impl<'k> Verifier<'k> {
     /// segment of this writer.
     pub(crate) fn place(&mut self, segment: u64, is_first: bool, text: &[u8]) {
         let Ok(line) = JournalLine::read(text) else { return };
-        let begun = line.log.as_ref().filter(|log| log.name == SEGMENT_BEGUN);
-        let writer = begun.and_then(LogEvent::writer);
-        let is_in_place = match is_first {
-            true => line.n == segment && writer.is_some() && writer == self.journal.writer,
-            false => begun.is_none(),
+        let begun = line.log.as_ref().map(LogEvent::event).filter(|event| event.name() == SEGMENT_BEGUN);
+        let is_in_place = match (is_first, begun) {
+            (true, Some(RecordedEvent::SegmentBegun(begun))) => {
+                line.n == segment && Some(begun.writer) == self.journal.writer
+            }
+            (true, _) => false,
+            (false, begun) => begun.is_none(),
         };
         if !is_in_place {
             let n = line.n;
@@ -300,11 +292,13 @@ impl<'k> Verifier<'k> {
         if log.name != LOSS_ACCEPTED {
             return;
         }
-        let accepted = serde_json::from_str::<LossAccepted>(log.payload.get());
-        let accepted = accepted.map(|it| read_accepted(&it.accepted, self.key));
+        let accepted = match log.event() {
+            RecordedEvent::LossAccepted(facts) => read_accepted(&facts.accepted, self.key).ok(),
+            _ => None,
+        };
         match accepted {
-            Ok(Ok(accepted)) => self.accepted.extend(accepted),
-            _ => {
+            Some(accepted) => self.accepted.extend(accepted),
+            None => {
                 let (n, what) =
                     (self.journal.head.n, "the accepted findings in the entry are not signed".to_owned());
                 self.find_in(None, n, None, FindingKind::Signature, what, log.payload.get().as_bytes());

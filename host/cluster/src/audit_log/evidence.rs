@@ -5,14 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_audit::store::{
-    EntryDraft, JournalLine, KEYS_KEPT, KeysKept, LOSS_ACCEPTED, LossAccepted, SealedPlace, decision,
-    sign_accepted,
-};
+use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, decision, sign_accepted};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
     FindingKind, SealedState, hex, unhex,
 };
+use cofferdam_core::event::log_event::LossAccepted;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -182,9 +180,8 @@ impl ExpectedKeys {
         if let Some((call, frees_key)) = decision(line) {
             self.resolve(Uuid::from_bytes(call.bytes()), frees_key);
         }
-        if let Some(log) = line.log.as_ref().filter(|log| log.name == KEYS_KEPT) {
-            let kept = serde_json::from_str::<KeysKept>(log.payload.get()).map(|kept| kept.keys);
-            for kept in kept.unwrap_or_default() {
+        if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
+            for kept in kept.keys {
                 let call = AuditId::parse(&kept.call).map(|call| Uuid::from_bytes(call.bytes()));
                 if let (Some(call), Some(key), Some(fingerprint)) =
                     (call, unhex(&kept.key_sha256), unhex(&kept.fingerprint))
@@ -394,7 +391,7 @@ pub(super) async fn accept(
     let accepted = sign_accepted(findings, now, &signer);
     let facts = LossAccepted { accepted, checkpoint: checkpoint::text(session.client()).await? };
     let entries = vec![
-        EntryDraft::of_log(LOSS_ACCEPTED, now, &facts),
+        EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts)),
         EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
     ];
     running.submit(|reply| Command::Entries(entries, reply)).await?;
@@ -411,7 +408,8 @@ pub(super) async fn accept(
     }
     let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
     let accepted = sign_accepted(&findings, now, &signer);
-    let entry = EntryDraft::of_log(LOSS_ACCEPTED, now, &LossAccepted { accepted, checkpoint: None });
+    let facts = LossAccepted { accepted, checkpoint: None };
+    let entry = EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts));
     running.submit(|reply| Command::Entries(vec![entry], reply)).await?;
     running.sign().await
 }

@@ -35,7 +35,8 @@ use cofferdam_audit::{
     ResolveCall,
 };
 use cofferdam_core::clock::Clock;
-use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorEvent};
+use cofferdam_core::event::operator::OperatorEvent;
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::warnings::WarningLog;
@@ -338,9 +339,10 @@ impl AuditLog for PostgresLog {
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
         self.spawn(|running| async move {
-            let draft = EntryDraft::of_log(OPERATOR_EVENT, at, &event);
+            let time = accepted_time_in(&event);
+            let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
             running.submit(|reply| Command::Entries(vec![draft], reply)).await?;
-            if let Some(time) = accepted_time_in(&event) {
+            if let Some(time) = time {
                 let mut session = running.shared.pool.get().await?;
                 time::accept(session.client(), time).await?;
                 session.give_back();

@@ -4,6 +4,7 @@
 //! results and no secrets.
 
 mod fanout;
+pub mod log_event;
 pub mod operator;
 pub mod recorded;
 
