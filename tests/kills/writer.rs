@@ -10,17 +10,18 @@ fn jobs(name: &str) -> Vec<Job> {
 #[test]
 fn a_writer_recovers_from_a_panic_without_loss() {
     let (stage, mut checker) = (Stage::new(), KillChecker::new());
-    // As it begins calls, as it ends them, and as it signs. With one call at a time, nobody else wakes the writer.
+    // As it begins calls, as it ends them, and as it signs; with one call at a time, no other one wakes the writer.
     for (point, at_once) in [
         ("before.commit:1", 1),
         ("before.commit:1", 2),
         ("before.commit:3", 2),
         ("after.commit:1", 1),
         ("after.commit:2", 2),
+        ("before.commit:1=panic,before.commit:2", 1),
         ("checkpoint.before", 2),
         ("checkpoint.after", 2),
     ] {
-        let name = format!("{}-{at_once}", point.replace(':', "-"));
+        let name = format!("{}-{at_once}", point.replace([':', '=', ',', '.'], "-"));
         let left = stage.start(jobs(&name), at_once, &format!("{point}=panic")).end();
         assert!(left.status.success(), "{point}: {:?}", left.lines);
         checker.hears(&left);

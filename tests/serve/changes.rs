@@ -56,7 +56,7 @@ fn changes_are_listed_with_what_they_allow() {
     }
     let newest = page("?limit=1");
     assert_eq!(count(&newest), 1);
-    let before = page(&format!("?limit=1&until={}", newest["next"].as_str().unwrap()));
+    let before = page(&format!("?limit=1&before={}", newest["next"].as_str().unwrap()));
     assert_eq!(before["changes"][0], *bound);
     for query in ["?area=all", "?limit=0", "?since=yesterday", "?by=user"] {
         let answer = stage.get(&format!("/v1/changes{query}"));

@@ -328,11 +328,18 @@ impl PruneStop {
         (state == ClockState::Ahead).then(|| Self::new(audit_id.cloned(), PruneBlocker::Ahead))
     }
 
+    /// Returns the first of these stops, a call that is to be decided about before an entry that is ahead.
+    #[must_use]
+    pub fn first_to_decide(stops: [Option<Self>; 2]) -> Option<Self> {
+        stops.into_iter().flatten().min_by_key(|stop| stop.why == PruneBlocker::Ahead)
+    }
+
     /// Warns that retention removes nothing that came after the entry, if an operator has to decide about it.
     pub fn warn(&self) {
         if let Some(decide) = &self.decide {
             let (audit_id, why) = (self.audit_id.as_ref().map(AuditId::as_str), self.why.says());
-            tracing::warn!(target: "cofferdam::audit", audit_id, "nothing after this entry is pruned, since {why}: {decide}");
+            let what = "nothing after this entry is pruned";
+            tracing::warn!(target: "cofferdam::audit", audit_id, "{what}, since {why}: {decide}");
         }
     }
 }

@@ -336,8 +336,8 @@ impl Filter {
 pub struct OperatorChange {
     /// The time, by the clock of its host.
     pub at: Timestamp,
-    /// The time by which changes are ordered and selected. It rises with each change in a journal, also if the clock went
-    /// back between two of them.
+    /// The time by which changes are ordered. It rises with each change in a journal, also if the clock went back between
+    /// two of them.
     pub place: Timestamp,
     /// The change.
     pub event: OperatorEvent<'static>,
@@ -352,7 +352,7 @@ impl OperatorChange {
     }
 }
 
-/// Which changes of operators.
+/// A selection of changes by operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OperatorEventFilter {
     /// Of these kinds.
@@ -361,6 +361,8 @@ pub struct OperatorEventFilter {
     pub since: Option<Timestamp>,
     /// Made before.
     pub until: Option<Timestamp>,
+    /// Placed before: the place of the last change of a page selects the next one.
+    pub before: Option<Timestamp>,
     /// The maximum number of changes; 0 for all.
     pub limit: usize,
 }

@@ -61,10 +61,10 @@ pub(crate) fn show(query: &ChangeQuery, page: &ChangePage) -> Page {
     Page::new(Area::Trust, "Trust over time", body)
 }
 
-/// Returns the path of the changes of the same filter before this time.
-fn older_path(query: &ChangeQuery, until: &str) -> String {
-    let kept = query.iter().filter(|(name, _)| *name != "until" && *name != "limit");
-    let pairs = kept.map(|(name, value)| (name.as_str(), value.as_str())).chain([("until", until)]);
+/// Returns the path of the next page of the same filter.
+fn older_path(query: &ChangeQuery, before: &str) -> String {
+    let kept = query.iter().filter(|(name, _)| *name != "before" && *name != "limit");
+    let pairs = kept.map(|(name, value)| (name.as_str(), value.as_str())).chain([("before", before)]);
     let pairs: Vec<_> = pairs.map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
     format!("{CONSOLE}/trust?{}", pairs.join("&"))
 }

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
-use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -186,7 +185,7 @@ impl<'c> CallBatch<'c> {
             let insert = "INSERT OR IGNORE INTO decided (call) VALUES (?1)";
             self.connection.prepare_cached(insert)?.execute([decided.bytes()])?;
         }
-        if let Some(log) = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT) {
+        if let Some(log) = line.log.as_ref().filter(|log| log.is_operator_change()) {
             let insert =
                 "INSERT OR REPLACE INTO operator_events (writer, n, at, event) VALUES (?1, ?2, ?3, ?4)";
             let at = log.at().map_or(0, Timestamp::as_microsecond);

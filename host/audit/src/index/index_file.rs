@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{AuditError, AuditErrorKind};
 
 /// The version of the schema and of what is stored in it.
-pub(super) const FORMAT_VERSION: i64 = 4;
+pub(super) const FORMAT_VERSION: i64 = 5;
 
 /// The number in `application_id` by which the file is known: `cfdi`.
 const APPLICATION: i64 = 0x6366_6469;

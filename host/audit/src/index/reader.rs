@@ -474,7 +474,8 @@ impl AuditReader for IndexReader {
 
     fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
         let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
-        let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
+        let [until, before] =
+            [filter.until, filter.before].map(|time| time.map_or(i64::MAX, Timestamp::as_microsecond));
         let limit = if filter.limit == 0 { -1 } else { i64::try_from(filter.limit).unwrap_or(i64::MAX) };
         let (names, is_only) = filter.actions.names();
         let names = Value::from(names).to_string();
@@ -483,14 +484,14 @@ impl AuditReader for IndexReader {
             let select = "SELECT at, place, event FROM (SELECT at, event, n, max(at - nth) OVER journal + nth AS place \
                           FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
                           FROM operator_events) WINDOW journal AS (PARTITION BY writer ORDER BY n)) \
-                          WHERE place >= ?1 AND place < ?2 AND (coalesce(json_extract(event, '$.action'), '') \
+                          WHERE at >= ?1 AND at < ?2 AND place < ?6 AND (coalesce(json_extract(event, '$.action'), '') \
                           IN (SELECT value FROM json_each(?3))) = ?4 ORDER BY place DESC, n DESC LIMIT ?5";
             let mut select = connection.prepare_cached(select)?;
             let change = |row: &Row<'_>| {
                 let (at, place, event) = (row.get(0)?, row.get(1)?, row.get::<_, String>(2)?);
                 Ok(OperatorChange::read(at, place, &event))
             };
-            let rows = select.query_map(params![since, until, names, is_only, limit], change)?;
+            let rows = select.query_map(params![since, until, names, is_only, limit, before], change)?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         })
     }

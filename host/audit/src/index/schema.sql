@@ -123,4 +123,3 @@ CREATE TABLE operator_events (
   event  TEXT NOT NULL,
   PRIMARY KEY (writer, n)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX operator_events_at ON operator_events (at);

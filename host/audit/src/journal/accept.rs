@@ -30,7 +30,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The files beside the journals that no host replaces if a directory, a link or a pipe is in their place.
 /// `keys.db` itself is moved away then, and made again.
-const REGULAR_FILES: [&str; 10] = [
+const REGULAR_FILES: [&str; 14] = [
+    "approvals.db",
+    "approvals.db-wal",
+    "approvals.db-shm",
+    "retained",
     KEYS_LOCK,
     "keys.db-wal",
     "keys.db-shm",

@@ -39,23 +39,28 @@ impl LogWriter {
         self.root().join(KEYS).exists()
     }
 
-    /// Returns the calls of which it is unknown what they did under their key, and that are not resolved.
+    /// Returns the calls of which it is unknown what they did under their key, and that are not resolved; of one call, if
+    /// that is given.
     pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        let keys = match self.with_sound_keys(|| self.keys()?.table.all()) {
+        let read = |table: &KeyTable| match of {
+            Some(call) => Ok(table.rows_of(&call.bytes())?.into_iter().map(|(_, stored)| stored).collect()),
+            None => table.all().map(|all| all.into_values().collect::<Vec<_>>()),
+        };
+        let keys = match self.with_sound_keys(|| read(&self.keys()?.table)) {
             Ok(keys) => keys,
             // Reading needs neither space nor the permission to write.
             Err(error) if error.kind().is_unwritable() => {
                 let table = KeyTable::in_memory()?;
                 self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
-                table.all()?
+                read(&table)?
             }
             Err(error) => return Err(error),
         };
-        let is_undecided = |stored: &&StoredKey| stored.state == StoredKeyState::Undetermined;
-        let calls = keys.values().filter(is_undecided).map(|stored| AuditId::from_bytes(stored.call));
-        let mut calls: Vec<_> = calls.filter(|call| of.is_none_or(|of| of == call)).collect();
-        calls.sort_unstable_by_key(AuditId::bytes);
-        Ok(calls)
+        let undecided = keys.iter().filter(|stored| stored.state == StoredKeyState::Undetermined);
+        let mut calls: Vec<_> = undecided.map(|stored| stored.call).collect();
+        calls.sort_unstable();
+        calls.dedup();
+        Ok(calls.into_iter().map(AuditId::from_bytes).collect())
     }
 
     /// Returns the key table, brought up to date from the journals.
@@ -138,7 +143,7 @@ impl LogWriter {
         HeldKeys { table, _shared: Arc::new(shared) }
     }
 
-    /// Does what the key table decides about. If that turns out to be damaged, it is made again from the journals first.
+    /// Runs `work`, and once more if the key table was damaged: it is made again from the journals meanwhile.
     pub(super) fn with_sound_keys<T>(
         &self,
         work: impl Fn() -> Result<T, AuditError>,

@@ -1,10 +1,10 @@
 //! The idempotency keys of a home, unique over all processes: a small SQLite file that can be rebuilt from the journals.
 //!
-//! The table is not trusted. Each row has a MAC under a key of the host and names the next key, so that a row that was
-//! changed, added or removed by anything but a host is noticed when the row is read, or missed. One row has the first key,
-//! the number of changes, and a sum of all rows, so that older rows are noticed when a process opens the file, and an older
-//! table while it is open. An older copy of the file needs no notice: the table has, for each journal, the entry up to which
-//! its keys are in the table, and later ones are read from the journal. Keys are stored by their SHA-256.
+//! The table is not trusted. Each row has a MAC under a key of the host and names the next key: reading a row detects that
+//! it was changed or added by anything but a host, and looking for a key detects that its row was removed. One row has the
+//! first key, the number of changes, and a sum of all rows. Thereby a process detects older rows when it opens the file,
+//! and an older table while it is open. An older copy of the file is only behind: the table has, for each journal, the
+//! entry up to which its keys are in the table, and later ones are read from the journal. Keys are stored by their SHA-256.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -142,8 +142,8 @@ struct TableSummary {
     changes: u64,
     /// The first key.
     first: [u8; 32],
-    /// The sum of all rows, in whatever order. Stored, it is masked: whoever knew the term of each row could choose older
-    /// rows that have the same sum.
+    /// The sum of all rows, in whatever order. It is masked where it is stored: with the terms of all rows known, older
+    /// rows could be chosen that have the same sum.
     sum: [u8; 32],
     /// The value that the mask follows from.
     nonce: [u8; 32],
@@ -166,13 +166,13 @@ struct Row {
 }
 
 impl Row {
-    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+    fn from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self { key: row.get(0)?, next: row.get(1)?, value: row.get(2)?, mac: row.get(3)? })
     }
 }
 
-/// The place of a key.
-enum Place {
+/// The slot of a key.
+enum KeySlot {
     Row(Row),
     /// There is no such key. It would be between these, or be the first one.
     Between(Option<Row>, [u8; 32]),
@@ -263,7 +263,7 @@ impl KeyTable {
         let mut rows = select.query([])?;
         let mut next = summary.first;
         while let Some(row) = rows.next()? {
-            let columns = Row::of(row).and_then(|it| Ok((it, row.get::<_, [u8; 16]>(4)?)));
+            let columns = Row::from_row(row).and_then(|it| Ok((it, row.get::<_, [u8; 16]>(4)?)));
             let (row, call) = columns.map_err(unreadable)?;
             let stored = read(&row.value)?;
             if !self.is_genuine(&row) || row.key != next || stored.call != call {
@@ -303,8 +303,8 @@ impl KeyTable {
     pub(crate) fn try_is_free(&self, key: &[u8; 32]) -> Option<bool> {
         let connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         // Not in one transaction: if another process changes the table meanwhile, this is as good as an error.
-        let place = self.find(&connection, key, || Ok(self.summary(&connection, 0)?.first)).ok()?;
-        Some(matches!(place, Place::Between(..)))
+        let slot = self.find(&connection, key, || Ok(self.summary(&connection, 0)?.first)).ok()?;
+        Some(matches!(slot, KeySlot::Between(..)))
     }
 
     /// Returns true if the changes over the second connection should be copied into the file.
@@ -365,6 +365,13 @@ impl KeyTable {
         Ok(keys)
     }
 
+    /// Returns the keys that this call holds.
+    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
+        let connection = self.connection();
+        let transaction = connection.unchecked_transaction()?;
+        self.find_rows_of(&transaction, call, || Ok(self.summary(&transaction, 0)?.first))
+    }
+
     /// Creates an empty table in memory.
     pub(crate) fn in_memory() -> Result<Self, AuditError> {
         let connection = Connection::open_in_memory()?;
@@ -384,12 +391,12 @@ impl KeyTable {
         // Another process may add keys between two statements.
         let transaction = connection.unchecked_transaction()?;
         match self.find(&transaction, key, || Ok(self.summary(&transaction, 0)?.first))? {
-            Place::Row(row) => read(&row.value).map(Some),
-            Place::Between(..) => Ok(None),
+            KeySlot::Row(row) => read(&row.value).map(Some),
+            KeySlot::Between(..) => Ok(None),
         }
     }
 
-    /// Returns the place of a key.
+    /// Returns the slot of a key.
     ///
     /// # Errors
     /// `Tampered`: the row, or the one before it, is not as a host wrote it. One that was removed is named by the row before
@@ -399,18 +406,36 @@ impl KeyTable {
         connection: &Connection,
         key: &[u8; 32],
         first: impl FnOnce() -> Result<[u8; 32], AuditError>,
-    ) -> Result<Place, AuditError> {
+    ) -> Result<KeySlot, AuditError> {
         let select = "SELECT key, next, value, mac FROM keys WHERE key <= ?1 ORDER BY key DESC LIMIT 1";
         let before = self.select_row(connection, select, key)?;
         let next = match before {
-            Some(row) if row.key == *key => return Ok(Place::Row(row)),
+            Some(row) if row.key == *key => return Ok(KeySlot::Row(row)),
             Some(ref before) => before.next,
             None => first()?,
         };
         if next != END && next <= *key {
             return Err(changed());
         }
-        Ok(Place::Between(before, next))
+        Ok(KeySlot::Between(before, next))
+    }
+
+    fn find_rows_of(
+        &self,
+        connection: &Connection,
+        call: &[u8; 16],
+        first: impl Fn() -> Result<[u8; 32], AuditError>,
+    ) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
+        let mut select = connection.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
+        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>();
+        let rows =
+            keys.map_err(unreadable)?.into_iter().map(|key| match self.find(connection, &key, &first)? {
+                KeySlot::Row(row) => Ok((key, read(&row.value)?)),
+                KeySlot::Between(..) => Err(changed()),
+            });
+        let rows = rows.collect::<Result<Vec<_>, AuditError>>()?;
+        // The column has no MAC.
+        rows.iter().all(|(_, stored)| stored.call == *call).then_some(rows).ok_or_else(changed)
     }
 
     fn select_row(
@@ -419,7 +444,7 @@ impl KeyTable {
         select: &str,
         key: &[u8; 32],
     ) -> Result<Option<Row>, AuditError> {
-        let row = connection.prepare_cached(select)?.query_row([key], Row::of).optional();
+        let row = connection.prepare_cached(select)?.query_row([key], Row::from_row).optional();
         match row.map_err(unreadable)? {
             Some(row) if !self.is_genuine(&row) => Err(changed()),
             row => Ok(row),
@@ -460,7 +485,8 @@ impl KeyTable {
         self.mac(&[b"mask", nonce], "")
     }
 
-    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC, which are shorter.
+    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC. Two keys are
+    /// longer than those.
     fn mac(&self, of: &[&[u8]], value: &str) -> [u8; 32] {
         let mut mac = self.mac.clone();
         of.iter().for_each(|part| mac.update(part));
@@ -485,37 +511,31 @@ impl KeyChange<'_> {
     /// Returns the key, if a call holds it.
     pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
         match self.find(key)? {
-            Place::Row(row) => read(&row.value).map(Some),
-            Place::Between(..) => Ok(None),
+            KeySlot::Row(row) => read(&row.value).map(Some),
+            KeySlot::Between(..) => Ok(None),
         }
     }
 
-    fn find(&self, key: &[u8; 32]) -> Result<Place, AuditError> {
+    fn find(&self, key: &[u8; 32]) -> Result<KeySlot, AuditError> {
         self.table.find(&self.transaction, key, || Ok(self.summary.first))
     }
 
     /// Returns the keys that this call holds.
     pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
-        let mut select = self.transaction.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
-        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>();
-        let rows = keys.map_err(unreadable)?.into_iter().map(|key| match self.get(&key)? {
-            Some(stored) if stored.call == *call => Ok((key, stored)),
-            _ => Err(changed()),
-        });
-        rows.collect()
+        self.table.find_rows_of(&self.transaction, call, || Ok(self.summary.first))
     }
 
     /// Stores the key, instead of what is stored of it.
     pub(crate) fn put(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
-        let place = self.find(key)?;
-        self.put_at(place, key, stored)
+        let slot = self.find(key)?;
+        self.put_at(slot, key, stored)
     }
 
     /// Stores the key, if no call holds it. Returns false otherwise.
     pub(crate) fn put_new(&mut self, key: &[u8; 32], stored: &StoredKey) -> Result<bool, AuditError> {
         match self.find(key)? {
-            Place::Row(_) => Ok(false),
-            place => self.put_at(place, key, stored).map(|()| true),
+            KeySlot::Row(_) => Ok(false),
+            slot => self.put_at(slot, key, stored).map(|()| true),
         }
     }
 
@@ -527,23 +547,23 @@ impl KeyChange<'_> {
         call: &[u8; 16],
         change: impl FnOnce(StoredKey) -> Option<StoredKey>,
     ) -> Result<(), AuditError> {
-        let place = self.find(key)?;
-        let Place::Row(row) = &place else { return Ok(()) };
+        let slot = self.find(key)?;
+        let KeySlot::Row(row) = &slot else { return Ok(()) };
         let stored = read(&row.value)?;
         if stored.call != *call {
             return Ok(());
         }
         match change(stored) {
-            Some(stored) => self.put_at(place, key, &stored),
+            Some(stored) => self.put_at(slot, key, &stored),
             None => self.remove(key),
         }
     }
 
-    fn put_at(&mut self, place: Place, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
+    fn put_at(&mut self, slot: KeySlot, key: &[u8; 32], stored: &StoredKey) -> Result<(), AuditError> {
         // Numbers, texts and lists of them: this cannot fail.
         let value = serde_json::to_string(stored).unwrap_or_default();
-        let mac = match place {
-            Place::Row(row) => {
+        let mac = match slot {
+            KeySlot::Row(row) => {
                 self.toggle(&row.mac);
                 let mac = self.table.mac(&[key, &row.next], &value);
                 // The index of calls is not written to if the call stays the same.
@@ -551,7 +571,7 @@ impl KeyChange<'_> {
                 self.transaction.prepare_cached(update)?.execute(params![key, stored.call, value, mac])?;
                 mac
             }
-            Place::Between(before, next) => {
+            KeySlot::Between(before, next) => {
                 self.link(before, *key)?;
                 let mac = self.table.mac(&[key, &next], &value);
                 let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -610,7 +630,7 @@ impl KeyChange<'_> {
 
     /// Releases the key.
     pub(crate) fn remove(&mut self, key: &[u8; 32]) -> Result<(), AuditError> {
-        let Place::Row(row) = self.find(key)? else { return Ok(()) };
+        let KeySlot::Row(row) = self.find(key)? else { return Ok(()) };
         let select = "SELECT key, next, value, mac FROM keys WHERE key < ?1 ORDER BY key DESC LIMIT 1";
         let before = self.table.select_row(&self.transaction, select, key)?;
         if before.as_ref().map_or(self.summary.first, |before| before.next) != *key {
@@ -843,12 +863,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.db");
         let table = open(&path).unwrap();
-        for key in 0..40 {
+        for key in 1..=40 {
             table.change(|keys| keys.put(&[key; 32], &stored(key))).unwrap();
         }
         drop(table);
         let whole = fs::read(&path).unwrap();
-        let keys = |table: &KeyTable| (0..40).map(|key| table.get(&[key; 32]).unwrap()).collect::<Vec<_>>();
+        let keys = |table: &KeyTable| (1..=40).map(|key| table.get(&[key; 32]).unwrap()).collect::<Vec<_>>();
         let before = keys(&open(&path).unwrap());
         let mut noticed = 0;
         let mut rng = fastrand::Rng::with_seed(7);

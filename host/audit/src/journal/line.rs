@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
-use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
+use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
@@ -238,6 +238,11 @@ impl LogEvent<'_> {
     /// Returns the time of the event, if it has one.
     pub fn at(&self) -> Option<Timestamp> {
         self.at.parse().ok()
+    }
+
+    /// Returns true for a change by an operator that can be read.
+    pub fn is_operator_change(&self) -> bool {
+        self.name == OPERATOR_EVENT && matches!(self.event(), RecordedEvent::Operator(_))
     }
 
     /// Returns the event.

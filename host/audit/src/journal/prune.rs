@@ -16,7 +16,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
-use super::keys::{StoredKey, StoredKeyState};
+use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
@@ -76,7 +76,8 @@ enum Blocker {
 struct PruneContext<'c> {
     before: Timestamp,
     now: Timestamp,
-    /// By call, the keys that it holds.
+    table: &'c KeyTable,
+    /// By call, the keys that it held when all of them were checked.
     keys: &'c HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>,
     /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
     has_unfinished: bool,
@@ -129,6 +130,7 @@ impl LogWriter {
             let context = PruneContext {
                 before,
                 now,
+                table: &held.table,
                 keys: &keys,
                 has_unfinished,
                 is_held: self.is_held(&writer),
@@ -152,7 +154,7 @@ impl LogWriter {
             pruned.calls = pruned.calls.saturating_add(cut.calls);
             pruned.since = earlier(pruned.since, cut.since);
             pruned.until = pruned.until.max(cut.until);
-            pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
+            pruned.stopped = PruneStop::first_to_decide([pruned.stopped.take(), cut.stopped.take()]);
         }
         cuts.retain(|_, cut| !cut.segments.is_empty());
         if !dry_run && !cuts.is_empty() {
@@ -339,7 +341,7 @@ fn line_facts(
     let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
         return Ok(());
     };
-    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired) {
+    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
         None => {
             facts.calls = facts.calls.saturating_add(1);
             facts.since = earlier(facts.since, Some(at));
@@ -365,15 +367,19 @@ impl PruneContext<'_> {
         at: Timestamp,
         kept: &mut KeptFacts,
         expired: &mut Vec<[u8; 32]>,
-    ) -> Option<Blocker> {
+    ) -> Result<Option<Blocker>, AuditError> {
         if at >= self.before {
-            return Some(self.young(Some(id), at));
+            return Ok(Some(self.young(Some(id), at)));
         }
-        let call = |why| Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why)));
+        let call = |why| Ok(Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why))));
         if self.unended.first_entry(id).is_some() {
             return call(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete });
         }
-        for (key, stored) in self.keys.get(&id.bytes()).into_iter().flatten() {
+        // The call may hold keys since then. A row that is gone since then was not removed by a host, as far as is known.
+        let now = self.table.rows_of(&id.bytes())?;
+        let before = self.keys.get(&id.bytes()).into_iter().flatten();
+        let gone = before.filter(|(key, _)| now.iter().all(|(held, _)| held != key));
+        for (key, stored) in now.iter().chain(gone) {
             match stored.state {
                 StoredKeyState::Retained
                     if !stored.has_expired(self.now.as_microsecond())
@@ -388,6 +394,6 @@ impl PruneContext<'_> {
                 }
             }
         }
-        None
+        Ok(None)
     }
 }

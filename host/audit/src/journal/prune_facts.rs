@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 
 use cofferdam_core::event::log_event::{KeptKey, KeysKept, PrunedEntries};
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
-use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::event::recorded::{RecordedEvent, UnknownEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::line::{EntryDraft, LogEvent};
 use crate::command::Pruned;
 use crate::hex::hex;
+
+/// The names of entries that outlive the pruning of their segments.
+const KEY_DECIDED: &str = "key_decided";
+const LOSS_ACCEPTED: &str = "loss_accepted";
 
 /// The facts of pruned entries that stay true: entries about the log, and keys that stay taken.
 #[derive(Debug, Default, Clone)]
@@ -25,8 +29,10 @@ impl KeptFacts {
     pub fn read(&mut self, log: &LogEvent<'_>, before: Timestamp) -> bool {
         match log.event() {
             RecordedEvent::KeysKept(kept) => self.keys.extend(kept.keys),
-            event @ (RecordedEvent::KeyDecided(_) | RecordedEvent::LossAccepted(_)) => {
-                self.entries.push(event)
+            event if [KEY_DECIDED, LOSS_ACCEPTED].contains(&event.name()) => {
+                // As it is: it may be of a newer version.
+                let (name, payload) = (log.name.to_string(), log.payload.to_owned());
+                self.entries.push(RecordedEvent::Unknown(UnknownEvent { name, payload }));
             }
             _ => {}
         }

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use cofferdam_audit::store::{AttemptUsage, EndFacts, JournalLine, LineFacts, LineRequest, decision};
 use cofferdam_audit::{CallStatus, LogPosition, unhex};
-use cofferdam_core::event::operator::OPERATOR_EVENT;
 use cofferdam_core::failure::AuditId;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
@@ -215,7 +214,7 @@ impl CallBatch<'_> {
             let insert = "INSERT INTO cofferdam.decided (call) VALUES ($1) ON CONFLICT DO NOTHING";
             self.transaction.execute(insert, &[&Uuid::from_bytes(decided.bytes())]).await?;
         }
-        if let Some(log) = line.log.as_ref().filter(|log| log.name == OPERATOR_EVENT) {
+        if let Some(log) = line.log.as_ref().filter(|log| log.is_operator_change()) {
             let insert = "INSERT INTO cofferdam.operator_events (writer, n, at, event) VALUES ($1, $2, $3, $4) \
                           ON CONFLICT DO NOTHING";
             let at = log.at().map_or(0, Timestamp::as_microsecond);

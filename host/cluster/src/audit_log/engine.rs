@@ -256,7 +256,7 @@ impl Engine {
         let (mut queue, mut gathering) = (VecDeque::new(), Gathering::default());
         let mut has_panicked = false;
         loop {
-            // After a panic, all who could send a command may wait for what is parked.
+            // After a panic, all callers may wait for what is parked.
             if queue.is_empty() && !has_panicked {
                 match commands.recv().await {
                     Some(command) => queue.push_back(command),
@@ -279,8 +279,11 @@ impl Engine {
                 tokio::time::sleep(PAUSE).await;
             }
             if is_panic && has_panicked {
-                // It may panic each time. Nobody waits for that.
+                // It may panic each time, so that callers do not wait for its end.
                 self.fail_unknown(&lost());
+                for command in std::mem::take(&mut queue) {
+                    self.fail(command, &lost());
+                }
             }
             has_panicked = is_panic && !has_panicked;
             gathering.answered(count.saturating_sub(queue.len()), begun.elapsed());

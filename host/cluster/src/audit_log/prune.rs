@@ -129,7 +129,7 @@ async fn prune_locked(
         pruned.calls = pruned.calls.saturating_add(cut.calls);
         pruned.since = earlier(pruned.since, cut.since);
         pruned.until = pruned.until.max(cut.until);
-        pruned.stopped = pruned.stopped.take().or(cut.stopped.take());
+        pruned.stopped = PruneStop::first_to_decide([pruned.stopped.take(), cut.stopped.take()]);
         if cut.calls > 0 {
             cuts.insert(name, cut);
         }

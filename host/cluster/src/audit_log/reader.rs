@@ -522,7 +522,8 @@ impl AuditReader for PostgresReader {
 
     fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
         let since = filter.since.map_or(i64::MIN, Timestamp::as_microsecond);
-        let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
+        let [until, before] =
+            [filter.until, filter.before].map(|time| time.map_or(i64::MAX, Timestamp::as_microsecond));
         let limit = if filter.limit == 0 { i64::MAX } else { signed(filter.limit as u64) };
         let (names, is_only) = filter.actions.names();
         self.query(move |client, _| {
@@ -533,10 +534,10 @@ impl AuditReader for PostgresReader {
                               FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
                               FROM cofferdam.operator_events) AS counted \
                               WINDOW journal AS (PARTITION BY writer ORDER BY n)) AS placed \
-                              WHERE place >= $1 AND place < $2 AND (split_part(event, '\"', 4) = ANY($3)) = $4 \
+                              WHERE at >= $1 AND at < $2 AND place < $6 AND (split_part(event, '\"', 4) = ANY($3)) = $4 \
                               ORDER BY place DESC, n DESC LIMIT $5";
                 let mut changes = Vec::new();
-                for row in client.query(select, &[&since, &until, &names, &is_only, &limit]).await? {
+                for row in client.query(select, &[&since, &until, &names, &is_only, &limit, &before]).await? {
                     changes.extend(OperatorChange::read(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
                 }
                 Ok(changes)

@@ -1,13 +1,13 @@
 //! The schema of the events about the log itself, which belong to no call.
 //!
 //! An event serializes straight to canonical JSON (RFC 8785): fields are declared in the order of their names, and have no
-//! fractions. A fact that decides about calls is never taken for granted: an event without it is unknown.
+//! fractions. An event that lacks a fact is kept as unknown.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The first entry of a segment of a journal.
+/// The first entry of a segment of a journal. Its facts decide which calls have no end, so none of them has a default.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SegmentBegun {

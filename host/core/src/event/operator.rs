@@ -33,6 +33,7 @@ macro_rules! operator_actions {
             $($(#[$doc])* #[serde(rename = $name)] $variant,)*
             /// An action that this version does not know.
             #[default]
+            #[cfg_attr(test, schemars(skip))]
             #[serde(other, rename = "unknown")]
             Unknown,
         }
@@ -114,8 +115,8 @@ pub struct OperatorEvent<'e> {
     /// True if the change, which an earlier entry records, failed; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
-    /// The connector as `name@version` or `name`, the scope, the key's id, the name of the binding, or the id of the
-    /// approval.
+    /// The connector as `name@version` or `name`, the scope, the key's id, the name of the binding, the id of the
+    /// approval, or `audit` for the log.
     pub subject: Text<'e>,
     /// The user of the operating system, or the name that the embedding program gave.
     pub user: Text<'e>,

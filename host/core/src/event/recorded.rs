@@ -260,7 +260,7 @@ pub struct Admitted<'e> {
     /// The key that its attempts carry, redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Text<'e>>,
-    /// True if it may be repeated, whatever its requests.
+    /// True if it may be repeated, whatever its requests; of an action, if its caller gave a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
     /// `given` by the caller, or `minted` by the host.

@@ -132,7 +132,7 @@ impl ChangeArea {
 pub struct ChangePage {
     /// The changes.
     pub changes: Vec<ChangeView>,
-    /// The `until` of the next page; none if there are no older changes.
+    /// The value of `before` for the next page; none if this is the last one.
     pub next: Option<String>,
 }
 
@@ -190,6 +190,7 @@ pub(super) struct ChangeQuery {
     pub(super) area: Option<ChangeArea>,
     pub(super) since: Option<Timestamp>,
     pub(super) until: Option<Timestamp>,
+    pub(super) before: Option<Timestamp>,
     pub(super) limit: usize,
 }
 
@@ -229,6 +230,7 @@ impl ChangeQuery {
             actions: ChangeArea::actions(self.area),
             since: self.since,
             until: self.until,
+            before: self.before,
             limit: self.limit.saturating_add(1),
         }
     }
@@ -241,9 +243,9 @@ fn earlier_acceptances(events: &[OperatorChange]) -> Option<OperatorEventFilter>
     let has_acceptance = events.iter().any(|change| change.event.action == OperatorAction::Consent);
     has_acceptance.then(|| OperatorEventFilter {
         actions: ActionSet::Only(vec![OperatorAction::Consent]),
-        since: None,
-        until: Some(oldest.place),
+        before: Some(oldest.place),
         limit: ACCEPTANCES,
+        ..OperatorEventFilter::default()
     })
 }
 
@@ -428,7 +430,7 @@ mod tests {
     fn grants_are_compared_with_those_before_the_page() {
         let changes = recorded(vec![consent("1.0.0", &["network a:1"]), consent("1.1.0", &["network a:1"])]);
         let filter = earlier_acceptances(&changes[..1]).unwrap();
-        assert_eq!(filter.until, Some(changes[0].place));
+        assert_eq!(filter.before, Some(changes[0].place));
         let last = page(&changes[..1], &changes[1..], 100);
         assert_eq!((last.changes.len(), last.changes[0].kind.as_str()), (1, "same_grants"));
         let trust = recorded(vec![event("trust", "a", Value::Null, json!({}))]);
@@ -499,7 +501,7 @@ mod tests {
         };
         assert_eq!(subjects(3), ("cba".to_owned(), false));
         assert_eq!(subjects(2), ("cb".to_owned(), true));
-        let query = ChangeQuery { area: None, since: None, until: None, limit: 2 };
+        let query = ChangeQuery { area: None, since: None, until: None, before: None, limit: 2 };
         assert_eq!(query.filter().limit, 3);
     }
 }

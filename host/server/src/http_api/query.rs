@@ -276,9 +276,10 @@ pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostErr
     let area = query.parsed("area", &format!("It is one of {names}."), |text| {
         ChangeArea::ALL.into_iter().find(|area| area.name() == text)
     })?;
-    let (since, until, limit) = (query.time("since")?, query.time("until")?, query.limit()?);
-    query.finish(&["area", "since", "until", "limit"])?;
-    Ok(ChangeQuery { area, since, until, limit })
+    let (since, until, before) = (query.time("since")?, query.time("until")?, query.time("before")?);
+    let limit = query.limit()?;
+    query.finish(&["area", "since", "until", "before", "limit"])?;
+    Ok(ChangeQuery { area, since, until, before, limit })
 }
 
 /// Reads the query of the requests of connectors.
@@ -375,6 +376,7 @@ pub(super) fn changes_parameters() -> Vec<Value> {
         parameter("area", "Changes of this part of the host; without it, of all but `approvals`.", area),
         parameter("since", "Changes made at or after this time.", time()),
         parameter("until", "Changes made before this time.", time()),
+        parameter("before", "Changes before a page: its `next`.", time()),
         limit_parameter("The most changes in the page."),
     ]
 }

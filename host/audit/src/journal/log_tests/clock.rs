@@ -156,13 +156,12 @@ fn changes_are_in_the_order_of_their_journal() {
         }
     }
     let read = |filter| log(home.path()).reader().unwrap().operator_events(&filter).unwrap();
-    let mut filter =
-        OperatorEventFilter { since: Some(hours(4)), limit: 1, ..OperatorEventFilter::default() };
+    let mut filter = OperatorEventFilter { limit: 1, ..OperatorEventFilter::default() };
     // Also page by page.
     for (user, at) in [("third", 3), ("second", 1), ("first", 5)] {
         let change = read(filter.clone()).remove(0);
         assert_eq!((&*change.event.user, change.at), (user, hours(at)));
-        filter.until = Some(change.place);
+        filter.before = Some(change.place);
     }
     assert!(read(filter).is_empty());
 }

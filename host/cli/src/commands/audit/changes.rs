@@ -12,8 +12,8 @@ use crate::report::CommandError;
 use crate::session::Session;
 
 const EXAMPLES: &str = "\
-Installs and removals, trusted and revoked keys, floors, bindings, and what was accepted or pruned: each with its \
-user and the state before and after. A secret is never part of it.
+Installs and removals, trusted and revoked keys, floors, bindings, answers to approvals, and what was accepted or \
+pruned: each with its user and the state before and after, in the order of the journals. A secret is never part of it.
 
 Examples:
   cofferdam audit changes

@@ -12,9 +12,10 @@ use crate::session::Session;
 
 const EXAMPLES: &str = "\
 Whole segments of the journals are removed, of 8 MiB or a day each, from the oldest on, up to the first with a call \
-that is younger, has no end, or holds an idempotency key that is not free yet; a call without an end or with a key is \
-named. A signed checkpoint takes their place, so that `cofferdam audit verify` tells a pruned audit log from a \
-truncated one. Export first what you want to keep. With `retention` in config.toml a host prunes once an hour.
+that is younger, has no end, or holds an idempotency key that is not free yet, or a younger change by an operator. A \
+call without an end or with a key is named, and an entry that is more than a day ahead of the time of the log. A signed \
+checkpoint takes their place, so that `cofferdam audit verify` tells a pruned audit log from a truncated one. Export \
+first what you want to keep. With `retention` in config.toml a host prunes once an hour.
 
 Examples:
   cofferdam audit prune --older-than 90d --dry-run
