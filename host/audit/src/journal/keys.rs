@@ -683,6 +683,21 @@ mod tests {
         KeyTable::open(path, &[7; 32], Duration::from_secs(5))
     }
 
+    /// Makes a table with a key of each of these calls.
+    fn with_keys(calls: impl IntoIterator<Item = u8>) -> (tempfile::TempDir, PathBuf, KeyTable) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let table = open(&path).unwrap();
+        for call in calls {
+            table.change(|keys| keys.put(&[call; 32], &stored(call))).unwrap();
+        }
+        (dir, path, table)
+    }
+
+    fn kind<T>(result: Result<T, AuditError>) -> Option<AuditErrorKind> {
+        result.map_err(|error| error.kind()).err()
+    }
+
     fn stored(call: u8) -> StoredKey {
         StoredKey {
             call: [call; 16],
@@ -702,10 +717,7 @@ mod tests {
 
     #[test]
     fn keys_are_stored_replaced_and_released() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
-        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let (_dir, path, table) = with_keys([1]);
         let retained = StoredKey { state: StoredKeyState::Retained, until: Some(5), ..stored(1) };
         table.change(|keys| keys.put(&[1; 32], &retained)).unwrap();
         table.change(|keys| keys.put(&[2; 32], &stored(2))).unwrap();
@@ -754,29 +766,20 @@ mod tests {
             ["DELETE FROM keys WHERE key = ?1", "UPDATE keys SET key = randomblob(32) WHERE key = ?1"]
         {
             for key in [[1; 32], [3; 32], [5; 32]] {
-                let dir = tempfile::tempdir().unwrap();
-                let path = dir.path().join("keys.db");
-                let table = open(&path).unwrap();
-                for key in 1..=5 {
-                    table.change(|keys| keys.put(&[key; 32], &stored(key))).unwrap();
-                }
+                let (_dir, path, table) = with_keys(1..=5);
                 let other = Connection::open(&path).unwrap();
                 assert_eq!(other.execute(tampering, [key]).unwrap(), 1);
-                let kind = |error: AuditError| error.kind();
-                assert_eq!(table.get(&key).map_err(kind), Err(AuditErrorKind::Tampered), "{key:?}");
+                assert_eq!(kind(table.get(&key)), Some(AuditErrorKind::Tampered), "{key:?}");
                 assert_eq!(table.try_is_free(&key), None);
                 let claimed = table.change(|keys| keys.put(&key, &stored(9)));
-                assert_eq!(claimed.map_err(kind), Err(AuditErrorKind::Tampered), "{key:?}");
+                assert_eq!(kind(claimed), Some(AuditErrorKind::Tampered), "{key:?}");
             }
         }
     }
 
     #[test]
     fn an_older_table_is_noticed_while_it_is_open() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
-        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let (_dir, path, table) = with_keys([1]);
         let other = Connection::open(&path).unwrap();
         let copy = "CREATE TEMP TABLE k AS SELECT * FROM keys; CREATE TEMP TABLE s AS SELECT * FROM summary;";
         other.execute_batch(copy).unwrap();
@@ -786,7 +789,7 @@ mod tests {
         for put_back in [older, ""] {
             other.execute_batch(&format!("{empty}{put_back} COMMIT")).unwrap();
             let claimed = table.change(|keys| keys.put(&[2; 32], &stored(9)));
-            assert_eq!(claimed.map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
+            assert_eq!(kind(claimed), Some(AuditErrorKind::Tampered));
             assert!(table.try_change(|keys| keys.put(&[2; 32], &stored(9))).is_none());
             assert!(table.seen().is_err());
         }
@@ -794,14 +797,11 @@ mod tests {
 
     #[test]
     fn a_key_of_another_call_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
-        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let (_dir, path, table) = with_keys([1]);
         let other = Connection::open(&path).unwrap();
         other.execute("UPDATE keys SET call = ?1", [[2; 16]]).unwrap();
         let found = table.change(|keys| keys.rows_of(&[2; 16]));
-        assert_eq!(found.map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
+        assert_eq!(kind(found), Some(AuditErrorKind::Tampered));
     }
 
     #[test]
@@ -811,36 +811,28 @@ mod tests {
             "CREATE INDEX another ON keys (key, next, value, mac)",
             "CREATE TRIGGER another AFTER INSERT ON keys BEGIN DELETE FROM keys; END",
         ] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("keys.db");
-            open(&path).unwrap().change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+            let (_dir, path, _table) = with_keys([1]);
             Connection::open(&path).unwrap().execute_batch(change).unwrap();
-            let opened = open(&path).map(drop).map_err(|error| error.kind());
-            assert_eq!(opened, Err(AuditErrorKind::Tampered), "{change}");
+            assert_eq!(kind(open(&path)), Some(AuditErrorKind::Tampered), "{change}");
         }
     }
 
     /// Also if the summary is the current one.
     #[test]
     fn older_rows_are_noticed_when_the_file_is_opened() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
-        table.change(|keys| keys.put(&[1; 32], &stored(1))).unwrap();
+        let (_dir, path, table) = with_keys([1]);
         let other = Connection::open(&path).unwrap();
         other.execute_batch("CREATE TEMP TABLE k AS SELECT * FROM keys").unwrap();
         table.change(|keys| keys.put(&[2; 32], &stored(2))).unwrap();
         drop(table);
         assert!(open(&path).is_ok());
         other.execute_batch("DELETE FROM keys; INSERT INTO keys SELECT * FROM k").unwrap();
-        assert_eq!(open(&path).map(drop).map_err(|error| error.kind()), Err(AuditErrorKind::Tampered));
+        assert_eq!(kind(open(&path)), Some(AuditErrorKind::Tampered));
     }
 
     #[test]
     fn rows_in_any_order_stay_linked() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
+        let (_dir, path, table) = with_keys([]);
         let mut model = BTreeMap::new();
         let mut rng = fastrand::Rng::with_seed(3);
         for _ in 0..2_000 {
@@ -860,12 +852,7 @@ mod tests {
     /// A change of the file by anything else shows when it is opened, or changes no key.
     #[test]
     fn flipped_bits_are_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("keys.db");
-        let table = open(&path).unwrap();
-        for key in 1..=40 {
-            table.change(|keys| keys.put(&[key; 32], &stored(key))).unwrap();
-        }
+        let (_dir, path, table) = with_keys(1..=40);
         drop(table);
         let whole = fs::read(&path).unwrap();
         let keys = |table: &KeyTable| (1..=40).map(|key| table.get(&[key; 32]).unwrap()).collect::<Vec<_>>();

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The first entry of a segment of a journal. Its facts decide which calls have no end, so none of them has a default.
+// Its facts decide which calls have no end, so none of them has a default.
+/// The first entry of a segment of a journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SegmentBegun {
