@@ -139,7 +139,6 @@ CREATE TABLE cofferdam.operator_events (
     event  text NOT NULL,
     PRIMARY KEY (writer, n)
 );
-CREATE INDEX operator_events_by_time ON cofferdam.operator_events (at, n);
 
 CREATE TABLE cofferdam.decided (
     call uuid PRIMARY KEY
