@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::line::{ChainHead, JournalLine, LineFault, SealedPlace};
@@ -106,11 +106,18 @@ impl GrowingFile {
     }
 
     /// Returns the length of the file at its path, if that is the open one.
+    ///
+    /// Asks for no times: Linux gives a file whose times were asked for a new one at the next write, and stores that in
+    /// its inode, which costs more than the write (6.13 and later).
     fn length_in_place(&self) -> io::Result<Option<u64>> {
-        match fs::symlink_metadata(&self.path) {
-            Ok(there) => Ok(((there.dev(), there.ino()) == self.id).then_some(there.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let wanted = StatxFlags::INO | StatxFlags::SIZE;
+        match statx(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+            Ok(there) => {
+                let device = rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor);
+                Ok(((device, there.stx_ino) == self.id).then_some(there.stx_size))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
