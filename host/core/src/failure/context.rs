@@ -45,7 +45,8 @@ impl AuditId {
     }
 
     fn from_uuid(id: uuid::Uuid) -> Self {
-        Self(format!("{PREFIX}{id}").into())
+        let mut buffer = uuid::Uuid::encode_buffer();
+        Self([PREFIX, id.hyphenated().encode_lower(&mut buffer)].concat().into())
     }
 
     /// Returns the id as text.
