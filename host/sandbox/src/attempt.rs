@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -153,7 +153,9 @@ pub async fn run<A: ResultFormat>(
     let instantiated = OnceLock::new();
     let stop = match prepare(&mut store, limits, connector) {
         Ok(()) => {
+            // Pinned where it is made: passing it on by value would copy kilobytes.
             let work = instantiate_and_call(&mut store, operation, args, (&*clock, &ledger), &instantiated);
+            let work = pin!(work);
             let at_deadline = || counted.iter().for_each(|guards| guards.record_timeout(started));
             let work = within(tracer.as_ref().map(AttemptTracer::dispatch), work);
             watch((&*clock, &poll_start), deadline, &ledger, at_deadline, work).await
@@ -305,8 +307,7 @@ async fn instantiate_and_call<A: ResultFormat>(
 }
 
 /// Polls `work` in the scope of a subscriber, if there is one.
-async fn within<F: Future>(subscriber: Option<Dispatch>, work: F) -> F::Output {
-    let mut work = pin!(work);
+async fn within<T>(subscriber: Option<Dispatch>, mut work: Pin<&mut impl Future<Output = T>>) -> T {
     poll_fn(|cx| match &subscriber {
         Some(subscriber) => tracing::dispatcher::with_default(subscriber, || work.as_mut().poll(cx)),
         None => work.as_mut().poll(cx),

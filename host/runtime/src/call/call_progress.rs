@@ -3,7 +3,7 @@
 //! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). They contain details
 //! that the envelope must not have (operator notes), but neither arguments nor results.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -255,10 +255,9 @@ impl CallProgress {
     /// Runs an attempt to its end, and records the delays of its requests as they begin.
     pub(super) async fn record_delays<E>(
         &mut self,
-        attempt: impl Future<Output = E>,
+        mut attempt: Pin<&mut impl Future<Output = E>>,
         delays: Option<mpsc::UnboundedReceiver<RateDelay>>,
     ) -> E {
-        let mut attempt = pin!(attempt);
         let Some(mut delays) = delays else { return attempt.await };
         loop {
             tokio::select! {
@@ -352,7 +351,7 @@ impl CallProgress {
 
     /// Writes the end, and returns the outcome with the report once that is durable.
     pub(super) async fn close<A: ResultFormat>(
-        mut self,
+        &mut self,
         outcome: Result<A, Error>,
     ) -> (Result<A, Error>, Report) {
         // An envelope describes the whole call: an earlier attempt may have sent a request even if the last one did

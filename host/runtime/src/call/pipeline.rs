@@ -1,5 +1,6 @@
 //! The pipeline of one call, top to bottom: candidates, attempts, waits, and one outcome.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -146,20 +147,22 @@ impl CallPipeline {
         let mut progress = CallProgress::open(self, &call, audit_id.clone());
         failpoint::pass("received");
         let span = progress.recorder.span.clone();
-        let outcome = match &call.cancellation {
-            None => self.with_idempotency(&call, &audit_id, &mut progress).instrument(span).await,
-            Some(cancellation) => {
-                let done = tokio::select! {
+        let outcome = {
+            // Pinned where it is made: passing it on by value would copy kilobytes.
+            let running = pin!(self.with_idempotency(&call, &audit_id, &mut progress).instrument(span));
+            match &call.cancellation {
+                None => Some(running.await),
+                Some(cancellation) => tokio::select! {
                     biased;
                     () = cancellation.cancelled() => None,
-                    outcome = self.with_idempotency(&call, &audit_id, &mut progress).instrument(span) => Some(outcome),
-                };
-                done.unwrap_or_else(|| {
-                    progress.wait_ended(self.loader.clock.now());
-                    Err(cancelled(progress.attempts()).into())
-                })
+                    outcome = running => Some(outcome),
+                },
             }
         };
+        let outcome = outcome.unwrap_or_else(|| {
+            progress.wait_ended(self.loader.clock.now());
+            Err(cancelled(progress.attempts()).into())
+        });
         let of_request = |error| match error {
             Error::Host(error) => Error::Host(error.with_request_id(&audit_id)),
             failure @ Error::Failure(_) => failure,
@@ -455,6 +458,7 @@ impl CallPipeline {
         failpoint::pass("attempt.begins");
         let running = cofferdam_sandbox::run(&admitted.loaded.connector, operation, &admitted.args, attempt);
         let span = spans::attempt(candidate, operation.name(), progress.attempts());
+        let running = pin!(running.instrument(span.clone()));
         let ended = progress.record_delays(running, delays).instrument(span.clone()).await;
         spans::attempted(&span, &ended);
         failpoint::pass("attempt.ended");
