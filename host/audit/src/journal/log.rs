@@ -307,7 +307,6 @@ impl Drop for JournalLog {
         while self.0.working.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(OPENING_PAUSE);
         }
-        self.0.journals().iter().for_each(|journal| journal.committer.start());
         self.0.maintain_at_end();
     }
 }
@@ -505,17 +504,15 @@ impl LogWriter {
     /// be opened.
     fn has_opened(&self, audit_id: &AuditId, or_pending: bool) -> bool {
         loop {
-            let opening = {
+            {
                 let state = self.state();
                 match state.calls.get(audit_id) {
-                    Some(call) if call.is_opening => Some(Arc::clone(&call.journal)),
+                    Some(call) if call.is_opening => {}
                     Some(_) => return true,
-                    None if or_pending && state.pending_opens.contains(audit_id) => None,
+                    None if or_pending && state.pending_opens.contains(audit_id) => {}
                     None => return false,
                 }
-            };
-            // Its caller may wait for something else.
-            opening.inspect(|journal| journal.committer.start());
+            }
             std::thread::sleep(OPENING_PAUSE);
         }
     }
@@ -825,11 +822,7 @@ impl LogWriter {
                 return Ok(Box::pin(async { Ok(()) }));
             }
             if let Some(result) = state.ending.get(&end.audit_id).cloned() {
-                let call = state.calls.get(&end.audit_id).map(|call| Arc::clone(&call.journal));
-                let journal = call.or_else(|| state.own.clone());
                 drop(state);
-                // The caller that waits for it may be this one.
-                journal.inspect(|journal| journal.committer.start());
                 return Ok(Box::pin(ended(result)));
             }
             let late = state.late_ends.remove(&end.audit_id);

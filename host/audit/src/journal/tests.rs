@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
@@ -14,13 +15,13 @@ use cofferdam_core::event::recorded::{Ended, EventLine, Received, RecordedEvent}
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
-use tokio::runtime::Runtime;
 
 use super::commit::{AfterCommit, JournalCommitter};
 
 use super::*;
 use crate::entry::Entry;
 use crate::hex::hex;
+use crate::log::wait;
 use crate::seal::Sealed;
 
 /// Takes a free journal, whatever was signed of it: the end that it has.
@@ -314,9 +315,12 @@ fn entries_of_many_threads_are_written_once() {
     committer.with_journal(|journal| assert!(journal.unended().is_empty()));
 }
 
-/// Counts the times that were asked for: one for each write.
+/// Counts the times that were asked for, one for each write, and panics at one of them.
 #[derive(Default)]
-struct CountingClock(AtomicUsize);
+struct CountingClock {
+    asked: AtomicUsize,
+    panics_at: Option<usize>,
+}
 
 impl Clock for CountingClock {
     fn now(&self) -> Instant {
@@ -324,7 +328,10 @@ impl Clock for CountingClock {
     }
 
     fn timestamp(&self) -> Timestamp {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.panics_at == Some(asked) {
+            std::panic::resume_unwind(Box::new("no time"));
+        }
         Timestamp::UNIX_EPOCH
     }
 
@@ -333,74 +340,74 @@ impl Clock for CountingClock {
     }
 }
 
-/// A committer to a journal with this many open calls, and a runtime with one thread.
-fn busy(root: &Path, calls: usize) -> (Arc<JournalCommitter>, Arc<CountingClock>, Vec<AuditId>, Runtime) {
-    let (mut journal, clock) = (take(root, JournalSettings::default()).unwrap(), Arc::default());
+/// A committer to a journal with this many open calls.
+fn busy(root: &Path, calls: usize, clock: &Arc<CountingClock>) -> (Arc<JournalCommitter>, Vec<AuditId>) {
+    let mut journal = take(root, JournalSettings::default()).unwrap();
     let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
     ids.iter().for_each(|id| write(&mut journal, &begins(id)));
-    let committer = JournalCommitter::new(journal, Arc::clone(&clock) as Arc<dyn Clock>);
-    (committer, clock, ids, tokio::runtime::Builder::new_current_thread().build().unwrap())
+    (JournalCommitter::new(journal, Arc::clone(clock) as Arc<dyn Clock>), ids)
+}
+
+/// The results of commits that are asked for while another thread commits the end of the first call.
+fn while_committing(
+    committer: &Arc<JournalCommitter>,
+    ids: &[AuditId],
+    mut done: impl FnMut(usize) -> AfterCommit,
+) -> Vec<Result<(), AuditError>> {
+    let ((started_tx, started_rx), (resume_tx, resume_rx)) = (channel(), channel());
+    let stops: AfterCommit = Box::new(move |_| {
+        started_tx.send(()).unwrap();
+        resume_rx.recv().unwrap();
+    });
+    std::thread::scope(|scope| {
+        let own = Arc::clone(committer);
+        let first = scope.spawn(move || wait(own.commit(vec![ends(&ids[0])], stops, None)));
+        started_rx.recv().unwrap();
+        let end = |(at, id)| committer.commit(vec![ends(id)], done(at), None);
+        let others: Vec<_> = ids.iter().enumerate().skip(1).map(end).collect();
+        resume_tx.send(()).unwrap();
+        let results = others.into_iter().map(wait).collect();
+        // It may have panicked.
+        drop(first.join());
+        results
+    })
 }
 
 #[test]
-fn one_write_has_the_entries_of_all_ready_callers() {
+fn one_write_has_the_entries_of_all_that_wait() {
     let root = tempfile::tempdir().unwrap();
-    let (committer, clock, ids, runtime) = busy(root.path(), 64);
-    runtime.block_on(async {
-        let mut callers = tokio::task::JoinSet::new();
-        for id in ids {
-            let committer = Arc::clone(&committer);
-            callers.spawn(async move {
-                committer.commit(vec![ends(&id)], Box::new(|_| ()), None).await.unwrap();
-            });
-        }
-        callers.join_all().await;
-    });
-    assert_eq!(clock.0.load(Ordering::SeqCst), 1);
+    let clock = Arc::default();
+    let (committer, ids) = busy(root.path(), 64, &clock);
+    let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(clock.asked.load(Ordering::SeqCst), 2);
     committer.with_journal(|journal| assert!(journal.unended().is_empty()));
-}
-
-#[test]
-fn an_entry_without_a_waiting_caller_is_written() {
-    let root = tempfile::tempdir().unwrap();
-    let (committer, _, ids, runtime) = busy(root.path(), 8);
-    let end = |at: usize| committer.commit(vec![ends(&ids[at])], Box::new(|_| ()), None);
-    let open = || committer.with_journal(|journal| journal.unended().count());
-    runtime.block_on(async {
-        let first = end(0);
-        assert_eq!(open(), 8, "others may add theirs");
-        drop(end(1));
-        assert_eq!(open(), 6, "with all that waited");
-        first.await.unwrap();
-    });
-    let alone = end(2);
-    assert_eq!(open(), 5, "outside of an executor no other task runs");
-    let executor = runtime.enter();
-    drop(end(3));
-    let few = end(4);
-    assert_eq!(open(), 3, "few calls do not wait for each other");
-    drop((alone, few, executor));
 }
 
 #[test]
 fn a_panic_of_one_caller_is_not_the_others_failure() {
     let root = tempfile::tempdir().unwrap();
-    let (committer, _, ids, runtime) = busy(root.path(), 6);
-    let panics: AfterCommit = Box::new(|_| std::panic::resume_unwind(Box::new("no thread")));
-    let (results, told) = runtime.block_on(async {
-        let told = Arc::new(AtomicUsize::new(0));
-        let [first, last] = [0, 2].map(|at| {
+    let clock = Arc::default();
+    let (committer, ids) = busy(root.path(), 4, &clock);
+    let told = Arc::new(AtomicUsize::new(0));
+    let results = while_committing(&committer, &ids, |at| match at {
+        2 => Box::new(|_| std::panic::resume_unwind(Box::new("no thread"))),
+        _ => {
             let told = Arc::clone(&told);
-            let done: AfterCommit = Box::new(move |_| {
-                told.fetch_add(1, Ordering::SeqCst);
-            });
-            (at, done)
-        });
-        let [first, middle, last] =
-            [first, (1, panics), last].map(|(at, done)| committer.commit(vec![ends(&ids[at])], done, None));
-        (tokio::join!(first, middle, last), told.load(Ordering::SeqCst))
+            Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
+        }
     });
-    assert!(matches!(results, (Ok(()), Ok(()), Ok(()))), "{results:?}");
-    assert_eq!(told, 2);
-    committer.with_journal(|journal| assert_eq!(journal.unended().count(), 3));
+    assert!(matches!(results[..], [Ok(()), Ok(()), Ok(())]), "{results:?}");
+    assert_eq!((told.load(Ordering::SeqCst), clock.asked.load(Ordering::SeqCst)), (2, 2));
+    committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+}
+
+#[test]
+fn callers_hear_of_a_panic_of_the_thread_that_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let clock = Arc::new(CountingClock { panics_at: Some(1), ..CountingClock::default() });
+    let (committer, ids) = busy(root.path(), 4, &clock);
+    let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
+    assert!(matches!(results[..], [Err(_), Err(_), Err(_)]), "{results:?}");
+    wait(committer.commit(vec![ends(&ids[1])], Box::new(|_| ()), None)).unwrap();
 }

@@ -65,11 +65,6 @@ impl UnendedCalls {
         self.0.keys().copied()
     }
 
-    /// Returns how many calls there are.
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
