@@ -61,6 +61,8 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
         ("idempotent", json!(false)),
         ("profile", json!("standard")),
         ("key", json!("minted")),
+        ("idempotency_key", Value::Null),
+        ("op", Value::Null),
         ("bindings", Value::Null),
     ] {
         assert_eq!(admitted[field], expected, "{field}");
@@ -91,21 +93,38 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
 fn failures_are_logged_in_full_and_redacted_elsewhere() {
     let world = shared_host();
     let call = Call::new(example("probe"), "panic", json!({"message": format!("inner {TOKEN}")}));
-    let (outcome, id) = at(&world.host, call.actor("ada"));
+    let CallResult { outcome, report } = run(world.host.run(call.actor("ada")));
     let failure = failed(outcome);
-    let events = events(&world.home, &id);
-    let view = &payload(&events, "final")["failure"];
-    for key in ["class", "message", "boundary", "retried", "actor", "at", "audit_id"] {
+    let events = events(&world.home, &report.audit_id);
+    let (ended, end) = (payload(&events, "attempt_ended"), payload(&events, "final"));
+    let view = &end["failure"];
+    for key in ["message", "boundary", "cause"] {
         assert!(!view[key].is_null(), "{key}: {view}");
     }
-    assert_eq!((&view["actor"], &view["audit_id"]), (&json!("ada"), &json!(failure.audit_id().as_str())));
-    assert_eq!((&view["class"], &view["trap"]), (&json!("connector_runtime_error"), &json!("unreachable")));
+    for key in ["class", "code", "retried", "actor", "at", "audit_id"] {
+        assert!(
+            view[key].is_null() && ended["failure"][key].is_null(),
+            "{key} is recorded elsewhere: {view}"
+        );
+    }
+    assert_eq!((&end["class"], &view["trap"]), (&json!("connector_runtime_error"), &json!("unreachable")));
     assert!(view["chain"].as_array().unwrap().len() >= 2, "{view}");
     assert!(view["stderr"].as_str().unwrap().contains("inner [REDACTED]"), "{view}");
-    assert_eq!(payload(&events, "attempt_ended")["failure"]["stderr"], view["stderr"]);
+    assert_eq!(ended["failure"]["stderr"], view["stderr"]);
     assert!(!serde_json::to_string(&events).unwrap().contains(TOKEN));
     let envelope = serde_json::to_string(&failure).unwrap();
     assert!(!envelope.contains("inner") && !envelope.contains("wasm backtrace"), "{envelope}");
+
+    // The reader adds the facts again.
+    let mut reader = world.home.host().audit().reader().unwrap();
+    let row = reader.call(&report.audit_id).unwrap().unwrap();
+    let entries = reader.entries_of(&report.audit_id).unwrap();
+    let read = entries.iter().flat_map(|entry| entry.events().unwrap());
+    let mut read = read.rev().find_map(|event| event.failure(&row)).unwrap();
+    let mut view = report.operator_view().unwrap().clone();
+    // The operator's view is made just before the event.
+    assert!(read.remove("at").is_some() && view.remove("at").is_some() && view["actor"] == "ada");
+    assert_eq!(read, view);
 }
 
 #[test]

@@ -149,6 +149,24 @@ fn a_service_never_sees_one_key_with_two_requests() {
 }
 
 #[test]
+fn a_fallback_with_another_operation_is_logged_with_it() {
+    let stage = Stage::new();
+    let args = json!({"url": stage.b("/text/other-op"), "body": "text"}).as_object().unwrap().clone();
+    let call = ask("a", stage.a("/status/503/other-op"))
+        .or_else(cofferdam::Fallback::new(other("b"), "post").with_args(args));
+    let CallResult { outcome, report } = run(stage.host.run(stage.at_once(call)));
+    outcome.unwrap();
+    let entries = stage.host.audit().reader().unwrap().entries_of(&report.audit_id).unwrap();
+    let events = entries.iter().flat_map(|entry| entry.events().unwrap());
+    let admitted: Vec<_> =
+        events.filter(|event| event.name == "admitted").map(|event| event.facts()).collect();
+    let fact = |name: &str| admitted.iter().map(|facts| facts.get(name).cloned()).collect::<Vec<_>>();
+    assert_eq!(fact("op"), [None, Some(json!("post"))]);
+    let key = format!("{}~1", report.audit_id.as_str());
+    assert_eq!(fact("idempotency_key"), [None, Some(json!(key))], "the first key is the audit id");
+}
+
+#[test]
 fn a_removed_fallback_keeps_the_first_failure() {
     let stage = Stage::with_listener(|step, stage| {
         if step.name() == "fallback_triggered" {

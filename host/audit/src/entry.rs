@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::{Admitted, AttemptEnded, Ended, EventLine, EventText, RecordedEvent};
+use cofferdam_core::event::recorded::{Admitted, EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use crate::log::CallRow;
 
 /// An event as it is read from an entry.
 #[derive(Debug, Deserialize)]
@@ -30,16 +32,33 @@ impl LoggedEvent {
         RecordedEvent::read(&self.name, &self.payload)
     }
 
-    /// Returns the failure or the error that a call or an attempt ended with; none for other events, and after a value.
+    /// Returns the operator's view of the failure or the error that this call or an attempt of it ended with, complete:
+    /// with the facts that the event and the call have. None for other events, and after a value.
     #[must_use]
-    pub fn failure(&self) -> Option<Map<String, Value>> {
-        match self.event() {
-            RecordedEvent::Final(Ended { failure, .. })
-            | RecordedEvent::AttemptEnded(AttemptEnded { failure, .. }) => {
-                serde_json::from_str(failure?.get()).ok()
-            }
-            _ => None,
-        }
+    pub fn failure(&self, call: &CallRow) -> Option<Map<String, Value>> {
+        let (failure, class, code, retried) = match self.event() {
+            RecordedEvent::Final(end) => (end.failure?, end.class, end.code, end.retried),
+            RecordedEvent::AttemptEnded(end) => (end.failure?, end.class, end.code, None),
+            _ => return None,
+        };
+        let mut view: Map<String, Value> = serde_json::from_str(failure.get()).ok()?;
+        // The end of an action counts no retries; the failure of its step may.
+        let of_step = || view.get("details")?.get("retried").cloned();
+        let none = || class.is_some().then(|| 0.into());
+        let retried = retried.map(Value::from).or_else(of_step).or_else(none);
+        let facts = [
+            ("actor", Some(call.actor.as_str().into())),
+            ("at", Some(self.at.as_str().into())),
+            ("class", class.map(Value::from)),
+            ("code", code.map(Value::from)),
+            ("retried", retried),
+        ];
+        let facts = facts.map(|(name, fact)| Some((name.to_owned(), fact?)));
+        view.extend(facts.into_iter().flatten());
+        // The failure of another call has its own: that of a step, or of the call that is replayed.
+        view.entry("audit_id").or_insert_with(|| call.audit_id.as_str().into());
+        view.sort_keys();
+        Some(view)
     }
 
     /// Returns all facts, also those that this version does not know.

@@ -113,7 +113,7 @@ fn open(at: Timestamp, route: CallTarget, lots: &mut Lots) -> OpenCall {
         signer: Some("ed25519:4f3a".into()),
         ..Admitted::default()
     };
-    let started = AttemptStarted { attempt: 1, candidate: 0, connector: connector.into(), op: op.into() };
+    let started = AttemptStarted { attempt: 1, candidate: 0 };
     let lines = vec![
         line(at, 1, RecordedEvent::Received(received)),
         line(at, 2, RecordedEvent::Admitted(admitted)),

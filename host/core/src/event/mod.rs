@@ -242,10 +242,16 @@ impl EventKind<'_> {
         }
     }
 
-    /// Returns the facts of the event as JSON; the audit log has these and more.
+    /// Returns the facts of the event as JSON; the audit log has these and more, each in one event of the call.
     #[must_use]
     pub fn payload(self) -> Map<String, Value> {
-        recorded::RecordedEvent::from(self).facts()
+        let mut facts = recorded::RecordedEvent::from(self).facts();
+        // In the audit log, the candidate's `admitted` has these.
+        if let Self::AttemptStarted { connector, op, .. } = self {
+            facts.insert("connector".into(), connector.into());
+            facts.insert("op".into(), op.into());
+        }
+        facts
     }
 }
 

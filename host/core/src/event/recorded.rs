@@ -99,7 +99,7 @@ recorded_events! {
     /// The outcome of an earlier call with the same key is returned.
     Replayed(Replayed<'e>) = "replayed",
     /// An attempt begins.
-    AttemptStarted(AttemptStarted<'e>) = "attempt_started",
+    AttemptStarted(AttemptStarted) = "attempt_started",
     /// An attempt has ended.
     AttemptEnded(AttemptEnded<'e>) = "attempt_ended",
     /// The call waits, and is then attempted again.
@@ -153,12 +153,17 @@ pub struct EventLine<'e> {
     pub event: RecordedEvent<'e>,
 }
 
+/// The length of the longest usual event, the admission of a call: a text of so many bytes rarely has to grow.
+const EVENT_BYTES: usize = 1024;
+
 impl EventLine<'_> {
     /// Returns the canonical JSON: `{"at", "payload", "seq", "type"}`.
     #[must_use]
     pub fn to_text(&self) -> EventText {
+        let mut text = Vec::with_capacity(EVENT_BYTES);
         // Texts, whole numbers and canonical JSON: the serialization cannot fail.
-        EventText(serde_json::to_string(self).unwrap_or_default())
+        let _ = serde_json::to_writer(&mut text, self);
+        EventText(String::from_utf8(text).unwrap_or_default())
     }
 }
 
@@ -257,7 +262,7 @@ pub struct Admitted<'e> {
     pub connector: Text<'e>,
     /// The SHA-256 of its package, or of the action's file.
     pub hash: Text<'e>,
-    /// The key that its attempts carry, redacted.
+    /// The key that its attempts carry, redacted; none if that is the audit id of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Text<'e>>,
     /// True if it may be repeated, whatever its requests; of an action, if its caller gave a key.
@@ -268,6 +273,9 @@ pub struct Admitted<'e> {
     pub key: Option<Text<'e>>,
     /// The limits.
     pub limits: RecordedLimits,
+    /// The operation; none if it is the one in `received`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<Text<'e>>,
     /// The retry policy's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Text<'e>>,
@@ -330,15 +338,11 @@ pub struct Replayed<'e> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct AttemptStarted<'e> {
+pub struct AttemptStarted {
     /// The number of the attempt within the call, from 1.
     pub attempt: u32,
     /// The index of the candidate in the chain, from 0.
     pub candidate: u32,
-    /// The connector, as `name@version`.
-    pub connector: Text<'e>,
-    /// The operation.
-    pub op: Text<'e>,
 }
 
 /// The end of an attempt.
@@ -359,7 +363,7 @@ pub struct AttemptEnded<'e> {
     pub code: Option<Text<'e>>,
     /// The connector, as `name@version`.
     pub connector: Text<'e>,
-    /// The operator's view of the failure or the error.
+    /// The operator's view of the failure or the error, without facts that the event or the call has already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,
     /// The first lines that the connector logged, up to 64 KiB of text.
@@ -540,7 +544,7 @@ pub struct Ended<'e> {
     /// The time since the request, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// The operator's view of the failure or the error.
+    /// The operator's view of the failure or the error, without facts that the event or the call has already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,
     /// The state of the caller's key from now on.
@@ -786,13 +790,8 @@ impl<'e> From<EventKind<'e>> for RecordedEvent<'e> {
             EventKind::Replayed { of } => {
                 Self::Replayed(Replayed { idempotent: None, of: of.as_str().into() })
             }
-            EventKind::AttemptStarted { connector, op, candidate, attempt } => {
-                Self::AttemptStarted(AttemptStarted {
-                    attempt,
-                    candidate,
-                    connector: connector.into(),
-                    op: op.into(),
-                })
+            EventKind::AttemptStarted { candidate, attempt, .. } => {
+                Self::AttemptStarted(AttemptStarted { attempt, candidate })
             }
             EventKind::AttemptEnded { connector, attempt, failure, refused, usage } => {
                 Self::AttemptEnded(AttemptEnded {
@@ -945,7 +944,7 @@ mod tests {
                 json!({
                     "arguments": payload, "bindings": [text], "candidate": 1, "claim": claim, "connector": text,
                     "hash": text, "idempotency_key": text, "idempotent": true, "key": text, "limits": limits,
-                    "profile": text, "repeat": text, "signer": text, "steps": 3, "unsigned": true,
+                    "op": text, "profile": text, "repeat": text, "signer": text, "steps": 3, "unsigned": true,
                 }),
             ),
             ("approval_requested", json!({"approval": text, "candidate": 1, "until": text})),
@@ -954,7 +953,7 @@ mod tests {
                 json!({"approval": text, "candidate": 1, "person": text, "same_arguments": true}),
             ),
             ("replayed", json!({"idempotent": true, "of": text})),
-            ("attempt_started", json!({"attempt": 1, "candidate": 1, "connector": text, "op": text})),
+            ("attempt_started", json!({"attempt": 1, "candidate": 1})),
             (
                 "attempt_ended",
                 json!({

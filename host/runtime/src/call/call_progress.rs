@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
-use cofferdam_core::event::recorded::{
-    CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
-};
+use cofferdam_core::event::recorded::{RecordedEvent, RecordedLimits, RecordedPhases, Replayed};
 use cofferdam_core::failure::{AuditId, RepeatRule};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
@@ -131,7 +129,7 @@ impl CallProgress {
         admitted: &AdmittedCall<'_>,
         state: &CallState<'_>,
     ) -> Result<(), HostError> {
-        let AdmittedCall { loaded, credentials, limits, context, .. } = admitted;
+        let AdmittedCall { loaded, operation, credentials, limits, context, .. } = admitted;
         let recorder = &mut self.recorder;
         if let Some(credentials) = credentials {
             recorder.redactor.add_scanner(credentials.scanner());
@@ -153,7 +151,8 @@ impl CallProgress {
             let bindings = credentials.iter().flat_map(|credentials| credentials.bindings());
             facts.bindings = bindings.map(Into::into).collect();
             facts.claim = recorder.recorded_claim();
-            facts.idempotency_key = Some(recorder.redactor.text(&state.idempotency_key).into());
+            let key = Some(&state.idempotency_key).filter(|key| *key != recorder.audit_id.text());
+            facts.idempotency_key = key.map(|key| recorder.redactor.text(key).into());
             facts.key = Some(if call.idempotency_key.is_some() { "given" } else { "minted" }.into());
             facts.limits = RecordedLimits {
                 attempt_ms: Some(millis(limits.attempt_time())),
@@ -161,6 +160,7 @@ impl CallProgress {
                 memory_bytes: Some(limits.memory()),
                 wall_ms: millis(limits.wall_time()),
             };
+            facts.op = Some(&**operation.name()).filter(|op| *op != &*self.op).map(Into::into);
         }
         if let Some(request) = request {
             recorder.seal_request(request.text)?;
@@ -305,7 +305,7 @@ impl CallProgress {
         if let RecordedEvent::AttemptEnded(facts) = &mut event {
             facts.aborted_on_return.clone_from(&ended.aborted_on_return);
             let view = error.map(|error| report::error_view(error, &self.recorder.redactor));
-            facts.failure = view.as_ref().and_then(CanonicalJson::new);
+            facts.failure = view.and_then(|view| report::recorded_view(view, None));
             facts.phases = RecordedPhases {
                 guest_us: micros(usage.wall_time.saturating_sub(ended.instantiated_after)),
                 instantiate_us: micros(ended.instantiated_after),

@@ -16,9 +16,7 @@ use cofferdam_audit::{
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::recorded::{
-    CanonicalJson, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
-};
+use cofferdam_core::event::recorded::{Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent};
 use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
@@ -317,6 +315,7 @@ impl CallRecorder {
         let error = outcome.as_ref().err();
         let operator = error.map(|error| {
             let mut view = report::error_view(error, &self.redactor);
+            facts.failure = report::recorded_view(view.clone(), Some(&self.audit_id));
             if let Some(retried) = retried {
                 view.insert("retried".to_owned(), retried.into());
             }
@@ -324,7 +323,6 @@ impl CallRecorder {
             view.insert("at".to_owned(), self.now().to_string().into());
             view
         });
-        facts.failure = operator.as_ref().and_then(CanonicalJson::new);
         facts.prompt = error.and_then(Error::prompt).map(|prompt| prompt.name().into());
         let outcome = outcome_of(error);
         CallEnd { attempts, outcome, key, facts, sealed: None, operator }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError};
+use cofferdam_core::event::recorded::CanonicalJson;
 use cofferdam_core::event::shown_wait;
 use cofferdam_core::failure::{AbortedRequest, AuditId, Failure, FailureCause, FailureClass, UnkeyedRequest};
 use cofferdam_core::limits::Usage;
@@ -166,7 +167,7 @@ impl Report {
         u32::try_from(again.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the failure or error as the audit log has it: with the chain of causes, the guest's last output and
+    /// Returns all of the failure or error: with the chain of causes, the guest's last output and
     /// the host's notes, but without secrets. It is for operators and never for callers or agents, and it is not
     /// serialized with the report. None if there is a value.
     #[must_use]
@@ -216,6 +217,18 @@ const KINDS: [(&str, &str); 5] = [
     ("stderr: ", "stderr"),
     ("connector: ", "connector_detail"),
 ];
+
+/// Returns a view as the audit log has it: without the facts that its event or the call has already, which
+/// [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure) adds again. `call` ended with it; none for an attempt.
+pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>) -> Option<CanonicalJson> {
+    view.retain(|field, value| match field.as_str() {
+        "class" | "code" | "retried" => false,
+        // An action may end with the failure of its step's call, and a call with that of the call that is replayed.
+        "audit_id" => call.is_some_and(|call| *value != call.as_str()),
+        _ => true,
+    });
+    CanonicalJson::new(&view)
+}
 
 /// Returns all of an error, without secrets.
 pub(super) fn error_view(error: &Error, redactor: &FieldRedactor) -> Map<String, Value> {

@@ -237,7 +237,7 @@ fn denied_calls(
             Err(error) => return Err(error),
         };
         let events = entries.iter().flat_map(|entry| entry.events().unwrap_or_default());
-        if let Some(failure) = events.rev().find_map(|event| event.failure())
+        if let Some(failure) = events.rev().find_map(|event| event.failure(&row))
             && let Some(access) = DeniedAccess::read(&failure)
         {
             add(&mut denied, &failure, access, &row);

@@ -331,7 +331,7 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // An invalid entry has no events here: `audit verify` checks the chain.
     let events: Vec<LoggedEvent> =
         entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
-    let failure = events.iter().rev().find_map(LoggedEvent::failure);
+    let failure = events.iter().rev().find_map(|event| event.failure(&row));
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
     let error = failure.map(|failure| facts(&failure, &OF_FAILURES));

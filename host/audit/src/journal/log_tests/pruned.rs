@@ -49,7 +49,9 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     assert_eq!(prune(home.path(), day(2), false).unwrap(), would);
     assert!(segment_files(home.path()).len() < files);
     let text = text_of(home.path());
-    let left = days.concat().iter().filter(|id| text.contains(id.as_str())).count() as u64;
+    // The end of a call may stay, in the next segment.
+    let begun: String = text.lines().filter(|line| line.contains("\"received\"")).collect();
+    let left = days.concat().iter().filter(|id| begun.contains(id.as_str())).count() as u64;
     assert_eq!(left, 80 - would.calls);
     assert!(days[2].iter().chain(&days[3]).all(|id| text.contains(id.as_str())));
     assert!(text.contains("\"type\":\"pruned\""));

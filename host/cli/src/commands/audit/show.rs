@@ -64,7 +64,7 @@ impl From<&StoredEntry> for EntryPlace {
 struct CallDetails<'r> {
     #[serde(flatten)]
     call: CallLine<'r>,
-    error: Option<Value>,
+    error: Option<&'r Map<String, Value>>,
     events: &'r [EventDetails],
     entries: &'r [EntryPlace],
 }
@@ -77,12 +77,13 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not in the audit log any more.");
     let row = map_read_error(reader.call(&id))?.ok_or_else(gone)?;
     let entries = map_read_error(reader.entries_of(&id))?;
-    let events = entries.iter().map(events).collect::<Result<Vec<_>, _>>()?;
+    let events = map_read_error(entries.iter().map(StoredEntry::events).collect::<Result<Vec<_>, _>>())?;
     let events: Vec<_> = events.into_iter().flatten().collect();
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
+    let events: Vec<_> = events.into_iter().map(EventDetails::from).collect();
     let shown =
-        CallDetails { call: CallLine::new(&row), error: error.clone(), events: &events, entries: &places };
+        CallDetails { call: CallLine::new(&row), error: error.as_ref(), events: &events, entries: &places };
     session.ui.result(&shown, |it| {
         page(&row, error.as_ref(), &events, it);
         it.heading("in the audit log");
@@ -92,28 +93,18 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     })
 }
 
-/// The events of an entry.
-fn events(entry: &StoredEntry) -> Result<Vec<EventDetails>, CommandError> {
-    let events = map_read_error(entry.events())?;
-    Ok(events.into_iter().map(EventDetails::from).collect())
-}
-
 /// The failure or the error that the call ended with, with everything that the audit log has about it.
-fn error(row: &CallRow, events: &[EventDetails]) -> Option<Value> {
+fn error(row: &CallRow, events: &[LoggedEvent]) -> Option<Map<String, Value>> {
     row.code.as_ref()?;
-    let told = events.iter().rev().find_map(|event| {
-        let told = ["failure", "error"].iter().find_map(|key| event.payload.get(*key));
-        told.filter(|told| told.is_object())
-    });
     let known = || {
         let known = [("class", &row.class), ("code", &row.code)];
         let known = known.into_iter().filter_map(|(key, word)| Some((key.to_owned(), word.clone()?.into())));
-        Value::Object(known.collect())
+        known.collect()
     };
-    Some(told.cloned().unwrap_or_else(known))
+    Some(events.iter().rev().find_map(|event| event.failure(row)).unwrap_or_else(known))
 }
 
-fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mut Page) {
+fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[EventDetails], page: &mut Page) {
     page.field("call", row.audit_id.as_str());
     page.styled_field("status", line::tone(row), &format!("{} {}", row.state_name(), line::why(row)));
     page.field("connector", &row.connector);
@@ -143,14 +134,14 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mu
         for (key, value) in &event.payload {
             match (key.as_str(), value) {
                 // All of the last one is said below.
-                ("failure", Value::Object(failure)) => page.block(18, &in_short(failure)),
+                ("failure", Value::Object(failure)) => page.block(18, &in_short(&event.payload, failure)),
                 ("requests", value) => attempt_facts::requests(page, 18, row.at, value),
                 ("log", value) => attempt_facts::log(page, 18, row.at, value),
                 (key, value) => add(page, 18, key, value),
             };
         }
     }
-    if let Some(Value::Object(error)) = error {
+    if let Some(error) = error {
         page.heading("why it failed");
         for (key, value) in error {
             add(page, 2, key, value);
@@ -158,11 +149,11 @@ fn page(row: &CallRow, error: Option<&Value>, events: &[EventDetails], page: &mu
     }
 }
 
-/// A failure in a line.
-fn in_short(failure: &Map<String, Value>) -> String {
-    let word = |key: &str| failure.get(key).and_then(Value::as_str);
-    let words: Vec<_> = ["class", "code"].into_iter().filter_map(word).collect();
-    format!("failure: {}: {}", words.join("."), word("message").unwrap_or_default())
+/// The failure in an event, in a line.
+fn in_short(event: &Map<String, Value>, failure: &Map<String, Value>) -> String {
+    let words: Vec<_> = ["class", "code"].iter().filter_map(|key| event.get(*key)?.as_str()).collect();
+    let message = failure.get("message").and_then(Value::as_str).unwrap_or_default();
+    format!("failure: {}: {message}", words.join("."))
 }
 
 /// A fact, set in by `indent` columns; what it consists of is set in further.
