@@ -6,6 +6,7 @@
 //! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
 //! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ struct PruneContext<'c> {
     unended: UnendedCalls,
     /// True if a process holds the journal.
     is_held: bool,
+    /// The newest time that the calls of the journal have reached so far, other than by a clock that was ahead.
+    reached: Cell<Timestamp>,
 }
 
 impl LogWriter {
@@ -135,6 +138,7 @@ impl LogWriter {
                 has_unfinished,
                 is_held: self.is_held(&writer),
                 unended: UnendedCalls::default(),
+                reached: Cell::new(Timestamp::MIN),
             };
             let cut = self.cut(&writer, journal, context)?;
             if !dry_run {
@@ -330,8 +334,9 @@ fn line_facts(
     facts: &mut SegmentFacts,
 ) -> Result<(), AuditError> {
     if let Some(log) = &line.log {
-        if !facts.kept.read(log, context.before) {
-            facts.blocker = Some(context.young(None, log.at().unwrap_or_default()));
+        let at = log.at().unwrap_or_default().max(context.reached.get());
+        if !facts.kept.read(log, at < context.before) {
+            facts.blocker = Some(context.young(None, at));
         }
         return Ok(());
     }
@@ -341,6 +346,7 @@ fn line_facts(
     let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
         return Ok(());
     };
+    let at = context.received_at(at);
     facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
         None => {
             facts.calls = facts.calls.saturating_add(1);
@@ -354,6 +360,16 @@ fn line_facts(
 }
 
 impl PruneContext<'_> {
+    /// Returns the time of a call that was received at this one: not before the calls before it, whose clock may have been
+    /// right where its own was behind.
+    fn received_at(&self, at: Timestamp) -> Timestamp {
+        let received = self.reached.get().max(at);
+        if at <= self.now {
+            self.reached.set(received);
+        }
+        received
+    }
+
     /// Returns the reason why a call, or a change by an operator, stays that is not old enough.
     fn young(&self, id: Option<&AuditId>, at: Timestamp) -> Blocker {
         PruneStop::if_ahead(id, at, self.now).map_or(Blocker::Young, Blocker::Stop)

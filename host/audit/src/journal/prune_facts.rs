@@ -24,9 +24,9 @@ pub struct KeptFacts {
 }
 
 impl KeptFacts {
-    /// Reads an entry about the log that is to be pruned with calls that were received before `before`. Returns false if it
-    /// has to stay where it is: it is a change by an operator that is not old enough.
-    pub fn read(&mut self, log: &LogEvent<'_>, before: Timestamp) -> bool {
+    /// Reads an entry about the log that is to be pruned. Returns false if it has to stay where it is: it is a change by an
+    /// operator, and not old enough.
+    pub fn read(&mut self, log: &LogEvent<'_>, is_old: bool) -> bool {
         match log.event() {
             RecordedEvent::KeysKept(kept) => self.keys.extend(kept.keys),
             event if [KEY_DECIDED, LOSS_ACCEPTED].contains(&event.name()) => {
@@ -36,7 +36,7 @@ impl KeptFacts {
             }
             _ => {}
         }
-        log.name != OPERATOR_EVENT || log.at().is_some_and(|at| at < before)
+        log.name != OPERATOR_EVENT || is_old
     }
 
     /// Adds a key that stays taken without its call.

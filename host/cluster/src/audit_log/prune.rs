@@ -234,7 +234,7 @@ async fn cut(
 
 fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalCut) -> Option<Blocker> {
     if let Some(log) = &line.log {
-        if !cut.kept.read(log, context.before) {
+        if !cut.kept.read(log, log.at().is_some_and(|at| at < context.before)) {
             return Some(context.young(None, log.at().unwrap_or_default()));
         }
         return None;

@@ -31,6 +31,17 @@ fn undetermined(log: &JournalLog, key: &str, at: Timestamp) -> OpenCall {
 }
 
 #[test]
+fn calls_by_a_clock_that_was_behind_stay_their_time() {
+    let home = tempfile::tempdir().unwrap();
+    let calls: Vec<_> = [2, 0].into_iter().flat_map(|number| fill_at(home.path(), 20, day(number))).collect();
+    let pruned = prune(home.path(), day(1), false).unwrap();
+    assert_eq!((pruned.calls, pruned.stopped.is_none()), (0, true), "{pruned:?}");
+    assert!(calls.iter().all(|id| text_of(home.path()).contains(id.as_str())));
+    assert!(prune(home.path(), day(3), false).unwrap().calls > 25);
+    check(home.path());
+}
+
+#[test]
 fn old_segments_are_pruned_and_the_rest_verifies() {
     let home = tempfile::tempdir().unwrap();
     let days: Vec<_> = (0..4).map(|number| fill_at(home.path(), 20, day(number))).collect();
