@@ -11,7 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
 /// The number of changes without waiting after which they are copied from the write-ahead log into the file. Each is three
 /// to five pages of 4 KiB; SQLite itself copies after 1,000 pages.
 const CHANGES_COPIED: u32 = 256;
+
+/// The length of the write-ahead log, in pages, above which changes wait until all of it is copied. Otherwise it would grow
+/// as long as changes follow each other: SQLite begins it anew only if nothing in it is left to copy.
+const LONGEST_LOG: i64 = 4_096;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
@@ -128,6 +132,8 @@ pub(crate) struct KeyTable {
     mac: Hmac<Sha256>,
     /// The number of changes over the second connection since the write-ahead log was last copied.
     uncopied: AtomicU32,
+    /// True while changes wait until all of that log is copied.
+    stops_changes: AtomicBool,
     /// The number of changes in the newest table that was seen.
     newest: AtomicU64,
     /// The file that was opened, by its device and number.
@@ -221,6 +227,7 @@ impl KeyTable {
             at_once: Some(Mutex::new(at_once)),
             mac,
             uncopied: AtomicU32::new(0),
+            stops_changes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             opened,
         };
@@ -287,12 +294,15 @@ impl KeyTable {
         self.change_on(&mut self.connection(), change)
     }
 
-    /// Changes keys as [`change`](Self::change) does, but without waiting for other processes. None if another process uses
-    /// the table, or if there was an error.
+    /// Changes keys as [`change`](Self::change) does, but without waiting for other processes or the disk. None if it would
+    /// have to, or if there was an error.
     pub(crate) fn try_change<T>(
         &self,
         change: impl FnOnce(&mut KeyChange<'_>) -> Result<T, AuditError>,
     ) -> Option<T> {
+        if self.stops_changes.load(Ordering::SeqCst) {
+            return None;
+        }
         let mut connection = self.at_once.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = self.change_on(&mut connection, change).ok()?;
         self.uncopied.fetch_add(1, Ordering::Relaxed);
@@ -312,10 +322,19 @@ impl KeyTable {
         self.uncopied.load(Ordering::Relaxed) >= CHANGES_COPIED
     }
 
-    /// Copies the changes from the write-ahead log into the file, as far as no other process reads them. Waits for the disk.
+    /// Copies the changes from the write-ahead log into the file, as far as no other process reads them. Waits for the disk,
+    /// and has changes wait if the log is long.
     pub(crate) fn copy_changes(&self) -> Result<(), AuditError> {
         self.uncopied.store(0, Ordering::Relaxed);
-        self.connection().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        let connection = self.connection();
+        let pages: i64 = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("log"))?;
+        if pages > LONGEST_LOG {
+            // Others would not leave it a moment to begin.
+            self.stops_changes.store(true, Ordering::SeqCst);
+            let copied = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+            self.stops_changes.store(false, Ordering::SeqCst);
+            copied?;
+        }
         Ok(())
     }
 
@@ -382,6 +401,7 @@ impl KeyTable {
             at_once: None,
             mac: hmac(&[0; 32]),
             uncopied: AtomicU32::new(0),
+            stops_changes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             opened: (0, 0),
         })
@@ -713,6 +733,31 @@ mod tests {
             outcome: None,
             taken_from: None,
         }
+    }
+
+    #[test]
+    fn the_log_begins_anew_while_changes_go_on() {
+        const CHANGES: u64 = 8_000;
+        let (_dir, path, table) = with_keys([]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    match table.is_copy_due() {
+                        true => table.copy_changes().unwrap(),
+                        false => std::thread::yield_now(),
+                    }
+                }
+            });
+            for number in 0..CHANGES {
+                let key = *cofferdam_core::digest::Digest::sha256(&number.to_be_bytes()).as_bytes();
+                let change = |keys: &mut KeyChange<'_>| keys.put(&key, &stored(1));
+                table.try_change(change).map_or_else(|| table.change(change), Ok).unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        let pages = fs::metadata(path.with_extension("db-wal")).unwrap().len() / 4_096;
+        assert!(pages < 2 * LONGEST_LOG.unsigned_abs(), "{pages} pages of {CHANGES} changes");
     }
 
     #[test]
