@@ -25,8 +25,7 @@ use crate::error::{AuditError, AuditErrorKind};
 const ENTRIES_AT_ONCE: usize = 1_024;
 
 /// The most times that a caller spins for the result of a commit on another thread: for 40 us (AMD) to 100 us (Intel), in
-/// which several commits end. In the benchmark `throughput`, on 2 threads with 8 and with 64 callers, p99 is 2 to 4 times p50;
-/// without it, 4 to 40 times.
+/// which several commits end. A thread that sleeps is woken after a longer time than that.
 const MAX_SPINS: usize = 2_000;
 
 /// Commits the entries of many callers to one journal.
