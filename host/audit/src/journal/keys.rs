@@ -51,6 +51,9 @@ const SCHEMA: &str = "
     ) STRICT;
 ";
 
+/// The longest time that changes wait for other processes in addition, before all of the log is copied.
+const COPY_TIMEOUT: Duration = Duration::from_millis(20);
+
 /// The key after the last one.
 const END: [u8; 32] = [0; 32];
 
@@ -138,6 +141,8 @@ pub(crate) struct KeyTable {
     newest: AtomicU64,
     /// The file that was opened, by its device and number.
     opened: (u64, u64),
+    /// The time that the first connection waits for other processes.
+    busy_timeout: Duration,
 }
 
 /// The summary of the table.
@@ -230,6 +235,7 @@ impl KeyTable {
             stops_changes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             opened,
+            busy_timeout,
         };
         own.check(|_, _| ())?;
         Ok(own)
@@ -329,10 +335,12 @@ impl KeyTable {
         let connection = self.connection();
         let pages: i64 = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("log"))?;
         if pages > LONGEST_LOG {
-            // Others would not leave it a moment to begin.
+            // Others would not leave it a moment to begin. It may wait for readers in other processes, and changes with it.
+            connection.busy_timeout(COPY_TIMEOUT)?;
             self.stops_changes.store(true, Ordering::SeqCst);
             let copied = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
             self.stops_changes.store(false, Ordering::SeqCst);
+            connection.busy_timeout(self.busy_timeout)?;
             copied?;
         }
         Ok(())
@@ -404,6 +412,7 @@ impl KeyTable {
             stops_changes: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             opened: (0, 0),
+            busy_timeout: Duration::ZERO,
         })
     }
 

@@ -202,7 +202,10 @@ fn with_lower_priority<T: Send>(
         work()
     };
     let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread that indexes panicked"));
-    thread::scope(|scope| scope.spawn(lower).join().unwrap_or_else(panicked))
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, lower).map_err(AuditError::from_io)?;
+        thread.join().unwrap_or_else(panicked)
+    })
 }
 
 /// Returns the time of the last run of retention in the journals below `root`; none if it is not known.
