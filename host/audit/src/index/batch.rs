@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use uuid::Uuid;
 
-use super::facts::{EndFacts, LineFacts};
+use super::facts::{EndFacts, LineEvents, LineFacts, ReceivedFacts};
 use super::file_read::read_at;
 use super::interner::Interner;
 use super::places::LinePlace;
@@ -60,13 +60,14 @@ const INSERT: &str = "INSERT INTO calls (seq, at, target, outcome, actor, writer
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 const UPDATE: &str = "UPDATE calls SET outcome = ?2, idempotent = ?3, duration = ?4, attempts = ?5, key = ?6, \
                       sealed = ?7, is_undetermined = ?8, places = ?9, usage = ?10 WHERE seq = ?1";
+const SELECT_NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM calls";
 const IS_TAKEN: &str = "SELECT 1 FROM calls WHERE seq = ?1";
 const SELECT_AHEAD: &str = "SELECT seq, at FROM calls WHERE seq > ?1 AND writer = ?2 ORDER BY seq";
 const SELECT_BEHIND: &str = "SELECT seq FROM calls WHERE seq <= ?1 AND writer = ?2 ORDER BY seq DESC LIMIT 1";
 
 /// The queries of calls here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 4] = [SELECT, IS_TAKEN, SELECT_AHEAD, SELECT_BEHIND];
+pub(super) const QUERIES: [&str; 5] = [SELECT, SELECT_NEWEST, IS_TAKEN, SELECT_AHEAD, SELECT_BEHIND];
 
 fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
     Ok(IndexedCall {
@@ -98,6 +99,14 @@ pub(super) struct ReadPlace<'p> {
     pub(super) offset: u64,
 }
 
+/// The result of having a call in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    Own,
+    OfAnother,
+    Missing,
+}
+
 /// The calls of one journal that are being added.
 pub(super) struct CallBatch<'c> {
     connection: &'c Connection,
@@ -109,6 +118,8 @@ pub(super) struct CallBatch<'c> {
     calls: HashMap<Id, IndexedCall>,
     /// The places of the calls that are not written yet.
     taken: HashSet<i64>,
+    /// No call of any journal has a place after this one; none if that was not looked up.
+    newest: Option<i64>,
     rollup: RollupChanges,
     /// The sealed bytes that are added, by actor.
     sealed: HashMap<i64, i64>,
@@ -166,6 +177,7 @@ impl<'c> CallBatch<'c> {
             last_seq,
             calls: HashMap::new(),
             taken: HashSet::new(),
+            newest: None,
             rollup: RollupChanges::default(),
             sealed: HashMap::new(),
             skew: None,
@@ -176,7 +188,7 @@ impl<'c> CallBatch<'c> {
     /// Adds a line, which is given without its line break. One that cannot be understood is skipped: verification
     /// reports it. Returns its number.
     pub(super) fn line(&mut self, bytes: &[u8], place: ReadPlace<'_>) -> Result<Option<u64>, AuditError> {
-        let Ok(line) = JournalLine::read(bytes) else { return Ok(None) };
+        let Ok(mut line) = JournalLine::<LineEvents<'_>>::read_with_events(bytes) else { return Ok(None) };
         // A number that belongs to another segment was changed, or is of a write that failed and was repeated.
         if !(place.segment..place.next_segment).contains(&line.n) {
             return Ok(None);
@@ -192,13 +204,11 @@ impl<'c> CallBatch<'c> {
             let row = params![self.writer, line.n, at, log.payload.get()];
             self.connection.prepare_cached(insert)?.execute(row)?;
         }
-        if let (Some(id), Some(events)) =
-            (line.audit_id.as_deref().and_then(AuditId::parse), line.events_text())
-            && let Some(facts) = LineFacts::read(events)
-        {
+        let id = line.audit_id.as_deref().and_then(AuditId::parse);
+        if let (Some(id), Some(events)) = (id, line.events.take()) {
             let length = bytes.len() as u64;
             let own = LinePlace { n: line.n, offset: place.offset, length };
-            self.call_line(id.bytes(), &line, &facts, own, place)?;
+            self.call_line(id.bytes(), &line, &LineFacts::of(events), own, place)?;
         }
         Ok(Some(line.n))
     }
@@ -206,22 +216,21 @@ impl<'c> CallBatch<'c> {
     fn call_line(
         &mut self,
         id: Id,
-        line: &JournalLine<'_>,
+        line: &JournalLine<'_, LineEvents<'_>>,
         facts: &LineFacts<'_>,
         own: LinePlace,
         place: ReadPlace<'_>,
     ) -> Result<(), AuditError> {
         if let Some(resumed) = line.resumes.as_deref().and_then(AuditId::parse)
-            && self.load(resumed.bytes())?
+            && self.load(resumed.bytes())? == Loaded::Own
         {
             self.end(resumed.bytes(), &EndFacts::of_resolution(CallStatus::Resumed), 0)?;
         }
-        if !self.load(id)? {
-            match &facts.received {
-                Some(_) => self.begin(id, facts)?,
-                // Its beginning was pruned, or is damaged.
-                None => return Ok(()),
-            }
+        match (self.load(id)?, &facts.received) {
+            (Loaded::Own, _) => {}
+            (Loaded::Missing, Some((received, at))) => self.begin(id, received, *at)?,
+            // Its beginning was pruned, or is damaged; or it was copied from another journal.
+            (Loaded::Missing | Loaded::OfAnother, _) => return Ok(()),
         }
         let sealed = match &line.sealed {
             Some(sealed) if self.is_kept(place, sealed)? => i64::try_from(sealed.bytes).unwrap_or(i64::MAX),
@@ -249,36 +258,34 @@ impl<'c> CallBatch<'c> {
         }
     }
 
-    /// Has the call in memory. False if it is not in the index, or is of another journal.
-    fn load(&mut self, id: Id) -> Result<bool, AuditError> {
+    /// Has the call in memory, if it is of this journal.
+    fn load(&mut self, id: Id) -> Result<Loaded, AuditError> {
         if self.calls.contains_key(&id) {
-            return Ok(true);
+            return Ok(Loaded::Own);
         }
-        let stored = self.connection.prepare_cached(SELECT)?.query_row([id], call).optional()?;
-        let Some(stored) = stored.filter(|stored| stored.writer == self.writer) else { return Ok(false) };
-        self.calls.insert(id, stored);
-        Ok(true)
+        match self.connection.prepare_cached(SELECT)?.query_row([id], call).optional()? {
+            None => Ok(Loaded::Missing),
+            Some(stored) if stored.writer != self.writer => Ok(Loaded::OfAnother),
+            Some(stored) => {
+                self.calls.insert(id, stored);
+                Ok(Loaded::Own)
+            }
+        }
     }
 
-    fn begin(&mut self, id: Id, facts: &LineFacts<'_>) -> Result<(), AuditError> {
-        let Some((received, at)) = &facts.received else { return Ok(()) };
-        // An id that is in another journal already was copied there.
-        let is_known = "SELECT 1 FROM calls WHERE id = ?1";
-        if self.connection.prepare_cached(is_known)?.exists([id])? {
-            return Ok(());
-        }
+    fn begin(&mut self, id: Id, received: &ReceivedFacts<'_>, at: i64) -> Result<(), AuditError> {
         let fell_back = at.saturating_add(LEAP_US) < self.last_seq;
         if fell_back && at.saturating_add(LEAP_US) >= self.created_at {
             self.write()?;
-            self.pull_back(*at)?;
+            self.pull_back(at)?;
         }
-        let seq = self.free_seq(self.last_seq.saturating_add(1).max(*at))?;
+        let seq = self.free_seq(self.last_seq.saturating_add(1).max(at))?;
         self.last_seq = seq;
         self.taken.insert(seq);
-        self.widen_skew(seq, *at);
+        self.widen_skew(seq, at);
         let call = IndexedCall {
             seq,
-            at: *at,
+            at,
             target: self.interner.target(self.connection, received.target())?,
             outcome: 0,
             actor: self.interner.actor(self.connection, &received.actor)?,
@@ -315,12 +322,21 @@ impl<'c> CallBatch<'c> {
     }
 
     /// Returns the next place in the log's order, from this one on, that no call has.
-    fn free_seq(&self, from: i64) -> Result<i64, AuditError> {
+    fn free_seq(&mut self, from: i64) -> Result<i64, AuditError> {
+        let newest = match self.newest {
+            Some(newest) => newest,
+            None => self.connection.prepare_cached(SELECT_NEWEST)?.query_row([], |row| row.get(0))?,
+        };
+        self.newest = Some(newest.max(from));
+        if from > newest {
+            return Ok(from);
+        }
         let mut is_taken = self.connection.prepare_cached(IS_TAKEN)?;
         let mut seq = from;
         while self.taken.contains(&seq) || is_taken.exists([seq])? {
             seq = seq.saturating_add(1);
         }
+        self.newest = self.newest.max(Some(seq));
         Ok(seq)
     }
 

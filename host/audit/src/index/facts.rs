@@ -12,9 +12,12 @@ use super::usage::AttemptUsage;
 use crate::command::CallStatus;
 use crate::request_stats::{RequestKind, RequestResult};
 
+/// The events of a line.
+pub(super) type LineEvents<'l> = Vec<EventText<'l>>;
+
 /// An event of a call.
 #[derive(Deserialize)]
-struct EventText<'l> {
+pub(super) struct EventText<'l> {
     at: &'l str,
     #[serde(borrow)]
     payload: &'l RawValue,
@@ -226,7 +229,11 @@ pub struct LineFacts<'l> {
 impl<'l> LineFacts<'l> {
     /// Reads the events of a line. None if they cannot be understood.
     pub fn read(events: &'l str) -> Option<Self> {
-        let events: Vec<EventText<'l>> = serde_json::from_str(events).ok()?;
+        serde_json::from_str(events).ok().map(Self::of)
+    }
+
+    /// Returns the facts in the events of a line.
+    pub(super) fn of(events: LineEvents<'l>) -> Self {
         let mut facts = Self::default();
         let count = events.len();
         for (position, event) in events.into_iter().enumerate() {
@@ -269,7 +276,7 @@ impl<'l> LineFacts<'l> {
                 facts.last_at = micros(event.at);
             }
         }
-        Some(facts)
+        facts
     }
 }
 

@@ -93,43 +93,61 @@ type RowKey = (i64, i64, i64, i64, i64, i64, i64);
 /// The row that counts requests: its span, the beginning of that, the target, the host and the kind.
 type RequestRowKey = (i64, i64, i64, i64, i64);
 
-/// The calls that a transaction adds, or removes, and their requests.
+/// The hour of calls, their target, outcome and actor, and the host or 0.
+type HourKey = (i64, i64, i64, i64, i64);
+
+/// The calls that a transaction adds, or removes, and their requests, by hour: longer spans are summed up from those.
 #[derive(Debug, Default)]
 pub(super) struct RollupChanges {
-    calls: HashMap<RowKey, Count>,
-    requests: HashMap<RequestRowKey, u64>,
+    calls: HashMap<HourKey, Count>,
+    /// By hour, target, host and kind.
+    requests: HashMap<(i64, i64, i64, i64), u64>,
 }
 
 impl RollupChanges {
     /// Counts a call.
     pub(super) fn add(&mut self, call: &CallCount<'_>) {
-        for host in [0].iter().chain(&call.usage.hosts()) {
-            for span in [HOUR, DAY] {
-                self.add_to(span, *host, call);
-            }
+        let CallCount { at, target, outcome, actor, usage, .. } = *call;
+        let hour = hour_of(at);
+        for host in [0].iter().chain(&usage.hosts()) {
+            self.calls.entry((hour, target, outcome, actor, *host)).or_default().record(call);
         }
-        for RequestTally { target, host, kind, count } in &call.usage.requests {
-            let target = if *target == 0 { call.target } else { *target };
-            for span in [HOUR, DAY] {
-                let requests =
-                    self.requests.entry((span, begin(call.at, span), target, *host, *kind)).or_default();
-                *requests = requests.saturating_add(*count);
-            }
+        for RequestTally { target: own, host, kind, count } in &usage.requests {
+            let target = if *own == 0 { target } else { *own };
+            let requests = self.requests.entry((hour, target, *host, *kind)).or_default();
+            *requests = requests.saturating_add(*count);
         }
-        // Large histograms, which change with each call: only what is asked for most.
-        self.add_to(MONTH, 0, &CallCount { usage: &CallUsage::default(), ..*call });
     }
 
-    fn add_to(&mut self, span: i64, host: i64, call: &CallCount<'_>) {
-        let CallCount { at, target, outcome, actor, .. } = *call;
-        let key = (i64::from(host != 0), span, begin(at, span), target, outcome, actor, host);
-        self.calls.entry(key).or_default().record(call);
+    /// Returns the rows that count the calls, and those that count the requests.
+    fn into_rows(self) -> (HashMap<RowKey, Count>, HashMap<RequestRowKey, u64>) {
+        let (mut calls, mut requests) = (HashMap::<RowKey, Count>::new(), HashMap::new());
+        for ((hour, target, outcome, actor, host), count) in self.calls {
+            let key = |span| (i64::from(host != 0), span, begin(hour, span), target, outcome, actor, host);
+            calls.entry(key(DAY)).or_default().merge(&count);
+            if host == 0 {
+                // Large histograms, which change with each call: only what is asked for most.
+                let month = calls.entry(key(MONTH)).or_default();
+                month.calls = month.calls.saturating_add(count.calls);
+                month.durations.merge(&count.durations);
+            }
+            calls.insert(key(HOUR), count);
+        }
+        for ((hour, target, host, kind), count) in self.requests {
+            for span in [HOUR, DAY] {
+                let requests: &mut u64 =
+                    requests.entry((span, begin(hour, span), target, host, kind)).or_default();
+                *requests = requests.saturating_add(count);
+            }
+        }
+        (calls, requests)
     }
 
     /// Adds the calls to the stored counts.
     pub(super) fn write(self, connection: &Connection) -> rusqlite::Result<()> {
+        let (calls, requests) = self.into_rows();
         let mut select = connection.prepare_cached(SELECT_COUNT)?;
-        for (key, mut count) in self.calls {
+        for (key, mut count) in calls {
             if let Some(before) = select.query_row(key, Count::stored).optional()? {
                 count.merge(&before);
             }
@@ -138,7 +156,7 @@ impl RollupChanges {
         let insert = "INSERT INTO request_rollup (span, start, target, host, kind, requests) \
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET requests = requests + ?6";
         let mut insert = connection.prepare_cached(insert)?;
-        for ((span, start, target, host, kind), requests) in self.requests {
+        for ((span, start, target, host, kind), requests) in requests {
             insert.execute(params![span, start, target, host, kind, requests])?;
         }
         Ok(())
@@ -146,8 +164,9 @@ impl RollupChanges {
 
     /// Takes the calls off the stored counts.
     pub(super) fn write_removed(self, connection: &Connection) -> rusqlite::Result<()> {
+        let (calls, requests) = self.into_rows();
         let mut select = connection.prepare_cached(SELECT_COUNT)?;
-        for (key, count) in self.calls {
+        for (key, count) in calls {
             let Some(mut stored) = select.query_row(key, Count::stored).optional()? else { continue };
             stored.remove(&count);
             if stored.calls > 0 {
@@ -162,7 +181,7 @@ impl RollupChanges {
                       AND target = ?3 AND host = ?4 AND kind = ?5";
         let delete = "DELETE FROM request_rollup WHERE span = ?1 AND start = ?2 AND target = ?3 AND host = ?4 \
                       AND kind = ?5 AND requests <= 0";
-        for (key, requests) in self.requests {
+        for (key, requests) in requests {
             let (span, start, target, host, kind) = key;
             let row = params![span, start, target, host, kind, requests];
             connection.prepare_cached(update)?.execute(row)?;
@@ -173,14 +192,15 @@ impl RollupChanges {
 
     /// Returns true if the stored counts are those of these calls.
     #[cfg(test)]
-    pub(super) fn are_stored(mut self, connection: &Connection) -> rusqlite::Result<bool> {
+    pub(super) fn are_stored(self, connection: &Connection) -> rusqlite::Result<bool> {
+        let (mut calls, mut requests) = self.into_rows();
         let select = "SELECT calls, durations, usage, is_of_host, span, start, target, outcome, actor, host FROM rollup";
         let mut select = connection.prepare(select)?;
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
             let key =
                 (row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?);
-            let (count, stored) = (self.calls.remove(&key).unwrap_or_default(), Count::stored(row)?);
+            let (count, stored) = (calls.remove(&key).unwrap_or_default(), Count::stored(row)?);
             let is_same = count.calls == stored.calls
                 && stored.durations.is_rest_like(&count.durations)
                 && stored.usage.is_rest_like(&count.usage);
@@ -193,11 +213,11 @@ impl RollupChanges {
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
             let key = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
-            if self.requests.remove(&key) != Some(row.get(5)?) {
+            if requests.remove(&key) != Some(row.get(5)?) {
                 return Ok(false);
             }
         }
-        Ok(self.calls.is_empty() && self.requests.is_empty())
+        Ok(calls.is_empty() && requests.is_empty())
     }
 }
 
@@ -211,9 +231,14 @@ fn put(connection: &Connection, key: RowKey, count: &Count) -> rusqlite::Result<
     connection.prepare_cached(insert)?.execute(row).map(drop)
 }
 
-/// The beginning of the span, in seconds, in which this microsecond is.
-fn begin(micros: i64, span: i64) -> i64 {
-    micros.div_euclid(1_000_000).div_euclid(span).saturating_mul(span)
+/// Returns the beginning of the hour, in seconds, in which this microsecond is.
+fn hour_of(micros: i64) -> i64 {
+    begin(micros.div_euclid(1_000_000), HOUR)
+}
+
+/// Returns the beginning of the span in which this second is.
+fn begin(second: i64, span: i64) -> i64 {
+    second.div_euclid(span).saturating_mul(span)
 }
 
 /// Returns the spans, from a beginning to an end in seconds, that make up these hours: as long ones as possible.
@@ -388,8 +413,8 @@ pub(super) fn requests(connection: &Connection, filter: &Filter) -> rusqlite::Re
 
 /// Returns the beginning of the hour of `since`, and the end of that of `until`, in seconds.
 fn whole_hours(filter: &Filter) -> (Option<i64>, Option<i64>) {
-    let since = filter.since.map(|since| begin(since.as_microsecond(), HOUR));
-    let until = filter.until.map(|until| begin(until.as_microsecond() - 1, HOUR) + HOUR);
+    let since = filter.since.map(|since| hour_of(since.as_microsecond()));
+    let until = filter.until.map(|until| hour_of(until.as_microsecond() - 1) + HOUR);
     (since, until)
 }
 

@@ -66,7 +66,7 @@ pub(super) fn apply(
 }
 
 /// Returns the decision in an entry about a key.
-pub fn decision(line: &JournalLine<'_>) -> Option<(AuditId, bool)> {
+pub fn decision<E>(line: &JournalLine<'_, E>) -> Option<(AuditId, bool)> {
     let RecordedEvent::KeyDecided(decided) = line.log.as_ref()?.event() else { return None };
     Some((AuditId::parse(&decided.call)?, decided.frees_key))
 }

@@ -195,15 +195,15 @@ impl SealedPlace {
     }
 }
 
-/// A line as it is read.
+/// A line as it is read, with the events of a call as `E`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JournalLine<'l> {
+#[serde(deny_unknown_fields, bound(deserialize = "E: Deserialize<'de>"))]
+pub struct JournalLine<'l, E = &'l RawValue> {
     /// The call.
     #[serde(borrow, default)]
     pub audit_id: Option<Cow<'l, str>>,
-    #[serde(borrow, default)]
-    events: Option<&'l RawValue>,
+    #[serde(default)]
+    pub(crate) events: Option<E>,
     /// The event about the log itself.
     #[serde(borrow, default)]
     pub log: Option<LogEvent<'l>>,
@@ -265,6 +265,18 @@ pub enum LineFault {
     Previous,
 }
 
+impl<'l, E: Deserialize<'l>> JournalLine<'l, E> {
+    /// Reads a line, wherever it stands, together with its events.
+    pub(crate) fn read_with_events(line: &'l [u8]) -> Result<Self, LineFault> {
+        // UTF-8 is checked once, and not for each text.
+        let line = std::str::from_utf8(line).map_err(|_| LineFault::Form)?;
+        let line: Self = serde_json::from_str(line).map_err(|_| LineFault::Form)?;
+        let is_of_call = line.audit_id.is_some() && line.events.is_some() && line.log.is_none();
+        let is_of_log = line.audit_id.is_none() && line.events.is_none() && line.log.is_some();
+        (line.v == FORMAT_VERSION && (is_of_call || is_of_log)).then_some(line).ok_or(LineFault::Form)
+    }
+}
+
 impl<'l> JournalLine<'l> {
     /// Reads a line, which is given without its line break, and checks that it follows `head`.
     pub fn following(head: ChainHead, line: &'l [u8]) -> Result<Self, LineFault> {
@@ -280,10 +292,7 @@ impl<'l> JournalLine<'l> {
 
     /// Reads a line, wherever it stands.
     pub fn read(line: &'l [u8]) -> Result<Self, LineFault> {
-        let line: Self = serde_json::from_slice(line).map_err(|_| LineFault::Form)?;
-        let is_of_call = line.audit_id.is_some() && line.events.is_some() && line.log.is_none();
-        let is_of_log = line.audit_id.is_none() && line.events.is_none() && line.log.is_some();
-        (line.v == FORMAT_VERSION && (is_of_call || is_of_log)).then_some(line).ok_or(LineFault::Form)
+        Self::read_with_events(line)
     }
 
     /// Returns the hash of the line before it.
