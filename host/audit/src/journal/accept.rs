@@ -17,7 +17,7 @@ use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::{SignedJournal, sign_accepted};
 use super::log_time::believed_time;
-use super::segment::{SegmentReader, hash_before, hash_of, segments};
+use super::segment::{SegmentReader, files_after, hash_before, hash_of, segments, sync_paths};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
@@ -94,6 +94,8 @@ impl LogWriter {
         let mut journals = BTreeMap::new();
         for writer in writer_dir::names(self.root())? {
             let journal = self.journal_as_it_is(&writer, signed.get(&writer))?;
+            // After a power cut nothing that is signed for may be missing.
+            sync_paths(&files_after(&self.root().join(&writer), 0, u64::MAX)?)?;
             journals.extend(journal.map(|journal| (writer, journal)));
         }
         checkpoints.accept(journals, now).map(drop)

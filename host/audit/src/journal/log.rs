@@ -30,7 +30,7 @@ use super::keys::{KeyTable, SealedOutcome};
 use super::line::{ChainHead, EntryDraft};
 use super::log_time::accepted_time_in;
 use super::maintenance::Maintenance;
-use super::segment::{last_entry, segments};
+use super::segment::{last_entry, segments, sync_paths};
 use super::writer_dir::{self, WriterDir};
 use super::{Durability, Journal, JournalSettings, UnendedCache, UnendedCalls, sync};
 use crate::command::{
@@ -661,8 +661,13 @@ impl LogWriter {
         let mut heads = Vec::new();
         for journal in journals {
             // Of entries that the disk has: after a power cut nothing that is signed for may be missing.
-            let (head, files) = journal.committer.with_journal(|journal| (journal.head(), journal.files()));
-            sync(files.inspect_err(|error| self.failed(journal, error))?)?;
+            let (head, ended, newest) = journal
+                .committer
+                .with_journal(|journal| (journal.head(), journal.ended_files(), journal.files()));
+            let newest = newest.inspect_err(|error| self.failed(journal, error))?;
+            sync_paths(&ended?)?;
+            sync(newest)?;
+            journal.committer.with_journal(|journal| journal.note_synced(head.n));
             heads.push((journal.writer.as_str(), head));
         }
         self.checkpoints()?.sign(&heads, self.clock.timestamp())

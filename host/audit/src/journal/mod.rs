@@ -26,7 +26,7 @@ mod writer_dir;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal, sign_accepted};
 pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
 pub use prune_facts::{KeptFacts, earlier, prune_entries};
-use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader};
+use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
 pub use unended::{ends_call, first_entry};
@@ -85,6 +85,8 @@ pub(crate) struct Journal {
     dir: WriterDir,
     settings: JournalSettings,
     head: ChainHead,
+    /// An entry up to which all are on the disk.
+    synced: u64,
     /// None if the next entry begins a segment.
     segment: Option<Segment>,
     unended: UnendedCalls,
@@ -180,6 +182,7 @@ impl Journal {
             dir,
             settings,
             head,
+            synced: signed.map_or(0, |signed| signed.n),
             segment,
             unended,
             is_intact,
@@ -220,7 +223,7 @@ impl Journal {
         {
             self.write(&[&released], now)?;
         }
-        sync(self.files()?)?;
+        self.sync()?;
         Ok(self.head)
     }
 
@@ -229,6 +232,25 @@ impl Journal {
         self.dir.check()?;
         self.segment.as_ref().map_or(Ok(()), Segment::check)?;
         self.segment.as_ref().map_or(Ok(Vec::new()), Segment::files)
+    }
+
+    /// Returns the files of earlier segments that may not be on the disk yet: they ended since the last signature, or
+    /// the process that wrote them was killed.
+    pub(crate) fn ended_files(&self) -> Result<Vec<PathBuf>, AuditError> {
+        let newest = self.segment.as_ref().map_or(u64::MAX, Segment::first);
+        segment::files_after(self.dir.path(), self.synced, newest)
+    }
+
+    /// Notes that all entries up to this one are on the disk.
+    pub(crate) fn note_synced(&mut self, n: u64) {
+        self.synced = self.synced.max(n);
+    }
+
+    /// Waits until all entries are on the disk, and checks that the newest files are the ones at their paths.
+    pub(crate) fn sync(&self) -> Result<(), AuditError> {
+        let files = self.files()?;
+        sync_paths(&self.ended_files()?)?;
+        sync(files)
     }
 
     /// Returns the end of the chain.

@@ -219,7 +219,12 @@ impl LogWriter {
         let now = self.clock.timestamp();
         let own = self.state().own.clone().filter(|own| own.writer == writer);
         let is_unchanged = |journal: &mut Journal| match journal.head() == cut.base {
-            true => journal.begin_segment(now).map(|()| Some(journal.head())),
+            true => {
+                journal.begin_segment(now)?;
+                // It is signed for, and a power cut may come before the system writes it to the disk.
+                journal.sync()?;
+                Ok::<_, AuditError>(Some(journal.head()))
+            }
             false => Ok(None),
         };
         let begun = match own {

@@ -514,6 +514,31 @@ fn tail_of(mut file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
     }
 }
 
+/// Returns the files of the segments that begin before `end` and have entries after `n`, the oldest first.
+pub(super) fn files_after(dir: &Path, n: u64, end: u64) -> Result<Vec<PathBuf>, AuditError> {
+    let next = n.saturating_add(1);
+    if end <= next {
+        return Ok(Vec::new());
+    }
+    let firsts = segments(dir)?;
+    let begin = firsts.iter().rposition(|first| *first <= next).unwrap_or(0);
+    let firsts = firsts.into_iter().skip(begin).filter(|first| *first < end);
+    Ok(firsts.flat_map(|first| [LINES, SEALED].map(|ending| path_of(dir, first, ending))).collect())
+}
+
+/// Waits until these files of one directory, and their names, are on the disk. One that is gone, or in whose place
+/// something else than a file is, is left out: verification reports it.
+pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<(), AuditError> {
+    for path in paths {
+        // One at a time: a journal may have more files than a process may have open.
+        if let Some(file) = open_regular(path)? {
+            file.sync_data().map_err(AuditError::from_io)?;
+        }
+    }
+    let dir = paths.last().map(|path| private_file::parent(path));
+    dir.map_or(Ok(()), |dir| private_file::sync_dir(dir).map_err(AuditError::from_io))
+}
+
 /// Returns the number of the last whole line of a segment; none if there is no such line.
 pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditError> {
     let last = last_line(dir, first)?;

@@ -276,6 +276,33 @@ fn a_replaced_or_foreign_file_gets_no_entry() {
     refused(&mut journal);
 }
 
+/// The files of segments that ended since the last signature, and of segments that a killed process wrote.
+#[test]
+fn ended_segments_are_synced_before_a_signature() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = take(root.path(), small()).unwrap();
+    write_calls(&mut journal, 12);
+    let dir = only_writer(root.path());
+    let firsts = segments(&dir).unwrap();
+    let (newest, ended) = firsts.split_last().unwrap();
+    assert!(ended.len() > 2 && ended[2] > ended[1] + 1, "{firsts:?}");
+    let files = |firsts: &[u64]| -> Vec<PathBuf> {
+        let of = |first: &u64| ["jsonl", "sealed"].map(|ending| dir.join(format!("{first:012}.{ending}")));
+        firsts.iter().flat_map(of).collect()
+    };
+    assert_eq!(journal.ended_files().unwrap(), files(ended));
+    journal.note_synced(ended[1]);
+    assert_eq!(journal.ended_files().unwrap(), files(&ended[1..]));
+    journal.note_synced(newest - 1);
+    assert_eq!(journal.ended_files().unwrap(), files(&[]));
+    drop(journal);
+    let name = dir.file_name().unwrap().to_str().unwrap();
+    let dir = WriterDir::try_take(root.path(), name).unwrap().unwrap();
+    let journal = Journal::open(dir, small(), Some(ChainHead::EMPTY)).unwrap().unwrap();
+    assert_eq!(journal.ended_files().unwrap(), files(ended));
+    journal.sync().unwrap();
+}
+
 #[test]
 fn a_journal_without_its_lock_or_sealed_file_is_not_signed_for() {
     for name in ["lock", "000000000001.sealed"] {
