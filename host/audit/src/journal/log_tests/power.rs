@@ -1,4 +1,7 @@
-//! Power cuts: with `Power` nothing is lost that was acknowledged, whatever of the rest reached the disk.
+//! Power cuts: with `Power` nothing is lost that was acknowledged, and with `Process` nothing that was signed for,
+//! whatever of the rest reached the disk.
+
+use cofferdam_core::home_state::HomeState;
 
 use super::*;
 use crate::settings::Durability;
@@ -77,9 +80,85 @@ fn cut(acknowledged: &[u8], later: &[u8], unwritten: Unwritten, rng: &mut fastra
     left
 }
 
+/// A file that the host replaces: it writes a temporary file, syncs and renames it, and syncs the directory.
+struct Replacement {
+    path: PathBuf,
+    temporary: PathBuf,
+    content: Vec<u8>,
+}
+
+/// The steps of a replacement after each of which a power cut leaves another state.
+const STEPS: usize = 3;
+
+/// Makes these replacements, one after the other, up to this step. `cut` returns what is left of a content that was not
+/// synced.
+fn replace(
+    left: &mut Files,
+    replacements: &[Replacement],
+    step: usize,
+    mut cut: impl FnMut(&[u8]) -> Vec<u8>,
+) {
+    for (place, Replacement { path, temporary, content }) in replacements.iter().enumerate() {
+        match step.saturating_sub(STEPS * place) {
+            0 => return,
+            1 => left.insert(temporary.clone(), cut(content)),
+            // The disk has the content, and not the new name.
+            2 => left.insert(temporary.clone(), content.clone()),
+            _ => left.insert(path.clone(), content.clone()),
+        };
+    }
+}
+
+/// The files with signed statements, in the order in which they are replaced, and their temporary files.
+const CHECKPOINT: (&str, &str) = ("audit/checkpoint", "audit/.cofferdam-cut");
+const HOME_STATE: (&str, &str) = ("home.state", "home.tmp");
+
+/// Returns the replacements of signed statements between two states of a home.
+fn statements(home: &Path, before: &Files, later: &Files) -> Vec<Replacement> {
+    let mut replacements = Vec::new();
+    for (name, temporary) in [CHECKPOINT, HOME_STATE] {
+        let (path, temporary) = (home.join(name), home.join(temporary));
+        if before.get(&path) != later.get(&path) {
+            replacements.push(Replacement { content: later[&path].clone(), path, temporary });
+        }
+    }
+    replacements
+}
+
+/// Returns what a power cut leaves of a home with these acknowledged files, while it changes to `later`. Its signed
+/// statements are as they were.
+fn left_by_cut(
+    state: &Acknowledged,
+    later: &Acknowledged,
+    unwritten: Unwritten,
+    rng: &mut fastrand::Rng,
+) -> Files {
+    let mut left = state.files.clone();
+    // What is sealed is on the disk before the lines are written.
+    // A key is claimed before the first entry, and changed after the last one.
+    let has_sealed = rng.bool();
+    let has_keys = rng.bool() && later.begun.len() > state.begun.len();
+    for (path, bytes) in &later.files {
+        let before = state.files.get(path).map_or(&[][..], Vec::as_slice);
+        let ending = path.extension().unwrap_or_default();
+        let is_cut = match ending.to_str().unwrap() {
+            "jsonl" => has_sealed,
+            "sealed" => !has_sealed,
+            _ => false,
+        };
+        // A file whose name did not reach the disk is not there.
+        if is_cut && bytes.len() > before.len() && (!before.is_empty() || rng.bool()) {
+            left.insert(path.clone(), cut(before, bytes, unwritten, rng));
+        } else if ending == "sealed" && has_sealed || has_keys && path.to_string_lossy().contains("keys.db") {
+            left.insert(path.clone(), bytes.clone());
+        }
+    }
+    left
+}
+
 /// Checks a home that is started again after a power cut.
 fn check(home: &Path, state: &Acknowledged, what: &str) {
-    assert_eq!(findings(home), [], "{what}");
+    assert_eq!(verified_if(home, !state.begun.is_empty()).findings, [], "{what}");
     let next = log(home);
     assert_eq!(next.loss().unwrap(), None, "{what}");
     for key in &state.keys {
@@ -101,6 +180,8 @@ fn check(home: &Path, state: &Acknowledged, what: &str) {
             assert!(!skip(&next, &interrupted, false), "{what}");
         }
     }
+    sign(&next);
+    assert!(!home.join(HOME_STATE.1).exists(), "{what}: a temporary file stays");
     drop(next);
     assert_eq!(findings(home), [], "{what}");
     assert_eq!(log(home).loss().unwrap(), None, "{what}");
@@ -116,37 +197,197 @@ fn power_durability_loses_nothing_acknowledged() {
     let home = tempfile::tempdir().unwrap();
     let states = run(home.path(), Durability::Power);
     let mut rng = fastrand::Rng::with_seed(11);
+    let mut signed = 0;
     for (n, pair) in states.windows(2).enumerate() {
         let [state, later] = pair else { panic!() };
-        for round in 0..4 {
-            let unwritten = if round % 2 == 0 { Unwritten::Zeros } else { Unwritten::Garbage };
-            let started = tempfile::tempdir().unwrap();
-            let mut left = state.files.clone();
-            // What is sealed is on the disk before the lines are written.
-            // A key is claimed before the first entry, and changed after the last one.
-            let has_sealed = rng.bool();
-            let has_keys = rng.bool() && later.begun.len() > state.begun.len();
-            for (path, bytes) in &later.files {
-                let before = state.files.get(path).map_or(&[][..], Vec::as_slice);
-                let ending = path.extension().unwrap_or_default();
-                let is_cut = match ending.to_str().unwrap() {
-                    "jsonl" => has_sealed,
-                    "sealed" => !has_sealed,
-                    _ => false,
-                };
-                // A file whose name did not reach the disk is not there.
-                if is_cut && bytes.len() > before.len() && (!before.is_empty() || rng.bool()) {
-                    left.insert(path.clone(), cut(before, bytes, unwritten, &mut rng));
-                } else if ending == "sealed" && has_sealed
-                    || has_keys && path.to_string_lossy().contains("keys.db")
-                {
-                    left.insert(path.clone(), bytes.clone());
-                }
+        // They are signed while other calls are written: any step goes with any part of the journal.
+        let replacements = statements(home.path(), &state.files, &later.files);
+        signed += usize::from(replacements.len() == 2);
+        for step in 0..=STEPS * replacements.len() {
+            for round in 0..4 {
+                let unwritten = if round % 2 == 0 { Unwritten::Zeros } else { Unwritten::Garbage };
+                let started = tempfile::tempdir().unwrap();
+                let mut left = left_by_cut(state, later, unwritten, &mut rng);
+                replace(&mut left, &replacements, step, |content| cut(&[], content, unwritten, &mut rng));
+                copy_to(started.path(), home.path(), &left);
+                let what = format!("state {n}, step {step} of signing, {unwritten:?}, round {round}");
+                check(started.path(), state, &what);
             }
-            copy_to(started.path(), home.path(), &left);
-            check(started.path(), state, &format!("state {n}, {unwritten:?}, round {round}"));
         }
     }
+    assert_eq!(signed, 2, "checkpoint and home.state were not replaced");
+}
+
+/// The key, `home.state`, the checkpoint and `home.state` once more are written before the first entry of a home.
+#[test]
+fn the_first_statements_survive_a_power_cut() {
+    let home = tempfile::tempdir().unwrap();
+    let later = run(home.path(), Durability::Power).swap_remove(0);
+    let path = |name: &str| home.path().join(name);
+    let content = |name: &str| later.files[&path(name)].clone();
+    // Until a checkpoint is on the disk, the home remembers no log.
+    let first_state = {
+        let other = tempfile::tempdir().unwrap();
+        write_private(&other.path().join("host.key"), &content("host.key"));
+        HomeState::new(other.path()).create(None).unwrap();
+        fs::read(other.path().join(HOME_STATE.0)).unwrap()
+    };
+    assert_ne!(first_state, content(HOME_STATE.0));
+    let replacements = [
+        (("host.key", ".cofferdam-cut"), content("host.key")),
+        (HOME_STATE, first_state),
+        (CHECKPOINT, content(CHECKPOINT.0)),
+        (HOME_STATE, content(HOME_STATE.0)),
+    ];
+    let replacements = replacements.map(|((name, temporary), content)| Replacement {
+        path: path(name),
+        temporary: path(temporary),
+        content,
+    });
+    let empty = Acknowledged { files: Files::new(), ended: Vec::new(), begun: Vec::new(), keys: Vec::new() };
+    let mut rng = fastrand::Rng::with_seed(13);
+    let steps = STEPS * replacements.len();
+    for step in 0..=steps {
+        for round in 0..4 {
+            let unwritten = if round % 2 == 0 { Unwritten::Zeros } else { Unwritten::Garbage };
+            // The journal is begun after the statements.
+            let mut left = match step == steps {
+                true => left_by_cut(&empty, &later, unwritten, &mut rng),
+                false => Files::new(),
+            };
+            replace(&mut left, &replacements, step, |content| cut(&[], content, unwritten, &mut rng));
+            // The locks of a journal are older than its entries.
+            let is_of_journal = |path: &PathBuf| {
+                path.extension().is_some_and(|ending| ending == "jsonl" || ending == "sealed")
+            };
+            let has_locks = left.keys().any(is_of_journal) || rng.bool();
+            let is_lock = |path: &Path| ["lock", "owner"].iter().any(|name| path.ends_with(name));
+            let locks = later.files.iter().filter(|(path, _)| has_locks && is_lock(path));
+            left.extend(locks.map(|(path, bytes)| (path.clone(), bytes.clone())));
+            let started = tempfile::tempdir().unwrap();
+            copy_to(started.path(), home.path(), &left);
+            check(started.path(), &empty, &format!("step {step}, {unwritten:?}, round {round}"));
+        }
+    }
+}
+
+/// The statement that a journal begins later is on the disk before anything of its beginning is removed.
+#[test]
+fn a_power_cut_while_pruning_loses_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let log = durable_log(home.path(), Durability::Power);
+    for _ in 0..30 {
+        let call = call(None, false);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    }
+    let young = call_at(None, false, Timestamp::now());
+    assert!(matches!(open(&log, &young), OpenOutcome::Started));
+    close(&log, value(&young));
+    sign(&log);
+    let before = files_below(home.path());
+    let hour = jiff::SignedDuration::from_hours(1);
+    let pruned = wait_for(log.prune(Timestamp::now() - hour, false, "ada".into())).unwrap();
+    assert!(pruned.calls > 10, "{pruned:?}");
+    let later = files_below(home.path());
+    kill(log);
+    let replacements = statements(home.path(), &before, &later);
+    assert_eq!(replacements.len(), 2);
+    let mut rng = fastrand::Rng::with_seed(14);
+    let steps = STEPS * replacements.len();
+    for step in 0..=steps {
+        for round in 0..6 {
+            let unwritten = if round % 2 == 0 { Unwritten::Zeros } else { Unwritten::Garbage };
+            let what = format!("step {step}, {unwritten:?}, round {round}");
+            // The entries about the pruning are on the disk before it is signed for.
+            let is_statement =
+                |path: &Path| [CHECKPOINT, HOME_STATE].iter().any(|(name, _)| path == home.path().join(name));
+            let mut left = before.clone();
+            left.extend(
+                later
+                    .iter()
+                    .filter(|(path, _)| !is_statement(path))
+                    .map(|(path, bytes)| (path.clone(), bytes.clone())),
+            );
+            replace(&mut left, &replacements, step, |content| cut(&[], content, unwritten, &mut rng));
+            left.retain(|path, _| step < steps || later.contains_key(path) || rng.bool());
+            let started = tempfile::tempdir().unwrap();
+            copy_to(started.path(), home.path(), &left);
+            assert_eq!(findings(started.path()), [], "{what}");
+            let next = super::log(started.path());
+            assert_eq!(next.loss().unwrap(), None, "{what}");
+            let keyed = call(Some("after the cut"), false);
+            assert!(matches!(open(&next, &keyed), OpenOutcome::Started), "{what}");
+            close(&next, value(&keyed));
+            assert!(text_of(started.path()).contains(young.audit_id.as_str()), "{what}");
+            drop(next);
+            assert_eq!(findings(started.path()), [], "{what}");
+        }
+    }
+}
+
+/// Returns what a power cut leaves of a home with one journal, of whose files `on_disk` was synced. The system writes
+/// older segments first, and what is sealed before the lines.
+fn left_unsynced(on_disk: &Files, later: &Files, unwritten: Unwritten, rng: &mut fastrand::Rng) -> Files {
+    let mut left = on_disk.clone();
+    let segments: Vec<_> =
+        later.iter().filter(|(path, _)| path.extension().is_some_and(|ending| ending == "jsonl")).collect();
+    let reached = rng.usize(..segments.len());
+    for (place, (path, bytes)) in segments.into_iter().enumerate().take(reached + 1) {
+        let before = on_disk.get(path).map_or(&[][..], Vec::as_slice);
+        let is_written = place < reached;
+        left.insert(
+            path.clone(),
+            if is_written { bytes.clone() } else { cut(before, bytes, unwritten, rng) },
+        );
+        let sealed = path.with_extension("sealed");
+        left.extend(later.get(&sealed).map(|bytes| (sealed.clone(), bytes.clone())));
+    }
+    left
+}
+
+/// The checkpoint covers entries of segments that ended since the one before it as well.
+#[test]
+fn signed_entries_survive_a_power_cut() {
+    let home = tempfile::tempdir().unwrap();
+    let log = durable_log(home.path(), Durability::Process).with_segment_bytes(2_000);
+    let (mut ended, mut begun, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut signed, mut rng) = (None, fastrand::Rng::with_seed(12));
+    let mut on_disk = Files::new();
+    for round in 0..24 {
+        let key = (round % 4 == 0).then(|| format!("key {round}"));
+        let call = call(key.as_deref(), false);
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        begun.push(call.audit_id.clone());
+        if round % 6 != 5 {
+            close(&log, value(&call));
+            ended.push(call.audit_id);
+            keys.extend(key);
+        }
+        if round % 5 == 4 {
+            let journal = log.0.own_journal().unwrap();
+            let newest = segment_files(home.path()).pop().unwrap();
+            let mut synced = journal.committer.with_journal(|journal| journal.ended_files()).unwrap();
+            synced.extend([newest.with_extension("sealed"), newest]);
+            sign(&log);
+            let is_of_journal =
+                |path: &Path| path.extension().is_some_and(|ending| ending == "jsonl" || ending == "sealed");
+            let files = files_below(home.path()).into_iter();
+            on_disk.extend(files.filter(|(path, _)| !is_of_journal(path) || synced.contains(path)));
+            let (ended, begun, keys) = (ended.clone(), begun.clone(), keys.clone());
+            signed = Some(Acknowledged { files: on_disk.clone(), ended, begun, keys });
+        }
+        let Some(signed) = &signed else { continue };
+        let later = files_below(home.path());
+        for unwritten in [Unwritten::Zeros, Unwritten::Garbage] {
+            let started = tempfile::tempdir().unwrap();
+            let left = left_unsynced(&signed.files, &later, unwritten, &mut rng);
+            copy_to(started.path(), home.path(), &left);
+            check(started.path(), signed, &format!("round {round}, {unwritten:?}"));
+        }
+    }
+    assert!(segment_files(home.path()).len() > 5);
+    kill(log);
 }
 
 /// A part that is cut off is kept beside the segment, unless it is no more than a line without its end.
