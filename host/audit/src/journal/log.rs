@@ -54,6 +54,10 @@ const DIRECTORY: &str = "audit";
 /// The most ends of calls that are kept in memory until they can be written.
 const LATE_ENDS: usize = 4_096;
 
+/// The number of kept ends up to which those of calls that never began are kept as well. On a full disk each call is
+/// one, which did nothing, and all that are kept are tried again with the next call.
+const LATE_REFUSALS: usize = 64;
+
 /// The audit log of a host, in journals of its home directory.
 pub struct JournalLog(Arc<LogWriter>);
 
@@ -610,6 +614,7 @@ impl LogWriter {
                 match result {
                     Ok(()) => {
                         if own.maintenance.warnings.resolve("written") {
+                            own.maintenance.warnings.resolve("refused");
                             tracing::info!(target: "cofferdam::audit", "the audit log is written again");
                         }
                         own.maintain_soon();
@@ -897,11 +902,15 @@ impl LogWriter {
                     }
                 }
                 Err(error) => {
-                    if error.kind().may_pass() && state.late_ends.len() < LATE_ENDS {
+                    let never_began = again.first().is_some_and(|draft| draft.has_event("received"));
+                    let most = if never_began { LATE_REFUSALS } else { LATE_ENDS };
+                    if error.kind().may_pass() && state.late_ends.len() < most {
                         state.late_ends.insert(id, LateEnd { call, drafts: again });
                         own.has_unwritten.store(true, Ordering::Relaxed);
-                    } else {
+                    } else if !never_began {
                         tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
+                    } else if own.maintenance.warnings.is_new("refused", error) {
+                        tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
                     }
                     ending.finish(&mut state, result);
                     drop(state);

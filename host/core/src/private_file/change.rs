@@ -58,7 +58,7 @@ impl StagedFile {
             FileLocation::Named | FileLocation::Output => path.to_owned(),
         };
         let mode = Permissions::from_mode(policy.new_mode());
-        let file = builder.permissions(mode).tempfile_in(parent(&path))?;
+        let file = builder.permissions(mode).tempfile_in(parent(&path)).map_err(without_path)?;
         Ok(Self { file, path, policy: *policy, is_durable: true })
     }
 
@@ -119,13 +119,24 @@ impl StagedFile {
     }
 }
 
+// To the file itself: the errors of `NamedTempFile` have its path.
 impl io::Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.as_file_mut().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.file.as_file_mut().flush()
+    }
+}
+
+/// Removes the path from an error of the crate `tempfile`: with the random name in it, the same error would look like
+/// another one each time.
+fn without_path(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((cause, _)) => io::Error::new(error.kind(), cause),
+        None => error,
     }
 }
 

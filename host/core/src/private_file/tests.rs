@@ -46,6 +46,14 @@ fn fault(path: &Path, policy: &FilePolicy) -> FileFault {
 }
 
 #[test]
+fn errors_do_not_name_the_temporary_file() {
+    // No file can be created in this directory, not even by root.
+    let begun = StagedFile::begin(Path::new("/proc/self/a.toml"), &FilePolicy::private_output());
+    let error = io::Error::from(begun.unwrap_err());
+    assert!(!error.to_string().contains(StagedFile::PREFIX), "{error}");
+}
+
+#[test]
 fn a_file_is_read_only_if_its_mode_keeps_others_out() {
     let home = tempfile::tempdir().unwrap();
     for open in [0o600, 0o400, 0o644] {

@@ -36,13 +36,15 @@ use super::spans;
 /// The delays before a write is retried.
 const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
 
-/// The number of retries of a write.
+/// The number of retries of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Persistence {
     /// Three retries, unless the log is known to be unwritable: nothing was done that has to be recorded.
     WhileWritable,
     /// Three retries: otherwise the outcome of an executed call would be lost.
     Always,
+    /// As `WhileWritable`, for a command that only reads. Its success does not show that the log can be written.
+    WhileReadable,
 }
 
 /// The state of the write of a call's beginning.
@@ -227,7 +229,7 @@ impl CallRecorder {
     /// `audit_unavailable`: the state cannot be read.
     pub(super) async fn key_state(&self) -> Result<KeyState, HostError> {
         let Some(claim) = self.claim_now() else { return Ok(KeyState::Free) };
-        let state = self.retried(Persistence::WhileWritable, || self.context.log().key_state(claim.clone()));
+        let state = self.retried(Persistence::WhileReadable, || self.context.log().key_state(claim.clone()));
         state.await.map_err(unavailable)
     }
 
@@ -490,7 +492,9 @@ impl CallRecorder {
             failpoint::pass("submitted");
             let error = match answer.await {
                 Ok(answer) => {
-                    self.context.note_unwritable(false);
+                    if persistence != Persistence::WhileReadable {
+                        self.context.note_unwritable(false);
+                    }
                     return Ok(answer);
                 }
                 Err(error) if is_retried(error.kind()) => error,

@@ -104,6 +104,35 @@ fn a_full_disk_undoes_writes_and_recovers() {
     });
 }
 
+/// On a full disk every call is refused, for as long as that takes.
+#[test]
+fn refused_calls_leave_room_for_outcomes() {
+    on_small_disk("journal::log::tests::disk::refused_calls_leave_room_for_outcomes", 256 * 1024, |home| {
+        let log = log(home);
+        let running = call(None, false);
+        open(&log, &running);
+        let ballast = fill_disk(home);
+        // The last block of the segment takes some entries.
+        while wait_for(log.open(call(None, false))).is_ok() {}
+        for _ in 0..2 * LATE_ENDS {
+            let refused = call(None, false);
+            let end = end(&refused, CallStatus::Refused, KeyDisposition::Release);
+            let closed = wait_for(log.close(Some(Box::new(refused)), CloseCall { attempts: 0, ..end }));
+            assert_eq!(closed.unwrap_err().kind(), AuditErrorKind::Full);
+        }
+        assert_eq!(log.0.state().late_ends.len(), LATE_REFUSALS);
+        assert!(wait_for(log.close(None, value(&running))).is_err());
+        assert_eq!(log.0.state().late_ends.len(), LATE_REFUSALS + 1);
+        fs::remove_file(ballast).unwrap();
+        assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
+        wait_for(log.flush()).unwrap();
+        let text = text_of(home);
+        let is_end = |line: &&str| line.contains(running.audit_id.as_str()) && line.contains("\"final\"");
+        assert_eq!(text.lines().filter(is_end).count(), 1);
+        assert_eq!(text.matches("\"status\":\"refused\"").count(), LATE_REFUSALS);
+    });
+}
+
 #[test]
 fn a_log_begun_on_a_full_disk_recovers() {
     on_small_disk("journal::log::tests::disk::a_log_begun_on_a_full_disk_recovers", 1024 * 1024, |home| {
