@@ -50,6 +50,12 @@ pub fn resident_bytes_of(process: u32) -> u64 {
     status_of(&process.to_string(), "VmRSS") * 1024
 }
 
+/// The number of files that another process has open; 0 if there is none.
+#[must_use]
+pub fn open_files_of(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
+}
+
 /// The processor time that another process has used until now, with its children that have ended; zero if there is none.
 #[must_use]
 pub fn processor_time_of(process: u32) -> Duration {
