@@ -47,7 +47,7 @@ pub(crate) use log::on_waiting_thread;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal, sign_accepted};
 pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
-pub use prune_facts::{KeptFacts, earlier, prune_entries};
+pub use prune_facts::{JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};

@@ -6,77 +6,34 @@
 //! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
 //! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
-use super::line::{ChainHead, JournalLine};
+use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
-use super::prune_facts::{KeptFacts, earlier, prune_entries};
+use super::prune_facts::{JournalCut, PruneTimes, prune_entries, prune_result};
 use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
-use crate::command::{PruneBlocker, PruneStop, Pruned};
+use crate::command::{PruneBlocker, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::log::wait;
 
 /// The lock of the process that prunes.
 const LOCK: &str = "prune.lock";
 
-/// The segments of a journal that can go.
-#[derive(Default)]
-struct JournalCut {
-    segments: Vec<u64>,
-    /// The end of the last of them.
-    base: ChainHead,
-    calls: u64,
-    entries: u64,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-    stopped: Option<PruneStop>,
-    /// The facts in them that stay true.
-    kept: KeptFacts,
-    /// Keys of calls in them whose outcomes stand no longer.
-    expired: Vec<[u8; 32]>,
-    /// True if the newest segment is among them.
-    has_newest: bool,
-}
-
-/// One segment, as pruning looks at it.
-#[derive(Default)]
-struct SegmentFacts {
-    end: ChainHead,
-    entries: u64,
-    calls: u64,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-    /// The first entry that must stay.
-    blocker: Option<Blocker>,
-    kept: KeptFacts,
-    expired: Vec<[u8; 32]>,
-}
-
-/// The reason why a segment stays.
-enum Blocker {
-    /// A call or a change by an operator that is not old enough.
-    Young,
-    Stop(PruneStop),
-}
-
 /// The state that decides about the calls of a journal.
 struct PruneContext<'c> {
-    before: Timestamp,
-    now: Timestamp,
+    times: PruneTimes,
     table: &'c KeyTable,
     /// By call, the keys that it held when all of them were checked.
     keys: &'c HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>,
@@ -85,8 +42,6 @@ struct PruneContext<'c> {
     unended: UnendedCalls,
     /// True if a process holds the journal.
     is_held: bool,
-    /// The newest time that the calls of the journal have reached so far, other than by a clock that was ahead.
-    reached: Cell<Timestamp>,
 }
 
 impl LogWriter {
@@ -131,14 +86,12 @@ impl LogWriter {
         for writer in writer_dir::names(self.root())? {
             let Some(journal) = signed.get(&writer) else { continue };
             let context = PruneContext {
-                before,
-                now,
+                times: PruneTimes { before, now },
                 table: &held.table,
                 keys: &keys,
                 has_unfinished,
                 is_held: self.is_held(&writer),
                 unended: UnendedCalls::default(),
-                reached: Cell::new(Timestamp::MIN),
             };
             let cut = self.cut(&writer, journal, context)?;
             if !dry_run {
@@ -152,15 +105,8 @@ impl LogWriter {
                 self.begin_next_segment(writer, cut)?;
             }
         }
-        let mut pruned = Pruned::default();
-        for cut in cuts.values_mut() {
-            pruned.entries = pruned.entries.saturating_add(cut.entries);
-            pruned.calls = pruned.calls.saturating_add(cut.calls);
-            pruned.since = earlier(pruned.since, cut.since);
-            pruned.until = pruned.until.max(cut.until);
-            pruned.stopped = PruneStop::first_to_decide([pruned.stopped.take(), cut.stopped.take()]);
-        }
-        cuts.retain(|_, cut| !cut.segments.is_empty());
+        let pruned = prune_result(cuts.values());
+        cuts.retain(|_, cut| cut.entries > 0);
         if !dry_run && !cuts.is_empty() {
             self.carry_out(&cuts, before, &pruned, user)?;
         }
@@ -177,35 +123,25 @@ impl LogWriter {
         let dir = self.root().join(writer);
         let firsts = segments(&dir)?;
         let old: Vec<_> = firsts.iter().copied().filter(|first| *first > journal.base.n).collect();
-        let mut cut = JournalCut { base: journal.base, ..JournalCut::default() };
+        let mut cut = JournalCut::after(journal.base);
         let Some(newest) = old.last().copied() else { return Ok(cut) };
         context.unended = read_unended(&dir, newest)?;
         let is_own = self.state().own.as_ref().is_some_and(|own| own.writer == writer);
-        for first in &old {
+        for first in old {
             // Another process writes to it.
-            if *first == newest && context.is_held && !is_own {
+            if first == newest && context.is_held && !is_own {
                 break;
             }
-            let facts = segment_facts(&dir, *first, cut.base, journal, &context)?;
-            match facts.blocker {
-                Some(Blocker::Young) => break,
-                Some(Blocker::Stop(stop)) => {
-                    cut.stopped = Some(stop);
-                    break;
-                }
-                // Removing it would gain nothing.
-                None if *first == newest && facts.calls == 0 => break,
-                None => {}
+            let mut part = JournalCut::after(cut.base);
+            if !add_segment(&dir, first, &mut part, journal, &context)? {
+                cut.stopped = part.stopped;
+                break;
             }
-            cut.has_newest |= *first == newest;
-            cut.segments.push(*first);
-            cut.base = facts.end;
-            cut.entries = cut.entries.saturating_add(facts.entries);
-            cut.calls = cut.calls.saturating_add(facts.calls);
-            cut.since = earlier(cut.since, facts.since);
-            cut.until = cut.until.max(facts.until);
-            cut.kept.extend(facts.kept);
-            cut.expired.extend(facts.expired);
+            // Removing it would gain nothing.
+            if first == newest && part.calls == 0 {
+                break;
+            }
+            cut.extend(part);
         }
         Ok(cut)
     }
@@ -213,7 +149,8 @@ impl LogWriter {
     /// Begins a segment after one that is to be removed. Nothing is removed if a process took the journal meanwhile: the
     /// next pruning does.
     fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
-        if !cut.has_newest {
+        let has_newest = |firsts: Vec<u64>| firsts.last().is_some_and(|newest| *newest <= cut.base.n);
+        if cut.entries == 0 || !has_newest(segments(&self.root().join(writer))?) {
             return Ok(());
         }
         let now = self.clock.timestamp();
@@ -241,7 +178,7 @@ impl LogWriter {
         match begun {
             // Signed for, so that a process goes on with the journal.
             Some(head) => drop(self.checkpoints()?.sign(&[(writer, head)], now)?),
-            None => *cut = JournalCut { stopped: cut.stopped.take(), ..JournalCut::default() },
+            None => cut.clear(),
         }
         Ok(())
     }
@@ -254,9 +191,8 @@ impl LogWriter {
         user: Option<&str>,
     ) -> Result<(), AuditError> {
         let (now, own) = (self.clock.timestamp(), self.own_journal()?);
-        let journals = cuts.iter().map(|(writer, cut)| (writer.clone(), cut.base.n)).collect();
-        let kept = cuts.values().map(|cut| &cut.kept);
-        let entries = prune_entries(kept, journals, before, pruned, user, now);
+        let removed = cuts.iter().map(|(writer, cut)| (writer.clone(), cut));
+        let entries = prune_entries(removed, before, pruned, user, now);
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
         // Every signed statement is about a larger log than the one before it.
         self.sign()?;
@@ -269,8 +205,8 @@ impl LogWriter {
         let (expired, clock) = (cuts.values().flat_map(|cut| &cut.expired), now.as_microsecond());
         self.keys()?.table.change(|keys| {
             let now = believed_time(keys.seen(), clock);
-            for key in expired {
-                if keys.get(key)?.is_some_and(|stored| stored.has_expired(now)) {
+            for (key, call) in expired {
+                if keys.get(key)?.is_some_and(|stored| stored.call == *call && stored.has_expired(now)) {
                     keys.remove(key)?;
                 }
             }
@@ -300,101 +236,42 @@ impl LogWriter {
     }
 }
 
-/// Reads a segment that follows `before`, and verifies its chain.
-fn segment_facts(
+/// Adds a segment to the part of its journal that it follows, and verifies its chain. Returns false if an entry of it
+/// has to stay.
+fn add_segment(
     dir: &std::path::Path,
     first: u64,
-    before: ChainHead,
+    part: &mut JournalCut,
     journal: &SignedJournal,
     context: &PruneContext<'_>,
-) -> Result<SegmentFacts, AuditError> {
+) -> Result<bool, AuditError> {
     let damaged = |n: u64| {
         let what = format_args!("entry {n} is not as it was written, and nothing is removed");
         AuditError::new(AuditErrorKind::Tampered, what)
     };
-    let mut facts = SegmentFacts::default();
-    let reader = SegmentReader::open(dir, first, before)?;
+    let reader = SegmentReader::open(dir, first, part.base)?;
     let mut reader = reader.ok_or_else(|| damaged(first))?;
     loop {
         let n = reader.head().n.saturating_add(1);
-        let Some(read) = reader.next()? else { break };
+        let Some(read) = reader.next()? else { return Ok(true) };
         let line = read.line.map_err(|_| damaged(n))?;
-        facts.entries = facts.entries.saturating_add(1);
-        line_facts(&line, context, &mut facts)?;
-        let head = reader.head();
-        if head.n == journal.head.n && head.hash != journal.head.hash {
+        let goes = part.add(&line, context.times, |id, part| context.blocker(id, part))?;
+        part.base = reader.head();
+        if part.base.n == journal.head.n && part.base.hash != journal.head.hash {
             return Err(damaged(n));
         }
-        if facts.blocker.is_some() {
-            break;
+        if !goes {
+            return Ok(false);
         }
     }
-    facts.end = reader.head();
-    Ok(facts)
-}
-
-fn line_facts(
-    line: &JournalLine<'_>,
-    context: &PruneContext<'_>,
-    facts: &mut SegmentFacts,
-) -> Result<(), AuditError> {
-    if let Some(log) = &line.log {
-        let at = log.at().unwrap_or_default().max(context.reached.get());
-        if !facts.kept.read(log, at < context.before) {
-            facts.blocker = Some(context.young(None, at));
-        }
-        return Ok(());
-    }
-    let Some(id) = line.audit_id.as_deref().and_then(AuditId::parse) else { return Ok(()) };
-    let begun = line.events().unwrap_or_default().into_iter().next();
-    let begun = begun.filter(|event| matches!(event.event(), RecordedEvent::Received(_)));
-    let Some(at) = begun.map(|event| event.at.parse::<Timestamp>().unwrap_or_default()) else {
-        return Ok(());
-    };
-    let at = context.received_at(at);
-    facts.blocker = match context.blocker(&id, at, &mut facts.kept, &mut facts.expired)? {
-        None => {
-            facts.calls = facts.calls.saturating_add(1);
-            facts.since = earlier(facts.since, Some(at));
-            facts.until = facts.until.max(Some(at));
-            return Ok(());
-        }
-        blocker => blocker,
-    };
-    Ok(())
 }
 
 impl PruneContext<'_> {
-    /// Returns the time of a call that was received at this one: not before the calls before it, whose clock may have been
-    /// right where its own was behind.
-    fn received_at(&self, at: Timestamp) -> Timestamp {
-        let received = self.reached.get().max(at);
-        if at <= self.now {
-            self.reached.set(received);
-        }
-        received
-    }
-
-    /// Returns the reason why a call, or a change by an operator, stays that is not old enough.
-    fn young(&self, id: Option<&AuditId>, at: Timestamp) -> Blocker {
-        PruneStop::if_ahead(id, at, self.now).map_or(Blocker::Young, Blocker::Stop)
-    }
-
-    /// Returns the reason why a call stays. A key that stays taken without the call is added to `kept`, one that does not
-    /// to `expired`.
-    fn blocker(
-        &self,
-        id: &AuditId,
-        at: Timestamp,
-        kept: &mut KeptFacts,
-        expired: &mut Vec<[u8; 32]>,
-    ) -> Result<Option<Blocker>, AuditError> {
-        if at >= self.before {
-            return Ok(Some(self.young(Some(id), at)));
-        }
-        let call = |why| Ok(Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why))));
+    /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
+    /// longer, are added to `part`.
+    fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Result<Option<PruneBlocker>, AuditError> {
         if self.unended.first_entry(id).is_some() {
-            return call(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete });
+            return Ok(Some(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete }));
         }
         // The call may hold keys since then. A row that is gone since then was not removed by a host, as far as is known.
         let now = self.table.rows_of(&id.bytes())?;
@@ -403,15 +280,15 @@ impl PruneContext<'_> {
         for (key, stored) in now.iter().chain(gone) {
             match stored.state {
                 StoredKeyState::Retained
-                    if !stored.has_expired(self.now.as_microsecond())
+                    if !stored.has_expired(self.times.now.as_microsecond())
                         || self.has_unfinished && stored.outlives_its_time() =>
                 {
-                    return call(PruneBlocker::KeyStands);
+                    return Ok(Some(PruneBlocker::KeyStands));
                 }
-                StoredKeyState::Retained => expired.push(*key),
-                StoredKeyState::Blocked => kept.keep_key(id, &stored.fingerprint, key),
+                StoredKeyState::Retained => part.expired.push((*key, stored.call)),
+                StoredKeyState::Blocked => part.kept.keep_key(id, &stored.fingerprint, key),
                 StoredKeyState::Claimed | StoredKeyState::Undetermined => {
-                    return call(PruneBlocker::KeyUndecided);
+                    return Ok(Some(PruneBlocker::KeyUndecided));
                 }
             }
         }

@@ -1,6 +1,5 @@
-//! The facts that outlive pruned entries, and the entries about a pruning: the same in every store.
-
-use std::collections::BTreeMap;
+//! The beginning of a journal that pruning removes, the facts in it that outlive it, and the entries about a pruning:
+//! the same in every store.
 
 use cofferdam_core::event::log_event::{KeptKey, KeysKept, PrunedEntries};
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
@@ -8,13 +7,124 @@ use cofferdam_core::event::recorded::{RecordedEvent, UnknownEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-use super::line::{EntryDraft, LogEvent};
-use crate::command::Pruned;
+use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
+use crate::command::{PruneBlocker, PruneStop, Pruned};
+use crate::error::AuditError;
 use crate::hex::hex;
 
 /// The names of entries that outlive the pruning of their segments.
 const KEY_DECIDED: &str = "key_decided";
 const LOSS_ACCEPTED: &str = "loss_accepted";
+
+/// The times that decide which entries are old enough.
+#[derive(Debug, Clone, Copy)]
+pub struct PruneTimes {
+    /// Calls that were received before it go.
+    pub before: Timestamp,
+    /// The time of the log.
+    pub now: Timestamp,
+}
+
+/// The beginning of a journal that can go, or a part of it.
+///
+/// It ends before the first entry that has to stay. So a call that was recorded by a clock that was behind stays at
+/// least as long as the calls before it.
+#[derive(Debug, Default)]
+pub struct JournalCut {
+    /// The last entry that goes.
+    pub base: ChainHead,
+    /// The number of calls that begin in it.
+    pub calls: u64,
+    /// The number of entries.
+    pub entries: u64,
+    /// The entry that stays, unless it only is not old enough.
+    pub stopped: Option<PruneStop>,
+    /// The facts that stay true.
+    pub kept: KeptFacts,
+    /// Keys of its calls whose outcomes stand no longer, each with its call: another one may have claimed it since.
+    pub expired: Vec<([u8; 32], [u8; 16])>,
+    /// When the first of its calls was received.
+    since: Option<Timestamp>,
+    /// When the last of its calls was received.
+    until: Option<Timestamp>,
+}
+
+impl JournalCut {
+    /// Creates an empty part of a journal, after this entry.
+    #[must_use]
+    pub fn after(base: ChainHead) -> Self {
+        Self { base, ..Self::default() }
+    }
+
+    /// Adds the next entry of the journal; the caller sets the base to its end. Returns false if the entry has to stay.
+    /// `blocker` returns the reason why a call that is old enough has to, or adds the call's keys.
+    ///
+    /// # Errors
+    /// Those of `blocker`.
+    pub fn add(
+        &mut self,
+        line: &JournalLine<'_>,
+        times: PruneTimes,
+        blocker: impl FnOnce(&AuditId, &mut Self) -> Result<Option<PruneBlocker>, AuditError>,
+    ) -> Result<bool, AuditError> {
+        if let Some(log) = &line.log {
+            let at = log.at().unwrap_or_default();
+            if !self.kept.read(log, at < times.before) {
+                self.stopped = PruneStop::if_ahead(None, at, times.now);
+                return Ok(false);
+            }
+        } else if let Some((id, at)) = received(line) {
+            if at >= times.before {
+                self.stopped = PruneStop::if_ahead(Some(&id), at, times.now);
+                return Ok(false);
+            }
+            if let Some(why) = blocker(&id, self)? {
+                self.stopped = Some(PruneStop::new(Some(id), why));
+                return Ok(false);
+            }
+            self.calls = self.calls.saturating_add(1);
+            self.since = earlier(self.since, Some(at));
+            self.until = self.until.max(Some(at));
+        }
+        self.entries = self.entries.saturating_add(1);
+        Ok(true)
+    }
+
+    /// Adds the part that follows.
+    pub fn extend(&mut self, part: Self) {
+        self.base = part.base;
+        self.calls = self.calls.saturating_add(part.calls);
+        self.entries = self.entries.saturating_add(part.entries);
+        self.kept.extend(part.kept);
+        self.expired.extend(part.expired);
+        self.since = earlier(self.since, part.since);
+        self.until = self.until.max(part.until);
+    }
+
+    /// Has all entries stay.
+    pub(super) fn clear(&mut self) {
+        *self = Self { stopped: self.stopped.take(), ..Self::default() };
+    }
+}
+
+/// Returns the call that begins with this entry, and when it was received.
+fn received(line: &JournalLine<'_>) -> Option<(AuditId, Timestamp)> {
+    let id = line.audit_id.as_deref().and_then(AuditId::parse)?;
+    let first = line.events().unwrap_or_default().into_iter().next()?;
+    matches!(first.event(), RecordedEvent::Received(_)).then(|| (id, first.at.parse().unwrap_or_default()))
+}
+
+/// Returns the result of a pruning that removes these beginnings of journals.
+#[must_use]
+pub fn prune_result<'c>(cuts: impl Iterator<Item = &'c JournalCut>) -> Pruned {
+    cuts.fold(Pruned::default(), |all, cut| Pruned {
+        entries: all.entries.saturating_add(cut.entries),
+        calls: all.calls.saturating_add(cut.calls),
+        since: earlier(all.since, cut.since),
+        until: all.until.max(cut.until),
+        stopped: PruneStop::first_to_decide([all.stopped, cut.stopped.clone()]),
+    })
+}
 
 /// The facts of pruned entries that stay true: entries about the log, and keys that stay taken.
 #[derive(Debug, Default, Clone)]
@@ -26,7 +136,7 @@ pub struct KeptFacts {
 impl KeptFacts {
     /// Reads an entry about the log that is to be pruned. Returns false if it has to stay where it is: it is a change by an
     /// operator, and not old enough.
-    pub fn read(&mut self, log: &LogEvent<'_>, is_old: bool) -> bool {
+    fn read(&mut self, log: &LogEvent<'_>, is_old: bool) -> bool {
         match log.event() {
             RecordedEvent::KeysKept(kept) => self.keys.extend(kept.keys),
             event if [KEY_DECIDED, LOSS_ACCEPTED].contains(&event.name()) => {
@@ -46,35 +156,35 @@ impl KeptFacts {
     }
 
     /// Adds the facts of entries that follow.
-    pub fn extend(&mut self, other: Self) {
+    fn extend(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.keys.extend(other.keys);
     }
 }
 
 /// Returns the earlier of two times, as far as there are any.
-#[must_use]
-pub fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
 }
 
-/// Returns the entries about a pruning of the calls that were received before `before`: what was kept of each journal, what
-/// was removed (`journals` has the last removed entry of each), and the operator who asked for it.
+/// Returns the entries about a pruning of the calls that were received before `before`: what was kept of each journal,
+/// what was removed, and the operator who asked for it. `cuts` has the removed beginnings of journals by their names.
 #[must_use]
-pub fn prune_entries<'k>(
-    kept: impl Iterator<Item = &'k KeptFacts> + Clone,
-    journals: BTreeMap<String, u64>,
+pub fn prune_entries<'c>(
+    cuts: impl Iterator<Item = (String, &'c JournalCut)> + Clone,
     before: Timestamp,
     pruned: &Pruned,
     user: Option<&str>,
     now: Timestamp,
 ) -> Vec<EntryDraft> {
+    let kept = cuts.clone().map(|(_, cut)| &cut.kept);
     let facts = kept.clone().flat_map(|kept| &kept.entries);
     let mut entries: Vec<_> = facts.map(|event| EntryDraft::of_log(now, event)).collect();
     let keys: Vec<_> = kept.flat_map(|kept| kept.keys.iter().cloned()).collect();
     if !keys.is_empty() {
         entries.push(EntryDraft::of_log(now, &RecordedEvent::KeysKept(KeysKept { keys })));
     }
+    let journals = cuts.map(|(writer, cut)| (writer, cut.base.n)).collect();
     let (calls, removed) = (pruned.calls, pruned.entries);
     let facts = PrunedEntries { before: format!("{before:.6}"), calls, entries: removed, journals };
     entries.push(EntryDraft::of_log(now, &RecordedEvent::Pruned(facts)));

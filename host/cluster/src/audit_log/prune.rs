@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{ChainHead, JournalLine, KeptFacts, SignedJournal, earlier, prune_entries};
-use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, PruneStop, Pruned};
-use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_audit::store::{
+    ChainHead, JournalCut, JournalLine, PruneTimes, SignedJournal, prune_entries, prune_result,
+};
+use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, Pruned};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
@@ -29,33 +30,9 @@ use crate::database::{DatabaseError, SCHEMA_LOCK};
 /// The entries that are read at once.
 const LINES_AT_ONCE: i64 = 1_000;
 
-/// The part of a journal that can go.
-#[derive(Default, Clone)]
-struct JournalCut {
-    /// The last entry that goes.
-    base: ChainHead,
-    calls: u64,
-    entries: u64,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-    stopped: Option<PruneStop>,
-    /// The facts in it that stay true.
-    kept: KeptFacts,
-    /// Keys of calls in it whose outcomes stand no longer, each with its call: another call may have claimed the key since.
-    expired: Vec<([u8; 32], Uuid)>,
-}
-
-/// The reason why an entry stays.
-enum Blocker {
-    /// A call or a change by an operator that is not old enough.
-    Young,
-    Stop(PruneStop),
-}
-
 /// The state that decides about calls.
 struct PruneContext {
-    before: Timestamp,
-    now: Timestamp,
+    times: PruneTimes,
     keys: HashMap<Uuid, Vec<StoredKey>>,
     /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
     has_unfinished: bool,
@@ -121,19 +98,13 @@ async fn prune_locked(
         )
     })?;
     let context = context(running, client, before).await?;
-    let (mut cuts, mut pruned) = (BTreeMap::new(), Pruned::default());
+    let mut cuts = BTreeMap::new();
     for (writer, journal) in &journals {
         let Ok(name) = Uuid::try_parse(writer) else { continue };
-        let mut cut = cut(client, name, journal, &context).await?;
-        pruned.entries = pruned.entries.saturating_add(cut.entries);
-        pruned.calls = pruned.calls.saturating_add(cut.calls);
-        pruned.since = earlier(pruned.since, cut.since);
-        pruned.until = pruned.until.max(cut.until);
-        pruned.stopped = PruneStop::first_to_decide([pruned.stopped.take(), cut.stopped.take()]);
-        if cut.calls > 0 {
-            cuts.insert(name, cut);
-        }
+        cuts.insert(name, cut(client, name, journal, &context).await?);
     }
+    let pruned = prune_result(cuts.values());
+    cuts.retain(|_, cut| cut.calls > 0);
     if !dry_run {
         // Of a process that ended while it pruned.
         let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
@@ -173,8 +144,7 @@ async fn context(
     }
     let gone = super::process::all_gone(client, &shared.home).await?;
     Ok(PruneContext {
-        before,
-        now: time.time,
+        times: PruneTimes { before, now: time.time },
         keys: keys_of,
         has_unfinished,
         unended,
@@ -192,79 +162,46 @@ async fn cut(
     journal: &SignedJournal,
     context: &PruneContext,
 ) -> Result<JournalCut, AuditError> {
-    let mut cut = JournalCut { base: journal.base, ..JournalCut::default() };
-    // Up to an entry of a call: removing others alone would gain nothing.
-    let mut last_call = cut.clone();
-    let mut head = journal.base;
+    let mut cut = JournalCut::after(journal.base);
+    // What follows the last entry of a call: removing it alone would gain nothing.
+    let mut rest = JournalCut::after(journal.base);
     loop {
         let select = "SELECT line FROM cofferdam.entries WHERE writer = $1 AND n > $2 AND n <= $3 ORDER BY n, at LIMIT $4";
         // What no one has signed for yet stays, unless this process has written it.
         let end = context.own_ends.get(&writer).copied().unwrap_or(0).max(journal.head.n);
-        let (from, to) = (signed(head.n), signed(end));
+        let (from, to) = (signed(rest.base.n), signed(end));
         let rows = client
             .query(select, &[&writer, &from, &to, &LINES_AT_ONCE])
             .await
             .map_err(DatabaseError::from)?;
         for row in &rows {
             let text: &str = row.try_get(0).map_err(DatabaseError::from)?;
-            let n = head.n.saturating_add(1);
-            let line = JournalLine::following(head, text.as_bytes()).map_err(|_| damaged(n))?;
-            head = head.after(text.as_bytes());
+            let n = rest.base.n.saturating_add(1);
+            let line = JournalLine::following(rest.base, text.as_bytes()).map_err(|_| damaged(n))?;
+            let head = rest.base.after(text.as_bytes());
             if head.n == journal.head.n && head.hash != journal.head.hash {
                 return Err(damaged(n));
             }
-            match line_facts(&line, context, &mut cut) {
-                None => {}
-                Some(Blocker::Young) => return Ok(last_call),
-                Some(Blocker::Stop(stop)) => {
-                    last_call.stopped = Some(stop);
-                    return Ok(last_call);
-                }
+            if !rest.add(&line, context.times, |id, rest| Ok(context.blocker(id, rest)))? {
+                cut.stopped = rest.stopped;
+                return Ok(cut);
             }
-            (cut.entries, cut.base) = (cut.entries.saturating_add(1), head);
+            rest.base = head;
             if line.audit_id.is_some() {
-                last_call = cut.clone();
+                cut.extend(rest);
+                rest = JournalCut::after(head);
             }
         }
         if rows.is_empty() {
-            return Ok(last_call);
+            return Ok(cut);
         }
     }
-}
-
-fn line_facts(line: &JournalLine<'_>, context: &PruneContext, cut: &mut JournalCut) -> Option<Blocker> {
-    if let Some(log) = &line.log {
-        if !cut.kept.read(log, log.at().is_some_and(|at| at < context.before)) {
-            return Some(context.young(None, log.at().unwrap_or_default()));
-        }
-        return None;
-    }
-    let id = line.audit_id.as_deref().and_then(AuditId::parse)?;
-    let begun = line.events().unwrap_or_default().into_iter().next();
-    let begun = begun.filter(|event| matches!(event.event(), RecordedEvent::Received(_)))?;
-    let at = begun.at.parse::<Timestamp>().unwrap_or_default();
-    if let Some(blocker) = context.blocker(&id, at, cut) {
-        return Some(blocker);
-    }
-    cut.calls = cut.calls.saturating_add(1);
-    cut.since = earlier(cut.since, Some(at));
-    cut.until = cut.until.max(Some(at));
-    None
 }
 
 impl PruneContext {
-    /// Returns the reason why a call, or a change by an operator, stays that is not old enough.
-    fn young(&self, id: Option<&AuditId>, at: Timestamp) -> Blocker {
-        PruneStop::if_ahead(id, at, self.now).map_or(Blocker::Young, Blocker::Stop)
-    }
-
-    /// Returns the reason why a call stays. A key that stays taken without the call, or whose outcome stands no longer, is
-    /// added to `cut`.
-    fn blocker(&self, id: &AuditId, at: Timestamp, cut: &mut JournalCut) -> Option<Blocker> {
-        if at >= self.before {
-            return Some(self.young(Some(id), at));
-        }
-        let call = |why| Some(Blocker::Stop(PruneStop::new(Some(id.clone()), why)));
+    /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
+    /// longer, are added to `part`.
+    fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Option<PruneBlocker> {
         let uuid = Uuid::from_bytes(id.bytes());
         if let Some(holder) = self.unended.get(&uuid) {
             let is_running = match holder {
@@ -272,19 +209,19 @@ impl PruneContext {
                 Some(holder) => !self.gone.has(*holder),
                 None => false,
             };
-            return call(if is_running { PruneBlocker::Running } else { PruneBlocker::Incomplete });
+            return Some(if is_running { PruneBlocker::Running } else { PruneBlocker::Incomplete });
         }
         for stored in self.keys.get(&uuid).into_iter().flatten() {
             match stored.state {
                 RETAINED
-                    if !stored.has_expired(self.now.as_microsecond())
+                    if !stored.has_expired(self.times.now.as_microsecond())
                         || self.has_unfinished && stored.outlives_its_time() =>
                 {
-                    return call(PruneBlocker::KeyStands);
+                    return Some(PruneBlocker::KeyStands);
                 }
-                RETAINED => cut.expired.push((stored.key, uuid)),
-                BLOCKED => cut.kept.keep_key(id, &stored.fingerprint, &stored.key),
-                _ => return call(PruneBlocker::KeyUndecided),
+                RETAINED => part.expired.push((stored.key, id.bytes())),
+                BLOCKED => part.kept.keep_key(id, &stored.fingerprint, &stored.key),
+                _ => return Some(PruneBlocker::KeyUndecided),
             }
         }
         None
@@ -301,8 +238,8 @@ async fn carry_out(
 ) -> Result<(), AuditError> {
     let shared = &running.shared;
     let now = shared.clock.timestamp();
-    let journals = cuts.iter().map(|(writer, cut)| (writer.to_string(), cut.base.n)).collect();
-    let entries = prune_entries(cuts.values().map(|cut| &cut.kept), journals, before, pruned, user, now);
+    let removed = cuts.iter().map(|(writer, cut)| (writer.to_string(), cut));
+    let entries = prune_entries(removed, before, pruned, user, now);
     running.submit(|reply| Command::Entries(entries, reply)).await?;
     // Every signed statement is about a larger log than the one before it.
     running.sign().await?;
@@ -317,7 +254,7 @@ async fn carry_out(
 async fn remove(
     client: &mut Client,
     bases: &BTreeMap<Uuid, ChainHead>,
-    expired: &[([u8; 32], Uuid)],
+    expired: &[([u8; 32], [u8; 16])],
 ) -> Result<(), AuditError> {
     let (names, ns): (Vec<_>, Vec<_>) =
         bases.iter().filter(|(_, base)| base.n > 0).map(|(name, base)| (*name, signed(base.n))).unzip();
@@ -331,10 +268,11 @@ async fn remove_rows(
     client: &mut Client,
     names: &Vec<Uuid>,
     ns: &Vec<i64>,
-    expired: &[([u8; 32], Uuid)],
+    expired: &[([u8; 32], [u8; 16])],
 ) -> Result<(), DatabaseError> {
     let transaction = client.transaction().await?;
-    let (keys, calls): (Vec<_>, Vec<_>) = expired.iter().map(|(key, call)| (&key[..], *call)).unzip();
+    let (keys, calls): (Vec<_>, Vec<_>) =
+        expired.iter().map(|(key, call)| (&key[..], Uuid::from_bytes(*call))).unzip();
     let release = "DELETE FROM cofferdam.keys k USING unnest($1::bytea[], $2::uuid[]) AS e (key, call) \
                    WHERE k.key = e.key AND k.call = e.call AND k.state = 1";
     transaction.execute(release, &[&keys, &calls]).await?;

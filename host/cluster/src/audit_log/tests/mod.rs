@@ -439,6 +439,24 @@ fn old_calls_are_removed_with_a_signed_statement() {
 }
 
 #[test]
+fn calls_by_a_clock_that_was_behind_stay_their_time() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let hours_ago = |hours| Timestamp::now() - SignedDuration::from_hours(hours);
+    for hours in [100, 300] {
+        let call = call_at(None, false, hours_ago(hours));
+        assert!(matches!(open(&log, &call), OpenOutcome::Started));
+        close(&log, value(&call));
+    }
+    let pruned = wait(log.prune(hours_ago(200), false, "ada".into())).unwrap();
+    assert_eq!((pruned.calls, pruned.stopped.is_none()), (0, true), "{pruned:?}");
+    let pruned = wait(log.prune(hours_ago(50), false, "ada".into())).unwrap();
+    assert_eq!(pruned.calls, 2);
+    assert!(pruned.since < pruned.until && pruned.since < Some(hours_ago(250)), "{pruned:?}");
+    assert!(cluster.findings(&log).is_empty());
+}
+
+#[test]
 fn operator_changes_are_selected_by_action() {
     use OperatorAction::{Approve, Bind, Trust};
     let Some(cluster) = Cluster::start() else { return };
