@@ -63,6 +63,7 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
         ("key", json!("minted")),
         ("idempotency_key", Value::Null),
         ("op", Value::Null),
+        ("connector", Value::Null),
         ("bindings", Value::Null),
     ] {
         assert_eq!(admitted[field], expected, "{field}");
@@ -75,6 +76,14 @@ fn a_successful_call_is_logged_with_caller_and_limits() {
     assert_eq!(arguments["sha256"], cofferdam_core::digest::Digest::sha256(text.as_bytes()).to_string());
     assert_eq!(arguments["text"], text.replace(TOKEN, "[REDACTED]"));
     let ended = payload(&events, "attempt_ended");
+    assert_eq!(ended["connector"], Value::Null);
+    assert_eq!(received["connector"], example("probe").to_string());
+    let shown =
+        Cli::new(COFFERDAM, world.home.path()).run(&["audit", "show", id.as_str(), "--format", "json"]);
+    let shown = shown.json()["events"].as_array().unwrap().clone();
+    for name in ["admitted", "attempt_ended"] {
+        assert_eq!(payload(&shown, name)["connector"], received["connector"], "{name}");
+    }
     assert!(ended["usage"]["fuel"].as_u64() > Some(0) && ended["usage"]["requests"] == 1);
     for phase in ["admit_us", "record_us", "instantiate_us", "guest_us"] {
         assert!(ended["phases"][phase].is_u64(), "{phase}: {ended}");

@@ -158,10 +158,15 @@ fn a_fallback_with_another_operation_is_logged_with_it() {
     outcome.unwrap();
     let entries = stage.host.audit().reader().unwrap().entries_of(&report.audit_id).unwrap();
     let events = entries.iter().flat_map(|entry| entry.events().unwrap());
-    let admitted: Vec<_> =
-        events.filter(|event| event.name == "admitted").map(|event| event.facts()).collect();
+    let (admitted, ended): (Vec<_>, Vec<_>) = events
+        .filter(|event| ["admitted", "attempt_ended"].contains(&event.name.as_str()))
+        .map(|event| event.facts())
+        .partition(|facts| facts.contains_key("hash"));
+    let connectors: Vec<_> = ended.iter().map(|facts| facts.get("connector")).collect();
+    assert_eq!(connectors, [None, Some(&json!("github://acme/b@0.1.0"))]);
     let fact = |name: &str| admitted.iter().map(|facts| facts.get(name).cloned()).collect::<Vec<_>>();
     assert_eq!(fact("op"), [None, Some(json!("post"))]);
+    assert_eq!(fact("connector"), [None, Some(json!("github://acme/b@0.1.0"))]);
     let key = format!("{}~1", report.audit_id.as_str());
     assert_eq!(fact("idempotency_key"), [None, Some(json!(key))], "the first key is the audit id");
 }

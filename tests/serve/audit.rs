@@ -148,6 +148,7 @@ fn a_call_has_its_attempts_without_contents() {
         let call = answer.json();
         assert_eq!(call["hash"].as_str().unwrap().len(), "sha256:".len() + 64, "{call}");
         assert!(call["signer"].is_string(), "{call}");
+        assert_eq!(call["ended_attempts"][0]["connector"], call["connector"], "{call}");
         attempts.push(call["ended_attempts"][0].clone());
     }
     let [greet, _, denied, failed, fetched] = attempts.as_slice() else { panic!("{attempts:?}") };

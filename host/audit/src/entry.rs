@@ -66,6 +66,15 @@ impl LoggedEvent {
     pub fn facts(&self) -> Map<String, Value> {
         serde_json::from_str(self.payload.get()).unwrap_or_default()
     }
+
+    /// Replaces the facts.
+    pub(crate) fn set_facts(&mut self, mut facts: Map<String, Value>) {
+        facts.sort_keys();
+        // JSON that was read can be written.
+        if let Ok(payload) = serde_json::value::to_raw_value(&facts) {
+            self.payload = payload;
+        }
+    }
 }
 
 /// The events of one call that are written together. Cheap to clone.

@@ -8,6 +8,7 @@
 extern crate self as cofferdam_audit;
 
 pub mod approvals;
+mod call_facts;
 mod command;
 mod entry;
 mod error;
@@ -28,6 +29,7 @@ mod stats_report;
 pub mod store;
 mod verify;
 
+pub use call_facts::restore_facts;
 pub use command::{
     CallOutcome, CallStatus, CallTarget, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, LogTime,
     OpenCall, OpenOutcome, PruneBlocker, PruneStop, Pruned, ResolveCall,

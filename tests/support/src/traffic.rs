@@ -106,7 +106,6 @@ fn open(at: Timestamp, route: CallTarget, lots: &mut Lots) -> OpenCall {
         step: route.step.as_deref().map(Into::into),
     };
     let admitted = Admitted {
-        connector: connector.into(),
         hash: hash.into(),
         idempotent: Some(true),
         profile: Some("standard".into()),
@@ -160,7 +159,6 @@ fn close(open: &OpenCall, lots: &mut Lots) -> CloseCall {
         attempt: 1,
         class: class.map(Into::into),
         code: code.map(Into::into),
-        connector: (&*open.route.connector).into(),
         status: status.name().into(),
         usage,
         ..AttemptEnded::default()

@@ -76,7 +76,7 @@ struct ReplayedFacts {
     idempotent: Option<bool>,
 }
 
-/// The payload of `attempt_ended`.
+/// The payload of `attempt_ended`. The connector is empty if it is the one in `received`, which another line may have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AttemptFacts<'l> {
@@ -124,7 +124,7 @@ impl RequestFacts<'_> {
 
 /// A request of an attempt.
 pub struct LineRequest<'l> {
-    /// The connector that sent it, as `name@version`.
+    /// The connector that sent it, as `name@version`; empty for that of the call.
     pub connector: Cow<'l, str>,
     /// Its host.
     pub host: Cow<'l, str>,

@@ -33,7 +33,7 @@ impl Interner {
     }
 
     /// Returns the number of the target of a connector that ran as a fallback in a call of `target`, whatever its operation
-    /// was; 0 if it is the connector of `target`.
+    /// was; 0 if it is the connector of `target`, or empty.
     pub(super) fn fallback(
         &mut self,
         connection: &Connection,

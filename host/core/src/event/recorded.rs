@@ -258,8 +258,9 @@ pub struct Admitted<'e> {
     /// The key that the caller gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<RecordedClaim>,
-    /// The connector, as `name@version`; of an action, `action://name@version`.
-    pub connector: Text<'e>,
+    /// The connector, as `name@version`; none if it is the one in `received`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connector: Option<Text<'e>>,
     /// The SHA-256 of its package, or of the action's file.
     pub hash: Text<'e>,
     /// The key that its attempts carry, redacted; none if that is the audit id of the call.
@@ -361,8 +362,9 @@ pub struct AttemptEnded<'e> {
     /// The failure's code, or the error's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Text<'e>>,
-    /// The connector, as `name@version`.
-    pub connector: Text<'e>,
+    /// The connector, as `name@version`; none if it is the one in `received`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connector: Option<Text<'e>>,
     /// The operator's view of the failure or the error, without facts that the event or the call has already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,
@@ -776,7 +778,7 @@ impl<'e> From<EventKind<'e>> for RecordedEvent<'e> {
             EventKind::Admitted { connector, hash, signer, candidate, repeat, profile } => {
                 Self::Admitted(Admitted {
                     candidate,
-                    connector: connector.into(),
+                    connector: Some(connector.into()),
                     hash: hash.into(),
                     // Independent of its requests: the requests of an attempt that a crash interrupted are unknown.
                     idempotent: Some(repeat == RepeatRule::Always),
@@ -798,7 +800,7 @@ impl<'e> From<EventKind<'e>> for RecordedEvent<'e> {
                     attempt,
                     class: failure.map(|failure| failure.class().name().into()),
                     code: failure.map(Failure::code).or(refused).map(Cow::from),
-                    connector: connector.into(),
+                    connector: Some(connector.into()),
                     status: attempt_status(failure, refused).into(),
                     usage: usage.into(),
                     ..AttemptEnded::default()

@@ -274,7 +274,6 @@ impl ActionProgress {
         recorder.write(RecordedEvent::Admitted(Admitted {
             arguments: Some(redact::measured(&arguments)),
             claim: recorder.recorded_claim(),
-            connector: format!("{ACTION_SCHEME}{}", self.name).into(),
             hash: format!("sha256:{}", self.file).into(),
             idempotency_key: self.key.as_ref().map(|key| recorder.redactor.text(key).into()),
             idempotent: Some(recorder.idempotent),

@@ -151,6 +151,9 @@ impl CallProgress {
             let bindings = credentials.iter().flat_map(|credentials| credentials.bindings());
             facts.bindings = bindings.map(Into::into).collect();
             facts.claim = recorder.recorded_claim();
+            if **candidate.connector.text() == *self.connector {
+                facts.connector = None;
+            }
             let key = Some(&state.idempotency_key).filter(|key| *key != recorder.audit_id.text());
             facts.idempotency_key = key.map(|key| recorder.redactor.text(key).into());
             facts.key = Some(if call.idempotency_key.is_some() { "given" } else { "minted" }.into());
@@ -304,6 +307,9 @@ impl CallProgress {
         let mut event = RecordedEvent::from(step);
         if let RecordedEvent::AttemptEnded(facts) = &mut event {
             facts.aborted_on_return.clone_from(&ended.aborted_on_return);
+            if *connector == *self.connector {
+                facts.connector = None;
+            }
             let view = error.map(|error| report::error_view(error, &self.recorder.redactor));
             facts.failure = view.and_then(|view| report::recorded_view(view, None));
             facts.phases = RecordedPhases {

@@ -8,7 +8,9 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
+use cofferdam_audit::{
+    AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry, restore_facts,
+};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -329,8 +331,9 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
 /// Returns the call of these entries, as it ended.
 fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // An invalid entry has no events here: `audit verify` checks the chain.
-    let events: Vec<LoggedEvent> =
+    let mut events: Vec<LoggedEvent> =
         entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
+    restore_facts(&mut events);
     let failure = events.iter().rev().find_map(|event| event.failure(&row));
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
@@ -399,7 +402,7 @@ fn attempt_report(at: &str, ended: AttemptEnded<'_>) -> AttemptReport {
     let used = ended.usage;
     AttemptReport {
         attempt: ended.attempt,
-        connector: ended.connector.into(),
+        connector: ended.connector.unwrap_or_default().into_owned(),
         ended: at.to_owned(),
         status: ended.status.into(),
         class: ended.class.map(Into::into),

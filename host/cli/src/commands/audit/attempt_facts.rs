@@ -1,5 +1,6 @@
 //! The requests and the log lines of an attempt, for people.
 
+use cofferdam_audit::restore_facts;
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedLogLine, RecordedRequest};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
@@ -15,13 +16,13 @@ use crate::report::CommandError;
 /// Returns the recorded attempts of a call, in order.
 pub(crate) fn attempts_of(host: &Host, id: &AuditId) -> Result<Vec<AttemptEnded<'static>>, CommandError> {
     let Some(mut reader) = existing(host)? else { return Ok(Vec::new()) };
-    let mut attempts = Vec::new();
+    let mut events = Vec::new();
     for entry in map_read_error(reader.entries_of(id))? {
-        let events = map_read_error(entry.events())?;
-        let ended = events.into_iter().filter(|event| event.name == "attempt_ended");
-        attempts.extend(ended.filter_map(|event| serde_json::from_value(event.facts().into()).ok()));
+        events.extend(map_read_error(entry.events())?);
     }
-    Ok(attempts)
+    restore_facts(&mut events);
+    let ended = events.iter().filter(|event| event.name == "attempt_ended");
+    Ok(ended.filter_map(|event| serde_json::from_value(event.facts().into()).ok()).collect())
 }
 
 /// Adds the requests of an attempt of a call that began at `begin`, as a table.

@@ -1,6 +1,6 @@
 //! `audit show`: everything in the audit log about one call, for its operator.
 
-use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry};
+use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry, restore_facts};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -78,7 +78,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let row = map_read_error(reader.call(&id))?.ok_or_else(gone)?;
     let entries = map_read_error(reader.entries_of(&id))?;
     let events = map_read_error(entries.iter().map(StoredEntry::events).collect::<Result<Vec<_>, _>>())?;
-    let events: Vec<_> = events.into_iter().flatten().collect();
+    let mut events: Vec<_> = events.into_iter().flatten().collect();
+    restore_facts(&mut events);
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
     let events: Vec<_> = events.into_iter().map(EventDetails::from).collect();
