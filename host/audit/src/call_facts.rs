@@ -1,31 +1,87 @@
-//! Facts that several events of a call have: they are recorded once, and readers restore them in the other events.
+//! Facts that several events of a call, or several fields of an event, have: they are recorded once, and readers
+//! restore them in the other places.
 
 use serde_json::{Map, Value};
 
 use crate::entry::LoggedEvent;
 
-/// Adds the facts that events leave out because another event of their call has them. `events` are all events of one call,
-/// in order.
+/// The fields of a failure's view that are among its details, too.
+const OF_DETAILS: [&str; 3] = ["status", "trap", "upstream_code"];
+
+/// Removes the facts that a view of a failure, or of an error of the host, has twice; [`restore_facts`] adds them.
+/// A fact that is among a failure's `details`, too, stays there; its code does not, which is a fact of the event.
+pub fn remove_repeated(view: &mut Map<String, Value>) {
+    let first = view.get("chain").and_then(|chain| chain.get(0));
+    if first.is_some() && first == view.get("message") {
+        view.remove("message");
+    }
+    // Only failures have a class, and only their details are described here.
+    if !view.contains_key("class") {
+        return;
+    }
+    for name in OF_DETAILS {
+        let detail = view.get("details").and_then(|details| details.get(name));
+        if detail.is_some() && detail == view.get(name) {
+            view.remove(name);
+        }
+    }
+    let code = view.get("code").cloned();
+    if let Some(Value::Object(details)) = view.get_mut("details")
+        && details.get("code") == code.as_ref()
+    {
+        details.remove("code");
+    }
+}
+
+/// Adds the facts that [`remove_repeated`] removed from the view of a failure with this code, or of an error.
+fn add_repeated(view: &mut Map<String, Value>, is_failure: bool, code: Option<Value>) {
+    if let Some(message) = view.get("chain").and_then(|chain| chain.get(0)).cloned() {
+        view.entry("message").or_insert(message);
+    }
+    let mut repeated = Vec::new();
+    if let Some(Value::Object(details)) = view.get_mut("details").filter(|_| is_failure) {
+        if let Some(code) = code {
+            details.entry("code").or_insert(code);
+            details.sort_keys();
+        }
+        repeated.extend(OF_DETAILS.into_iter().filter_map(|name| Some((name, details.get(name)?.clone()))));
+    }
+    for (name, value) in repeated {
+        view.entry(name).or_insert(value);
+    }
+    view.sort_keys();
+}
+
+/// Adds the facts that events leave out because another event of their call, or another field of theirs, has them.
+/// `events` are all events of one call, in order.
 pub fn restore_facts(events: &mut [LoggedEvent]) {
     let mut connector: Option<Value> = None;
     for event in events {
         let Ok(mut facts) = serde_json::from_str::<Map<String, Value>>(event.payload.get()) else { continue };
         match event.name.as_str() {
-            "received" => connector = facts.remove("connector"),
+            "received" => {
+                connector = facts.remove("connector");
+                continue;
+            }
             "admitted" | "attempt_ended" => {
                 if let Some(connector) = &connector {
                     facts.entry("connector").or_insert_with(|| connector.clone());
                 }
-                event.set_facts(facts);
             }
-            _ => {}
+            "final" | "cut_short" => {}
+            _ => continue,
         }
+        let (is_failure, code) = (facts.contains_key("class"), facts.get("code").cloned());
+        if let Some(Value::Object(failure)) = facts.get_mut("failure") {
+            add_repeated(failure, is_failure, code);
+        }
+        event.set_facts(facts);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use serde_json::json;
 
     use super::*;
@@ -68,5 +124,53 @@ mod tests {
         );
         let without_beginning = json!([["attempt_ended", {"attempt": 1}]]);
         assert_eq!(restored(without_beginning), [r#"{"attempt":1}"#]);
+    }
+
+    /// Returns the view of a failure as an event has it, once it is clear that readers get all of it.
+    fn recorded(view: &Value) -> Value {
+        let view = view.as_object().unwrap();
+        let mut recorded = view.clone();
+        remove_repeated(&mut recorded);
+        let mut facts = Map::new();
+        for name in ["class", "code"] {
+            facts.extend(recorded.remove(name).map(|fact| (name.to_owned(), fact)));
+        }
+        facts.insert("failure".to_owned(), recorded.clone().into());
+        let mut read: Map<String, Value> =
+            serde_json::from_str(&restored(json!([["attempt_ended", facts]]))[0]).unwrap();
+        let mut failure = read.remove("failure").unwrap().as_object().unwrap().clone();
+        failure.extend(read);
+        assert_eq!(failure, *view);
+        recorded.into()
+    }
+
+    #[test]
+    fn a_view_has_each_fact_once() {
+        let failure = json!({
+            "class": "external_api_error", "code": "unavailable", "message": "m", "chain": ["m", "a cause"],
+            "details": {"code": "unavailable", "host": "h", "status": 503, "upstream_code": "down"},
+            "status": 503, "upstream_code": "down",
+        });
+        let details = json!({"host": "h", "status": 503, "upstream_code": "down"});
+        assert_eq!(recorded(&failure), json!({"chain": ["m", "a cause"], "details": details}));
+        let trap =
+            json!({"class": "c", "code": "trap", "details": {"code": "trap", "trap": "t"}, "trap": "t"});
+        assert_eq!(recorded(&trap), json!({"details": {"trap": "t"}}));
+        // The details of an error of the host are its own.
+        let error =
+            json!({"code": "tool", "message": "m", "chain": ["m"], "details": {"code": "tool", "status": 1}});
+        assert_eq!(recorded(&error), json!({"chain": ["m"], "details": {"code": "tool", "status": 1}}));
+    }
+
+    #[test]
+    fn facts_of_a_view_that_differ_stay() {
+        let mut failure = json!({
+            "class": "c", "code": "a", "message": "m", "chain": ["other"], "details": {"code": "b", "status": 503},
+            "status": 504,
+        });
+        let recorded = recorded(&failure);
+        let failure = failure.as_object_mut().unwrap();
+        failure.retain(|name, _| name != "class" && name != "code");
+        assert_eq!(recorded, Value::from(failure.clone()));
     }
 }

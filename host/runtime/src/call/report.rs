@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_audit::remove_repeated;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::event::recorded::CanonicalJson;
 use cofferdam_core::event::shown_wait;
@@ -218,9 +219,11 @@ const KINDS: [(&str, &str); 5] = [
     ("connector: ", "connector_detail"),
 ];
 
-/// Returns a view as the audit log has it: without the facts that its event or the call has already, which
-/// [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure) adds again. `call` ended with it; none for an attempt.
+/// Returns a view as the audit log has it: without the facts that it, its event or the call has already, which
+/// [`restore_facts`](cofferdam_audit::restore_facts) and [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure)
+/// add again. `call` ended with it; none for an attempt.
 pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>) -> Option<CanonicalJson> {
+    remove_repeated(&mut view);
     view.retain(|field, value| match field.as_str() {
         "class" | "code" | "retried" => false,
         // An action may end with the failure of its step's call, and a call with that of the call that is replayed.

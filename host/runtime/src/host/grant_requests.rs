@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter};
+use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, restore_facts};
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::{AuditId, BindingCode, Denial, DenialCode, FailureClass, GrantLine};
 use cofferdam_egress::vault::{BindingName, DEFAULT_IDENTITY};
@@ -237,7 +237,9 @@ fn denied_calls(
             Err(error) => return Err(error),
         };
         let events = entries.iter().flat_map(|entry| entry.events().unwrap_or_default());
-        if let Some(failure) = events.rev().find_map(|event| event.failure(&row))
+        let mut events: Vec<_> = events.collect();
+        restore_facts(&mut events);
+        if let Some(failure) = events.iter().rev().find_map(|event| event.failure(&row))
             && let Some(access) = DeniedAccess::read(&failure)
         {
             add(&mut denied, &failure, access, &row);
