@@ -107,22 +107,22 @@ fn failures_are_logged_in_full_and_redacted_elsewhere() {
     let failure = failed(outcome);
     let events = events(&world.home, &report.audit_id);
     let (ended, end) = (payload(&events, "attempt_ended"), payload(&events, "final"));
-    let view = &end["failure"];
+    let view = &ended["failure"];
     for key in ["boundary", "cause"] {
         assert!(!view[key].is_null(), "{key}: {view}");
     }
     for key in ["class", "code", "retried", "actor", "at", "audit_id", "message", "trap"] {
-        assert!(
-            view[key].is_null() && ended["failure"][key].is_null(),
-            "{key} is recorded elsewhere: {view}"
-        );
+        assert!(view[key].is_null(), "{key} is recorded elsewhere: {view}");
     }
     let trap = &view["details"]["trap"];
-    assert_eq!((&end["class"], trap), (&json!("connector_runtime_error"), &json!("unreachable")));
+    assert_eq!((&ended["class"], trap), (&json!("connector_runtime_error"), &json!("unreachable")));
     assert!(view["details"]["code"].is_null(), "{view}");
     assert!(view["chain"].as_array().unwrap().len() >= 2, "{view}");
     assert!(view["stderr"].as_str().unwrap().contains("inner [REDACTED]"), "{view}");
-    assert_eq!(ended["failure"]["stderr"], view["stderr"]);
+    // The end has only what the attempt did not know.
+    assert_eq!((&end["class"], &end["failed_attempt"]), (&ended["class"], &json!(1)));
+    let rest = json!({"boundary": view["boundary"], "details": {"request_sent": false}});
+    assert_eq!(end["failure"], rest);
     assert!(!serde_json::to_string(&events).unwrap().contains(TOKEN));
     let envelope = serde_json::to_string(&failure).unwrap();
     assert!(!envelope.contains("inner") && !envelope.contains("wasm backtrace"), "{envelope}");
@@ -138,6 +138,11 @@ fn failures_are_logged_in_full_and_redacted_elsewhere() {
     // The operator's view is made just before the event.
     assert!(read.remove("at").is_some() && view.remove("at").is_some() && view["actor"] == "ada");
     assert_eq!(read, view);
+    let shown = Cli::new(COFFERDAM, world.home.path());
+    let shown = shown.run(&["audit", "show", report.audit_id.as_str(), "--format", "json"]).json();
+    assert_eq!(shown["error"]["stderr"], view["stderr"]);
+    let end = payload(shown["events"].as_array().unwrap(), "final");
+    assert_eq!((&end["failure"]["stderr"], &end["failed_attempt"]), (&view["stderr"], &Value::Null));
 }
 
 #[test]
@@ -233,7 +238,7 @@ fn the_command_line_shows_operator_details() {
     assert!(!json["error"].to_string().contains("inner words") && json["report"].is_null());
     let id = json["error"]["audit_id"].as_str().and_then(AuditId::parse).unwrap();
     let events = events(&home, &id);
-    assert_eq!(payload(&events, "final")["failure"]["stderr"], json["debug"]["stderr"]);
+    assert_eq!(payload(&events, "attempt_ended")["failure"]["stderr"], json["debug"]["stderr"]);
     assert!(payload(&events, "received")["actor"].as_str().unwrap().starts_with("cli:"));
     cli.run(&[&panic[..], &["--debug", "--as-tool-result"]].concat()).fails(2).said("--debug");
 }

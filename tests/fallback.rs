@@ -206,10 +206,15 @@ fn a_connector_removed_between_attempts_is_reported() {
         }
     });
     stage.install("leaving");
-    let failure = failed(run(stage.host.run(ask("leaving", stage.a("/status/503/leaving")))).outcome);
+    let CallResult { outcome, report } = run(stage.host.run(ask("leaving", stage.a("/status/503/leaving"))));
+    let failure = failed(outcome);
     let details = failure.details();
     assert_eq!((failure.code(), &details["retry_stopped"]), ("unavailable", &json!("not_admitted")));
     let message = "github://acme/leaving@0.1.0 is not installed.";
     assert_eq!(details["not_admitted"], json!({"code": "connector_not_found", "message": message}));
     assert_eq!(stage.asked_a("/status/503/leaving"), 1);
+    // The attempt is in an earlier entry: the end has all of its failure.
+    let entries = stage.host.audit().reader().unwrap().entries_of(&report.audit_id).unwrap();
+    let end = entries.last().unwrap().events().unwrap().last().unwrap().facts();
+    assert_eq!((end.get("failed_attempt"), &end["failure"]["cause"]), (None, &json!("unavailable")));
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cofferdam::{Cancellation, FailureClass, HostErrorKind};
+use cofferdam_audit::restore_facts;
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::RetryProfile;
 use cofferdam_runtime::call::CallResult;
@@ -53,6 +54,32 @@ fn the_last_failure_lists_all_earlier_ones() {
     assert!(report.attempts.iter().all(|attempt| attempt.usage.is_some()), "every attempt has its usage");
     let hops = stage.clock.steps().iter().filter(|step| step.name == "fallback_triggered").count();
     assert_eq!(hops, 2);
+}
+
+#[test]
+fn the_end_of_a_chain_has_no_failure_twice() {
+    let stage = Stage::new();
+    let call = ask("a", stage.a("/status/503/once")).or_else(fallback("b", stage.b("/status/404/once")));
+    let CallResult { outcome, report } = run(stage.host.run(call));
+    failed(outcome);
+    let mut reader = stage.host.audit().reader().unwrap();
+    let row = reader.call(&report.audit_id).unwrap().unwrap();
+    let entries = reader.entries_of(&report.audit_id).unwrap();
+    let mut events: Vec<_> = entries.iter().flat_map(|entry| entry.events().unwrap()).collect();
+    let end = events.last().unwrap().facts();
+    assert_eq!(end["failed_attempt"], report.attempts.len());
+    let failure = end["failure"].as_object().unwrap();
+    assert_eq!(failure.keys().collect::<Vec<_>>(), ["boundary", "details"]);
+    let details = failure["details"].as_object().unwrap();
+    assert_eq!(details.keys().collect::<Vec<_>>(), ["chain", "request_sent"]);
+
+    // A reader gets all of it.
+    restore_facts(&mut events);
+    let mut read = events.last().unwrap().failure(&row).unwrap();
+    let mut view = report.operator_view().unwrap().clone();
+    // The operator's view is made just before the event.
+    assert!(read.remove("at").is_some() && view.remove("at").is_some());
+    assert_eq!(read, view);
 }
 
 #[test]

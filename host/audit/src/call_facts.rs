@@ -52,10 +52,51 @@ fn add_repeated(view: &mut Map<String, Value>, is_failure: bool, code: Option<Va
     view.sort_keys();
 }
 
+/// Returns the fields of a call's failure that differ from those of its last attempt's, also within `details`, and the
+/// boundary, which the index reads from the end of a call alone. Both failures are as they are recorded. None if the
+/// attempt's has fields that the call's has not.
+#[must_use]
+pub fn difference_from_attempt(
+    failure: &Map<String, Value>,
+    of_attempt: &Map<String, Value>,
+) -> Option<Map<String, Value>> {
+    let differing = |own: &Map<String, Value>, other: &Map<String, Value>| {
+        let fields = own.iter().filter(|(name, value)| other.get(*name) != Some(*value));
+        fields.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>()
+    };
+    let mut difference = differing(failure, of_attempt);
+    if let (Some(Value::Object(own)), Some(Value::Object(other))) =
+        (failure.get("details"), of_attempt.get("details"))
+        && own != other
+    {
+        difference.insert("details".to_owned(), differing(own, other).into());
+    }
+    if let Some(boundary) = failure.get("boundary") {
+        difference.insert("boundary".to_owned(), boundary.clone());
+    }
+    (with_difference(of_attempt.clone(), difference.clone()) == *failure).then_some(difference)
+}
+
+/// Returns a failure that differs from this one in these fields.
+fn with_difference(mut failure: Map<String, Value>, difference: Map<String, Value>) -> Map<String, Value> {
+    for (name, value) in difference {
+        match (failure.entry(name).or_insert(Value::Null), value) {
+            (Value::Object(own), Value::Object(other)) => {
+                own.extend(other);
+                own.sort_keys();
+            }
+            (own, value) => *own = value,
+        }
+    }
+    failure
+}
+
 /// Adds the facts that events leave out because another event of their call, or another field of theirs, has them.
 /// `events` are all events of one call, in order.
 pub fn restore_facts(events: &mut [LoggedEvent]) {
     let mut connector: Option<Value> = None;
+    // The number of the attempt that ended last, and its failure as it is recorded.
+    let mut last: Option<(Value, Map<String, Value>)> = None;
     for event in events {
         let Ok(mut facts) = serde_json::from_str::<Map<String, Value>>(event.payload.get()) else { continue };
         match event.name.as_str() {
@@ -72,7 +113,13 @@ pub fn restore_facts(events: &mut [LoggedEvent]) {
             _ => continue,
         }
         let (is_failure, code) = (facts.contains_key("class"), facts.get("code").cloned());
+        let (attempt, failed_attempt) = (facts.get("attempt").cloned(), facts.remove("failed_attempt"));
         if let Some(Value::Object(failure)) = facts.get_mut("failure") {
+            let of_attempt = last.as_ref().filter(|(attempt, _)| Some(attempt) == failed_attempt.as_ref());
+            if let Some((_, of_attempt)) = of_attempt {
+                *failure = with_difference(of_attempt.clone(), std::mem::take(failure));
+            }
+            last = attempt.map(|attempt| (attempt, failure.clone()));
             add_repeated(failure, is_failure, code);
         }
         event.set_facts(facts);
@@ -172,5 +219,49 @@ mod tests {
         let failure = failure.as_object_mut().unwrap();
         failure.retain(|name, _| name != "class" && name != "code");
         assert_eq!(recorded, Value::from(failure.clone()));
+    }
+
+    /// Returns the difference of two failures.
+    fn difference(failure: &Value, of_attempt: &Value) -> Option<Value> {
+        let [failure, of_attempt] = [failure, of_attempt].map(|failure| failure.as_object().unwrap());
+        difference_from_attempt(failure, of_attempt).map(Value::from)
+    }
+
+    #[test]
+    fn the_failure_of_an_attempt_is_recorded_once() {
+        let details = json!({"host": "h", "status": 503});
+        let of_attempt = json!({"boundary": "external", "chain": ["m"], "details": details, "stderr": "s"});
+        let mut failure = of_attempt.clone();
+        failure["details"] = json!({"attempts": 2, "host": "other", "status": 503});
+        let rest = difference(&failure, &of_attempt).unwrap();
+        let details = json!({"attempts": 2, "host": "other"});
+        assert_eq!(rest, json!({"boundary": "external", "details": details}));
+        for class in [json!({"class": "c", "code": "d"}), json!({"code": "d"})] {
+            let event = |name: &str, facts: Value| {
+                let mut all = class.as_object().unwrap().clone();
+                all.extend(facts.as_object().unwrap().clone());
+                json!([name, all])
+            };
+            let first = event("attempt_ended", json!({"attempt": 1, "failure": {"chain": ["first"]}}));
+            let attempt = event("attempt_ended", json!({"attempt": 2, "failure": of_attempt}));
+            for name in ["final", "cut_short"] {
+                let end = event(name, json!({"failed_attempt": 2, "failure": rest}));
+                let read = restored(json!([first, attempt, end]));
+                let in_full = restored(json!([event(name, json!({"failure": failure}))]));
+                assert_eq!(read[2], in_full[0], "{name} {class}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_failure_than_the_attempts_is_in_full() {
+        let failure = json!({"chain": ["m"], "details": {"host": "h"}});
+        for other in [
+            json!({"chain": ["m"], "details": {"host": "h"}, "stderr": "s"}),
+            json!({"chain": ["m"], "details": {"host": "h", "status": 503}}),
+        ] {
+            assert_eq!(difference(&failure, &other), None, "{other}");
+        }
+        assert_eq!(difference(&failure, &failure), Some(json!({})));
     }
 }

@@ -546,6 +546,9 @@ pub struct Ended<'e> {
     /// The time since the request, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
+    /// The attempt with the rest of `failure`, which has only the boundary and what differs; none if it has all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_attempt: Option<u32>,
     /// The operator's view of the failure or the error, without facts that the event or the call has already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CanonicalJson>,
@@ -931,7 +934,7 @@ mod tests {
             "stdio_bytes": n, "stdio_bytes_dropped": n, "wall_limit_ms": n, "wall_us": n,
         });
         let end = json!({
-            "arguments": payload, "attempts": 1, "class": text, "code": text, "failure": failure,
+            "arguments": payload, "attempts": 1, "class": text, "code": text, "failed_attempt": 1, "failure": failure,
             "key_end": {"state": text, "until": text}, "prompt": text, "replayed": text, "result": payload,
             "retried": 2, "status": text,
         });

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
-use cofferdam_core::event::recorded::{RecordedEvent, RecordedLimits, RecordedPhases, Replayed};
+use cofferdam_core::event::recorded::{
+    CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
+};
 use cofferdam_core::failure::{AuditId, RepeatRule};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
@@ -304,14 +306,15 @@ impl CallProgress {
         self.left_unsafe = ended.aborted_on_return.iter().any(|request| request.unsafe_sent);
         let (attempt, usage) = (self.attempts(), &ended.usage);
         let step = EventKind::AttemptEnded { connector, attempt, failure, refused, usage };
+        let view = error.map(|error| report::error_view(error, &self.recorder.redactor));
+        let view = view.map(|view| report::recorded_view(view, None));
         let mut event = RecordedEvent::from(step);
         if let RecordedEvent::AttemptEnded(facts) = &mut event {
             facts.aborted_on_return.clone_from(&ended.aborted_on_return);
             if *connector == *self.connector {
                 facts.connector = None;
             }
-            let view = error.map(|error| report::error_view(error, &self.recorder.redactor));
-            facts.failure = view.and_then(|view| report::recorded_view(view, None));
+            facts.failure = view.as_ref().and_then(CanonicalJson::new);
             facts.phases = RecordedPhases {
                 guest_us: micros(usage.wall_time.saturating_sub(ended.instantiated_after)),
                 instantiate_us: micros(ended.instantiated_after),
@@ -323,6 +326,7 @@ impl CallProgress {
             facts.unkeyed.clone_from(&ended.unkeyed);
         }
         self.recorder.write(event);
+        self.recorder.attempt_failure = view.map(|view| (attempt, view));
         self.recorder.notify(step);
     }
 

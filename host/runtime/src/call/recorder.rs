@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
     AuditError, AuditErrorKind, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyClaim,
-    KeyDisposition, KeyState, LogFuture, OpenCall, OpenOutcome, Part, Sealed,
+    KeyDisposition, KeyState, LogFuture, OpenCall, OpenOutcome, Part, Sealed, difference_from_attempt,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::event::recorded::{Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent};
+use cofferdam_core::event::recorded::{
+    CanonicalJson, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
+};
 use cofferdam_core::event::{EventKind, Listener};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
@@ -81,6 +83,8 @@ pub(super) struct CallRecorder {
     seq: u32,
     /// The events that are not written yet.
     lines: Vec<EventText>,
+    /// The number of the last attempt, and its failure as it is recorded, while both are in `lines`.
+    pub(super) attempt_failure: Option<(u32, Map<String, Value>)>,
     beginning: Beginning,
     /// The outcome, once the final event was added.
     outcome: Option<CallOutcome>,
@@ -140,6 +144,7 @@ impl CallRecorder {
             request: None,
             seq: 0,
             lines: Vec::with_capacity(4),
+            attempt_failure: None,
             beginning: Beginning::Unwritten,
             outcome: None,
             is_ending: false,
@@ -317,7 +322,13 @@ impl CallRecorder {
         let error = outcome.as_ref().err();
         let operator = error.map(|error| {
             let mut view = report::error_view(error, &self.redactor);
-            facts.failure = report::recorded_view(view.clone(), Some(&self.audit_id));
+            let recorded = report::recorded_view(view.clone(), Some(&self.audit_id));
+            let of_attempt = self.attempt_failure.as_ref().and_then(|(attempt, failure)| {
+                Some((*attempt, difference_from_attempt(&recorded, failure)?))
+            });
+            let (attempt, recorded) =
+                of_attempt.map_or((None, recorded), |(attempt, rest)| (Some(attempt), rest));
+            (facts.failed_attempt, facts.failure) = (attempt, CanonicalJson::new(&recorded));
             if let Some(retried) = retried {
                 view.insert("retried".to_owned(), retried.into());
             }
@@ -478,6 +489,8 @@ impl CallRecorder {
     }
 
     fn take_entry(&mut self) -> Entry {
+        // A failure is left out of the end of the call only if the same entry has it.
+        self.attempt_failure = None;
         Entry::new(std::mem::take(&mut self.lines))
     }
 

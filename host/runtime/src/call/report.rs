@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use cofferdam_audit::remove_repeated;
 use cofferdam_core::error::{Error, HostError};
-use cofferdam_core::event::recorded::CanonicalJson;
 use cofferdam_core::event::shown_wait;
 use cofferdam_core::failure::{AbortedRequest, AuditId, Failure, FailureCause, FailureClass, UnkeyedRequest};
 use cofferdam_core::limits::Usage;
@@ -222,7 +221,7 @@ const KINDS: [(&str, &str); 5] = [
 /// Returns a view as the audit log has it: without the facts that it, its event or the call has already, which
 /// [`restore_facts`](cofferdam_audit::restore_facts) and [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure)
 /// add again. `call` ended with it; none for an attempt.
-pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>) -> Option<CanonicalJson> {
+pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>) -> Map<String, Value> {
     remove_repeated(&mut view);
     view.retain(|field, value| match field.as_str() {
         "class" | "code" | "retried" => false,
@@ -230,7 +229,7 @@ pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>
         "audit_id" => call.is_some_and(|call| *value != call.as_str()),
         _ => true,
     });
-    CanonicalJson::new(&view)
+    view
 }
 
 /// Returns all of an error, without secrets.
