@@ -5,6 +5,7 @@ use std::time::Duration;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
+use jiff::fmt::serde::timestamp::microsecond;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -163,13 +164,13 @@ pub struct Approval {
     /// The audit id of the call that asked first.
     pub call: String,
     /// When it was asked for.
-    #[serde(with = "super::timestamps")]
+    #[serde(with = "microsecond::required")]
     pub asked_at: Timestamp,
     /// The time until which the request waits.
-    #[serde(with = "super::timestamps")]
+    #[serde(with = "microsecond::required")]
     pub waits_until: Timestamp,
     /// When it was answered.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "super::timestamps::optional")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
     pub answered_at: Option<Timestamp>,
     /// The person who answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +179,7 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time until which the approval can be used.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "super::timestamps::optional")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
     pub usable_until: Option<Timestamp>,
     /// True if it is for all calls with the same arguments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -10,7 +10,6 @@ mod file_tests;
 mod id;
 mod row;
 mod ticket;
-mod timestamps;
 mod view;
 
 use cofferdam_core::failure::AuditId;
