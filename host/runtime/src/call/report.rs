@@ -32,7 +32,6 @@ pub struct Report {
     pub audit_id: AuditId,
     /// The key that every attempt carried; attempts of the n-th fallback have `~n` after it. None if the call was
     /// not admitted.
-    #[serde(serialize_with = "maybe_text")]
     pub idempotency_key: Option<Arc<str>>,
     /// Every attempt that was begun, in order.
     pub attempts: Vec<AttemptReport>,
@@ -57,15 +56,12 @@ pub struct Report {
 #[non_exhaustive]
 pub struct AttemptReport {
     /// The connector, as `name@version`.
-    #[serde(serialize_with = "text")]
     pub connector: Arc<str>,
     /// The operation.
-    #[serde(serialize_with = "text")]
     pub op: Arc<str>,
     /// The position of its candidate in the chain, from 0.
     pub candidate: u32,
     /// The retry policy's name.
-    #[serde(serialize_with = "text")]
     pub profile: Arc<str>,
     /// Its outcome. None if it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,14 +105,6 @@ pub enum AttemptOutcome {
         /// Its code.
         code: &'static str,
     },
-}
-
-fn text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
-}
-
-fn maybe_text<S: serde::Serializer>(text: &Option<Arc<str>>, serializer: S) -> Result<S::Ok, S::Error> {
-    text.as_deref().serialize(serializer)
 }
 
 fn cause_name<S: serde::Serializer>(cause: &FailureCause, serializer: S) -> Result<S::Ok, S::Error> {

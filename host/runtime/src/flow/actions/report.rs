@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failure::AuditId;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::call::Report;
@@ -27,7 +27,6 @@ pub struct ActionReport {
     /// The action's audit id. A failure has the audit id of its step.
     pub audit_id: AuditId,
     /// The action, as `name@version`.
-    #[serde(serialize_with = "text")]
     pub action: Arc<str>,
     /// The idempotency key that its caller gave.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +49,6 @@ pub struct ActionReport {
 #[non_exhaustive]
 pub struct StepReport {
     /// Its id in the action.
-    #[serde(serialize_with = "text")]
     pub id: Arc<str>,
     /// Its status.
     pub status: StepStatus,
@@ -125,10 +123,6 @@ impl StepStatus {
             Err(Error::Host(_)) => Self::Refused,
         }
     }
-}
-
-fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
 }
 
 impl ActionReport {
