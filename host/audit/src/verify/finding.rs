@@ -116,7 +116,7 @@ pub struct Finding {
 }
 
 /// A finding that the operator knows of.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct AcknowledgedFinding {
     /// The writer of the journal that it is in; none if it is in no journal.
     pub writer: Option<String>,
@@ -125,6 +125,7 @@ pub struct AcknowledgedFinding {
     /// The problem.
     pub flaw: FindingKind,
     /// The SHA-256 of what it is found in.
+    #[serde(skip)]
     pub of: [u8; 32],
 }
 

@@ -13,11 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use self::calls::JournalCalls;
 use self::finding::finding_hash;
 pub use self::finding::{AcknowledgedFinding, Finding, FindingKind};
 pub use self::log::{ExpectedState, verify_log};
+use crate::hex::hex;
 use crate::journal::{
     ChainHead, JournalLine, LogCheckpoint, LogEvent, SEGMENT_BEGUN, SignedJournal, read_accepted,
 };
@@ -76,16 +78,21 @@ pub struct VerifyStats {
 }
 
 /// A journal that was checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VerifiedJournal {
-    /// Its writer.
+    /// The name of its writer.
     pub writer: String,
-    /// The number of the first entry.
+    /// The number of the first verified entry. Entries before it were pruned, or are not in the export.
     pub from: u64,
-    /// The number of the last entry.
+    /// The number of the last verified entry.
     pub to: u64,
-    /// The hash of the last entry.
+    /// The SHA-256 of the last verified entry.
+    #[serde(rename = "head", serialize_with = "serialize_hash")]
     pub hash: [u8; 32],
+}
+
+fn serialize_hash<S: Serializer>(hash: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&hex(hash))
 }
 
 /// The outcome of a verification.

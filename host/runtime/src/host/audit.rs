@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_audit::{
-    AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, FINDINGS, Finding,
-    FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome, hex,
+    AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, Finding,
+    FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome,
     verify_log, wait,
 };
 use cofferdam_core::clock::Clock;
@@ -34,12 +34,12 @@ pub struct Audit {
 }
 
 /// The result of verifying the audit log.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct VerificationReport {
     /// True if the audit log is intact, except for findings that the operator accepted.
     pub holds: bool,
     /// The verified journals, one for each writer.
-    pub journals: Vec<JournalReport>,
+    pub journals: Vec<VerifiedJournal>,
     /// True if the audit log has more than this: an export may be a part.
     pub part: bool,
     /// The number of verified entries.
@@ -59,31 +59,7 @@ pub struct VerificationReport {
     /// The number of further findings that are not listed.
     pub more_findings: u64,
     /// Accepted findings that are gone: the entry is again as the host wrote it.
-    pub put_back: Vec<PutBack>,
-}
-
-/// The verified part of a journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct JournalReport {
-    /// The name of its writer.
-    pub writer: String,
-    /// The number of the first verified entry. Entries before it were pruned, or are not in the export.
-    pub from: u64,
-    /// The number of the last verified entry.
-    pub to: u64,
-    /// The SHA-256 of the last verified entry, in hexadecimal.
-    pub head: String,
-}
-
-/// An accepted finding that is gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PutBack {
-    /// The writer of the journal that it was found in; none if it was in no journal.
-    pub writer: Option<String>,
-    /// The number of the entry that it was found in.
-    pub n: u64,
-    /// The kind of the finding.
-    pub flaw: FindingKind,
+    pub put_back: Vec<AcknowledgedFinding>,
 }
 
 impl Host {
@@ -174,23 +150,12 @@ impl Audit {
     }
 
     /// Verifies the whole audit log: its journals, its checkpoint, the checkpoints in `pinned` that were stored
-    /// elsewhere, and the idempotency keys. `progress` gets the number of verified entries and their total.
+    /// elsewhere, and the idempotency keys. Lists up to `findings` findings. `progress` gets the number of verified
+    /// entries and their total.
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be read. Its flaws are not an error, but findings of the report.
     pub fn verify(
-        &self,
-        pinned: &[String],
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<VerificationReport, HostError> {
-        self.verify_listing(pinned, FINDINGS, progress)
-    }
-
-    /// Verifies as [`verify`](Self::verify) does, and lists up to `findings` findings instead of 1,000.
-    ///
-    /// # Errors
-    /// As [`verify`](Self::verify).
-    pub fn verify_listing(
         &self,
         pinned: &[String],
         findings: usize,
@@ -310,35 +275,12 @@ impl Audit {
     }
 }
 
-impl VerificationReport {
-    /// Returns the report of an empty audit log: nothing was recorded yet.
-    pub fn empty() -> Self {
-        Self {
-            holds: true,
-            journals: Vec::new(),
-            part: false,
-            entries: 0,
-            calls: 0,
-            checkpoints: 0,
-            since: None,
-            until: None,
-            key: String::new(),
-            findings: Vec::new(),
-            more_findings: 0,
-            put_back: Vec::new(),
-        }
-    }
-}
-
 /// Converts a verification outcome to a report with this key.
 pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> VerificationReport {
     let (findings, stats) = (outcome.findings, outcome.stats);
-    let journal =
-        |VerifiedJournal { writer, from, to, hash }| JournalReport { writer, from, to, head: hex(&hash) };
-    let put_back = |AcknowledgedFinding { writer, n, flaw, .. }| PutBack { writer, n, flaw };
     VerificationReport {
         holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
-        journals: outcome.journals.into_iter().map(journal).collect(),
+        journals: outcome.journals,
         part: false,
         entries: stats.entries,
         calls: stats.calls,
@@ -348,7 +290,7 @@ pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> Veri
         key: key.to_string(),
         findings,
         more_findings: outcome.more,
-        put_back: outcome.put_back.into_iter().map(put_back).collect(),
+        put_back: outcome.put_back,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, Write};
 
-use cofferdam_audit::{ExportError, ExportRange, NoteKey, NoteSigner, export, verify_export as check};
+use cofferdam_audit::{
+    ExportError, ExportRange, FINDINGS, NoteKey, NoteSigner, export, verify_export as check,
+};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use jiff::Timestamp;
 
@@ -34,7 +36,7 @@ impl Audit {
         let signer = NoteSigner::new(&self.host_key()?);
         // A statement must not be signed about a damaged log. So verify the whole log first, and later entries
         // during the export.
-        let proof = self.verify(&[], progress)?;
+        let proof = self.verify(&[], FINDINGS, progress)?;
         if let Some(finding) = proof.findings.iter().find(|finding| !finding.accepted) {
             return Err(tampered(&finding.what));
         }

@@ -43,7 +43,7 @@ pub use crate::log_errors::unreadable;
 pub use access_query::{AccessDecision, AccessQuery};
 pub use active::Activated;
 pub use approvals::{ApprovalAnswer, ApprovalDecision};
-pub use audit::{Audit, JournalReport, PutBack, VerificationReport};
+pub use audit::{Audit, VerificationReport};
 pub use binding_test::{BindingTest, TestAnswer};
 pub use bindings::{
     BindingInspection, BindingVerdict, BindingView, CredentialConsumer, NewBinding, STALE_AFTER_DAYS,

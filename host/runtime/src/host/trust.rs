@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cofferdam_audit::{ActionSet, OperatorChange, OperatorEventFilter};
+use cofferdam_audit::{ActionSet, FINDINGS, OperatorChange, OperatorEventFilter};
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::operator::OperatorAction;
@@ -35,7 +35,7 @@ impl Host {
     /// `registry_unavailable`: the packages cannot be read.
     pub fn installed_before(&self, key: &KeyId, before: Timestamp) -> Result<Vec<RegistryEntry>, HostError> {
         let Some(mut reader) = self.audit.existing()? else { return Ok(Vec::new()) };
-        if !self.audit.verify(&[], &mut |_, _| {})?.holds {
+        if !self.audit.verify(&[], FINDINGS, &mut |_, _| {})?.holds {
             let message = "The audit log was changed, so it does not show what was installed when.";
             return Err(HostError::new(HostErrorKind::AuditTampered, message).with_hint(
                 "See `cofferdam audit verify`. Without --keep-installed, the key ends for everything it signed.",

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use cofferdam_audit::{Finding, NoteKey};
+use cofferdam_audit::{AcknowledgedFinding, FINDINGS, Finding, NoteKey, VerifiedJournal, hex};
 use cofferdam_core::error::HostErrorKind;
-use cofferdam_runtime::host::{Audit, JournalReport, PutBack, VerificationReport, verify_export};
+use cofferdam_runtime::host::{Audit, VerificationReport, verify_export};
 
 use super::NOTHING;
 use crate::exit_codes::kind_exit_code;
@@ -30,9 +30,6 @@ Examples:
 
 /// Findings that are shown to people where nothing else is asked for.
 const SHOWN: usize = 20;
-
-/// Findings that are listed for programs then, and kept in memory.
-const LISTED: usize = 1_000;
 
 /// Most that can be asked for: some 200 MiB.
 const MOST: u64 = 1_000_000;
@@ -86,7 +83,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let host = session.host()?;
     let audit = host.audit();
     if kept.is_empty() && audit.is_new()? {
-        session.ui.result(&VerificationReport::empty(), |_| {})?;
+        let empty = VerificationReport { holds: true, ..VerificationReport::default() };
+        session.ui.result(&empty, |_| {})?;
         session.ui.note(NOTHING);
         return Ok(());
     }
@@ -112,8 +110,9 @@ fn verify_log(
     session: &Session<'_>,
 ) -> Result<VerificationReport, CommandError> {
     let mut counted = ProgressCounter::start(session.ui, "entries verified");
-    let listed = args.findings().unwrap_or(LISTED).max(LISTED);
-    Ok(audit.verify_listing(kept, listed, &mut |done, of| counted.update(done, of))?)
+    // For programs, and kept in memory.
+    let listed = args.findings().map_or(FINDINGS, |most| most.max(FINDINGS));
+    Ok(audit.verify(kept, listed, &mut |done, of| counted.update(done, of))?)
 }
 
 fn verify_exported(
@@ -172,8 +171,8 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     };
     page.field("checkpoints", &checkpoints);
     page.field("signed by", &proof.key);
-    for JournalReport { writer, from, to, head } in &proof.journals {
-        page.field("journal", &format!("{writer}: entries {from} to {to}, head {head}"));
+    for VerifiedJournal { writer, from, to, hash } in &proof.journals {
+        page.field("journal", &format!("{writer}: entries {from} to {to}, head {}", hex(hash)));
     }
     for finding in proof.findings.iter().take(most) {
         let call = finding.audit_id.as_ref().map(|id| match finding.seq {
@@ -191,7 +190,7 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     if more > 0 {
         page.line(&format!("and {more} more: `--findings N` lists up to N"));
     }
-    for PutBack { writer, n, flaw } in proof.put_back.iter().take(most) {
+    for AcknowledgedFinding { writer, n, flaw, .. } in proof.put_back.iter().take(most) {
         let journal = writer.as_ref().map(|writer| format!("journal {writer}, ")).unwrap_or_default();
         let what =
             format!("{journal}entry {n}: {} was accepted, and is again as the host wrote it", flaw.name());
