@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use cofferdam_core::event::recorded::{Admitted, EventLine, EventText, RecordedEvent};
 use cofferdam_core::failure::AuditId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::log::CallRow;
 
 /// An event as it is read from an entry.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoggedEvent {
-    /// When it happened, as RFC 3339.
-    pub at: String,
     /// The number of the event within its call, from 1.
     pub seq: u32,
+    /// When it happened, as RFC 3339.
+    pub at: String,
     /// The event's name.
     #[serde(rename = "type")]
     pub name: String,

@@ -29,22 +29,6 @@ pub(crate) struct Args {
     id: String,
 }
 
-/// One event of the audit log.
-#[derive(Debug, Serialize)]
-struct EventDetails {
-    seq: u32,
-    at: String,
-    #[serde(rename = "type")]
-    name: String,
-    payload: Map<String, Value>,
-}
-
-impl From<LoggedEvent> for EventDetails {
-    fn from(event: LoggedEvent) -> Self {
-        Self { payload: event.facts(), seq: event.seq, at: event.at, name: event.name }
-    }
-}
-
 /// The place of one entry in the hash chain.
 #[derive(Debug, Serialize)]
 struct EntryPlace {
@@ -65,7 +49,7 @@ struct CallDetails<'r> {
     #[serde(flatten)]
     call: CallLine<'r>,
     error: Option<&'r Map<String, Value>>,
-    events: &'r [EventDetails],
+    events: &'r [LoggedEvent],
     entries: &'r [EntryPlace],
 }
 
@@ -82,7 +66,6 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     restore_facts(&mut events);
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
-    let events: Vec<_> = events.into_iter().map(EventDetails::from).collect();
     let shown =
         CallDetails { call: CallLine::new(&row), error: error.as_ref(), events: &events, entries: &places };
     session.ui.result(&shown, |it| {
@@ -105,7 +88,7 @@ fn error(row: &CallRow, events: &[LoggedEvent]) -> Option<Map<String, Value>> {
     Some(events.iter().rev().find_map(|event| event.failure(row)).unwrap_or_else(known))
 }
 
-fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[EventDetails], page: &mut Page) {
+fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[LoggedEvent], page: &mut Page) {
     page.field("call", row.audit_id.as_str());
     page.styled_field("status", line::tone(row), &format!("{} {}", row.state_name(), line::why(row)));
     page.field("connector", &row.connector);
@@ -130,12 +113,12 @@ fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[EventDetail
     }
     page.heading("what happened");
     for event in events {
-        let since = time_format::format_since(row.at, &event.at);
+        let (since, facts) = (time_format::format_since(row.at, &event.at), event.facts());
         page.block(0, &format!("{:>3}  {since:>9}  {}", event.seq, event.name));
-        for (key, value) in &event.payload {
+        for (key, value) in &facts {
             match (key.as_str(), value) {
                 // All of the last one is said below.
-                ("failure", Value::Object(failure)) => page.block(18, &in_short(&event.payload, failure)),
+                ("failure", Value::Object(failure)) => page.block(18, &in_short(&facts, failure)),
                 ("requests", value) => attempt_facts::requests(page, 18, row.at, value),
                 ("log", value) => attempt_facts::log(page, 18, row.at, value),
                 (key, value) => add(page, 18, key, value),
