@@ -12,6 +12,8 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use super::command::{
     CallStatus, CloseCall, INCOMPLETE, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned,
@@ -432,6 +434,30 @@ impl CallRow {
     #[must_use]
     pub fn state_name(&self) -> &'static str {
         if self.incomplete { INCOMPLETE } else { self.status.name() }
+    }
+}
+
+impl Serialize for CallRow {
+    /// Writes the row for programs: with one state, as a filter selects it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("CallRow", 13)?;
+        row.serialize_field("audit_id", &self.audit_id)?;
+        row.serialize_field("at", &format_args!("{:.6}", self.at))?;
+        row.serialize_field("connector", &self.connector)?;
+        row.serialize_field("op", &self.op)?;
+        for (name, part) in [("action", &self.action), ("step", &self.step)] {
+            if let Some(part) = part {
+                row.serialize_field(name, part)?;
+            }
+        }
+        row.serialize_field("actor", &self.actor)?;
+        row.serialize_field("idempotent", &self.idempotent)?;
+        row.serialize_field("status", self.state_name())?;
+        row.serialize_field("class", &self.class)?;
+        row.serialize_field("code", &self.code)?;
+        row.serialize_field("duration_us", &self.duration_us)?;
+        row.serialize_field("attempts", &self.attempts)?;
+        row.end()
     }
 }
 

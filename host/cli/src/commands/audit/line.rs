@@ -1,54 +1,13 @@
-//! A call as one line: in a table, in a stream, for people and for programs.
+//! A call as one line for people: in a table, in a stream.
 
 use cofferdam_audit::{CallRow, CallStatus};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
-use serde::Serialize;
 
 use super::{existing, map_read_error};
 use crate::commands::time_format;
 use crate::layout::TextStyle;
 use crate::report::CommandError;
-
-/// A call, for programs.
-#[derive(Debug, Serialize)]
-pub(super) struct CallLine<'r> {
-    audit_id: &'r AuditId,
-    at: String,
-    connector: &'r str,
-    op: &'r str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<&'r str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<&'r str>,
-    actor: &'r str,
-    idempotent: bool,
-    status: &'static str,
-    class: Option<&'r str>,
-    code: Option<&'r str>,
-    duration_us: Option<u64>,
-    attempts: Option<u32>,
-}
-
-impl<'r> CallLine<'r> {
-    pub(super) fn new(row: &'r CallRow) -> Self {
-        Self {
-            audit_id: &row.audit_id,
-            at: format!("{:.6}", row.at),
-            connector: &row.connector,
-            op: &row.op,
-            action: row.action.as_deref(),
-            step: row.step.as_deref(),
-            actor: &row.actor,
-            idempotent: row.idempotent,
-            status: row.state_name(),
-            class: row.class.as_deref(),
-            code: row.code.as_deref(),
-            duration_us: row.duration_us,
-            attempts: row.attempts,
-        }
-    }
-}
 
 /// The end of a recorded call, in words.
 pub(crate) struct EndedCall {

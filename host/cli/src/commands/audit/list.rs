@@ -4,7 +4,7 @@ use cofferdam_audit::Filter;
 use cofferdam_core::error::{HostError, HostErrorKind};
 
 use super::filter::{CallFilterArgs, check_code};
-use super::line::{CallLine, HEADER, cells};
+use super::line::{HEADER, cells};
 use super::{NOTHING, existing, map_read_error, resolve_id};
 use crate::report::CommandError;
 use crate::session::Session;
@@ -56,8 +56,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     };
     check_code(&filter, Some(&mut *reader))?;
     let rows = map_read_error(reader.list(&filter))?;
-    let lines: Vec<_> = rows.iter().map(CallLine::new).collect();
-    session.ui.result(&lines, |page| {
+    session.ui.result(&rows, |page| {
         if !rows.is_empty() {
             page.table(HEADER, rows.iter().map(cells).collect());
         }

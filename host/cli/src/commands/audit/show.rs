@@ -5,8 +5,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::line::{self, CallLine};
-use super::{attempt_facts, existing, id, map_read_error};
+use super::{attempt_facts, existing, id, line, map_read_error};
 use crate::commands::time_format;
 use crate::layout::Page;
 use crate::report::CommandError;
@@ -47,7 +46,7 @@ impl From<&StoredEntry> for EntryPlace {
 #[derive(Debug, Serialize)]
 struct CallDetails<'r> {
     #[serde(flatten)]
-    call: CallLine<'r>,
+    call: &'r CallRow,
     error: Option<&'r Map<String, Value>>,
     events: &'r [LoggedEvent],
     entries: &'r [EntryPlace],
@@ -66,8 +65,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     restore_facts(&mut events);
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
-    let shown =
-        CallDetails { call: CallLine::new(&row), error: error.as_ref(), events: &events, entries: &places };
+    let shown = CallDetails { call: &row, error: error.as_ref(), events: &events, entries: &places };
     session.ui.result(&shown, |it| {
         page(&row, error.as_ref(), &events, it);
         it.heading("in the audit log");

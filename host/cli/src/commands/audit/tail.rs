@@ -6,8 +6,7 @@ use std::time::Duration;
 use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter, LogPosition};
 use cofferdam_core::failure::AuditId;
 
-use super::line::{self, CallLine};
-use super::{NOTHING, existing, map_read_error};
+use super::{NOTHING, existing, line, map_read_error};
 use crate::commands::time_format;
 use crate::report::CommandError;
 use crate::runtime;
@@ -115,7 +114,7 @@ fn show_ended_calls(
 }
 
 fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
-    session.ui.result(&CallLine::new(row), |page| {
+    session.ui.result(row, |page| {
         let attempts = match row.attempts {
             None | Some(1) => String::new(),
             Some(attempts) => format!("{attempts} attempts"),
