@@ -1,5 +1,6 @@
 //! `audit stats`: how many calls ended how, and how long they took.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cofferdam_audit::{
     DurationPercentiles, Histogram, NamedCalls, ResourceUsage, Stats, StatsGrouping, StatsQuery, StatsReport,
     UsageReport,
@@ -36,34 +37,19 @@ pub(crate) struct Args {
     which: CallFilterArgs,
 
     /// Groups the calls by this.
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "connector")]
-    by: Grouping,
+    #[arg(long, value_name = "WHAT", default_value = "connector", value_parser = grouping())]
+    by: StatsGrouping,
 
     /// Shows the used fuel, memory, time and largest response against their limits, and requests and bytes.
     #[arg(long)]
     usage: bool,
 }
 
-/// The property by which calls are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Grouping {
-    Connector,
-    Operation,
-    Host,
-    Code,
-    Actor,
-}
-
-impl From<Grouping> for StatsGrouping {
-    fn from(by: Grouping) -> Self {
-        match by {
-            Grouping::Connector => Self::Connector,
-            Grouping::Operation => Self::Operation,
-            Grouping::Host => Self::Host,
-            Grouping::Code => Self::Code,
-            Grouping::Actor => Self::Actor,
-        }
-    }
+/// Parses the property by which calls are grouped. The layer of their failures is a fact of histories.
+fn grouping() -> impl TypedValueParser<Value = StatsGrouping> {
+    let offered = || StatsGrouping::ALL.into_iter().filter(|by| *by != StatsGrouping::Boundary);
+    PossibleValuesParser::new(offered().map(StatsGrouping::name))
+        .map(move |name| offered().find(|by| by.name() == name).unwrap_or_default())
 }
 
 /// The most clients that are shown to people.
@@ -101,7 +87,7 @@ fn shown_name(line: &NamedCalls) -> String {
 /// Counts.
 pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError> {
     let filter = args.which.filter()?;
-    let query = StatsQuery { by: args.by.into(), usage: args.usage };
+    let query = StatsQuery { by: args.by, usage: args.usage };
     let host = session.host()?;
     let (stats, grouped, sealed) = match existing(&host)? {
         Some(mut reader) => {
@@ -116,7 +102,7 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
             (Stats::default(), Stats::default(), Vec::new())
         }
     };
-    let counted = StatsReport::new(&stats, &grouped, args.by.into(), sealed);
+    let counted = StatsReport::new(&stats, &grouped, args.by, sealed);
     session.ui.result(&counted, |it| page(&counted, &stats.durations(), it))?;
     if counted.calls + stats.running + stats.incomplete == 0 {
         session.ui.note("No call in the audit log fits.");
