@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::CommandFactory as _;
+use cofferdam_audit::AuditError;
 use cofferdam_core::document::DocumentError;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Failure, printable_json, sanitize_line};
 use cofferdam_runtime::agent::refused_arguments;
-use cofferdam_runtime::host::Host;
+use cofferdam_runtime::host::{Host, unreadable};
 use serde_json::{Map, Value, json};
 
 use super::args::Cli;
@@ -42,6 +43,13 @@ impl From<HostError> for CommandError {
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         Self::Error(error)
+    }
+}
+
+impl From<AuditError> for CommandError {
+    /// Returns the end of a command that cannot read the audit log.
+    fn from(error: AuditError) -> Self {
+        unreadable(error).into()
     }
 }
 

@@ -8,17 +8,16 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{existing, map_read_error};
 use crate::commands::time_format;
 use crate::layout::{Page, bytes};
 use crate::report::CommandError;
 
 /// Returns the recorded attempts of a call, in order.
 pub(crate) fn attempts_of(host: &Host, id: &AuditId) -> Result<Vec<AttemptEnded<'static>>, CommandError> {
-    let Some(mut reader) = existing(host)? else { return Ok(Vec::new()) };
+    let Some(mut reader) = host.audit().existing()? else { return Ok(Vec::new()) };
     let mut events = Vec::new();
-    for entry in map_read_error(reader.entries_of(id))? {
-        events.extend(map_read_error(entry.events())?);
+    for entry in reader.entries_of(id)? {
+        events.extend(entry.events()?);
     }
     restore_facts(&mut events);
     let ended = events.iter().filter(|event| event.name == "attempt_ended");

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{existing, map_read_error};
 use crate::commands::time_format::{format_timestamp, parse_timestamp};
 use crate::report::CommandError;
 use crate::session::Session;
@@ -46,8 +45,8 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let host = session.host()?;
     let filter =
         OperatorEventFilter { since: args.since, limit: args.limit, ..OperatorEventFilter::default() };
-    let changes = match existing(&host)? {
-        Some(mut reader) => map_read_error(reader.operator_events(&filter))?,
+    let changes = match host.audit().existing()? {
+        Some(mut reader) => reader.operator_events(&filter)?,
         None => Vec::new(),
     };
     let lines: Vec<_> = changes

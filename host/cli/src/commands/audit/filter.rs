@@ -115,7 +115,7 @@ pub(super) fn check_code(filter: &Filter, reader: Option<&mut dyn AuditReader>) 
         return Ok(());
     }
     let recorded = match reader {
-        Some(reader) => super::map_read_error(reader.codes())?,
+        Some(reader) => reader.codes()?,
         None => Vec::new(),
     };
     if recorded.contains(code) {

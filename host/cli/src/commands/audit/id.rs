@@ -4,7 +4,6 @@ use cofferdam_audit::AuditReader;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 
-use super::map_read_error;
 use crate::report::CommandError;
 
 /// Fewest digits of a beginning.
@@ -19,7 +18,7 @@ pub(super) fn parse_full(text: &str) -> Option<AuditId> {
 pub(super) fn find(reader: Option<&mut dyn AuditReader>, text: &str) -> Result<AuditId, CommandError> {
     let (from, to) = range(text).ok_or_else(|| malformed(text))?;
     let found = match reader {
-        Some(reader) => map_read_error(reader.between(&from, &to, 4))?,
+        Some(reader) => reader.between(&from, &to, 4)?,
         None => Vec::new(),
     };
     match found.as_slice() {

@@ -4,7 +4,6 @@ use cofferdam_audit::{CallRow, CallStatus};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
 
-use super::{existing, map_read_error};
 use crate::commands::time_format;
 use crate::layout::TextStyle;
 use crate::report::CommandError;
@@ -20,8 +19,8 @@ pub(crate) struct EndedCall {
 
 /// Returns the end of a call; none if it is not recorded yet.
 pub(crate) fn ended_call(host: &Host, id: &AuditId) -> Result<Option<EndedCall>, CommandError> {
-    let Some(mut reader) = existing(host)? else { return Ok(None) };
-    let row = map_read_error(reader.call(id))?;
+    let Some(mut reader) = host.audit().existing()? else { return Ok(None) };
+    let row = reader.call(id)?;
     Ok(row.filter(|row| row.status != CallStatus::Running).map(|row| EndedCall {
         status: row.state_name(),
         why: why(&row),

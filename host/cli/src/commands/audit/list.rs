@@ -5,7 +5,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 
 use super::filter::{CallFilterArgs, check_code};
 use super::line::{HEADER, cells};
-use super::{NOTHING, existing, map_read_error, resolve_id};
+use super::{NOTHING, resolve_id};
 use crate::report::CommandError;
 use crate::session::Session;
 
@@ -48,14 +48,14 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     filter.limit = args.limit;
     let host = session.host()?;
     filter.before = args.before.map(|text| resolve_id(&host, &text)).transpose()?;
-    let Some(mut reader) = existing(&host)? else {
+    let Some(mut reader) = host.audit().existing()? else {
         check_code(&filter, None)?;
         session.ui.result(&[(); 0], |_| {})?;
         session.ui.note(NOTHING);
         return Ok(());
     };
     check_code(&filter, Some(&mut *reader))?;
-    let rows = map_read_error(reader.list(&filter))?;
+    let rows = reader.list(&filter)?;
     session.ui.result(&rows, |page| {
         if !rows.is_empty() {
             page.table(HEADER, rows.iter().map(cells).collect());

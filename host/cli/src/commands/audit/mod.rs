@@ -18,9 +18,7 @@ mod tail;
 mod verify;
 
 pub(crate) use attempt_facts::attempts_of;
-use cofferdam_audit::{AuditError, AuditReader};
 use cofferdam_core::failure::AuditId;
-use cofferdam_runtime::host::unreadable;
 #[cfg(feature = "server")]
 pub(crate) use filter::PeriodArgs;
 pub(crate) use line::ended_call;
@@ -68,7 +66,7 @@ pub(crate) fn run(command: Command, session: &Session<'_>) -> Result<(), Command
 pub(crate) fn resolve_id(host: &Host, text: &str) -> Result<AuditId, CommandError> {
     match id::parse_full(text) {
         Some(id) => Ok(id),
-        None => match existing(host)? {
+        None => match host.audit().existing()? {
             Some(mut reader) => id::find(Some(&mut *reader), text),
             None => id::find(None, text),
         },
@@ -77,13 +75,3 @@ pub(crate) fn resolve_id(host: &Host, text: &str) -> Result<AuditId, CommandErro
 
 /// The note if there is no audit log yet.
 const NOTHING: &str = "Nothing was called yet.";
-
-/// Returns a reader of the audit log; none if nothing was called yet.
-fn existing(host: &Host) -> Result<Option<Box<dyn AuditReader>>, CommandError> {
-    Ok(host.audit().existing()?)
-}
-
-/// Returns what was read, or the error for an audit log that cannot be read.
-fn map_read_error<T>(answer: Result<T, AuditError>) -> Result<T, CommandError> {
-    Ok(answer.map_err(unreadable)?)
-}

@@ -5,7 +5,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{attempt_facts, existing, id, line, map_read_error};
+use super::{attempt_facts, id, line};
 use crate::commands::time_format;
 use crate::layout::Page;
 use crate::report::CommandError;
@@ -55,12 +55,12 @@ struct CallDetails<'r> {
 /// Shows it.
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let Some(mut reader) = existing(&host)? else { return id::find(None, &args.id).map(drop) };
+    let Some(mut reader) = host.audit().existing()? else { return id::find(None, &args.id).map(drop) };
     let id = id::find(Some(&mut *reader), &args.id)?;
     let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not in the audit log any more.");
-    let row = map_read_error(reader.call(&id))?.ok_or_else(gone)?;
-    let entries = map_read_error(reader.entries_of(&id))?;
-    let events = map_read_error(entries.iter().map(StoredEntry::events).collect::<Result<Vec<_>, _>>())?;
+    let row = reader.call(&id)?.ok_or_else(gone)?;
+    let entries = reader.entries_of(&id)?;
+    let events = entries.iter().map(StoredEntry::events).collect::<Result<Vec<_>, _>>()?;
     let mut events: Vec<_> = events.into_iter().flatten().collect();
     restore_facts(&mut events);
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();

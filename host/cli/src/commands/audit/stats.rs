@@ -6,8 +6,8 @@ use cofferdam_audit::{
     UsageReport,
 };
 
+use super::chart;
 use super::filter::{CallFilterArgs, check_code};
-use super::{chart, existing, map_read_error};
 use crate::commands::time_format;
 use crate::layout::{Page, bytes};
 use crate::report::CommandError;
@@ -89,13 +89,13 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     let filter = args.which.filter()?;
     let query = StatsQuery { by: args.by, usage: args.usage };
     let host = session.host()?;
-    let (stats, grouped, sealed) = match existing(&host)? {
+    let (stats, grouped, sealed) = match host.audit().existing()? {
         Some(mut reader) => {
             check_code(&filter, Some(&mut *reader))?;
             // Of all calls: by host, a call is in no group or in several.
-            let stats = map_read_error(reader.stats(&filter, StatsQuery::default()))?;
-            let grouped = map_read_error(reader.stats(&filter, query))?;
-            (stats, grouped, map_read_error(reader.sealed_usage())?)
+            let stats = reader.stats(&filter, StatsQuery::default())?;
+            let grouped = reader.stats(&filter, query)?;
+            (stats, grouped, reader.sealed_usage()?)
         }
         None => {
             check_code(&filter, None)?;

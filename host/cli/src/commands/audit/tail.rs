@@ -6,7 +6,7 @@ use std::time::Duration;
 use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter, LogPosition};
 use cofferdam_core::failure::AuditId;
 
-use super::{NOTHING, existing, line, map_read_error};
+use super::{NOTHING, line};
 use crate::commands::time_format;
 use crate::report::CommandError;
 use crate::runtime;
@@ -43,13 +43,13 @@ pub(crate) struct Args {
 /// Shows them.
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    let mut reader = existing(&host)?;
+    let mut reader = host.audit().existing()?;
     let mut place = TailPosition::default();
     if let Some(reader) = &mut reader {
-        place.position = map_read_error(reader.end())?;
+        place.position = reader.end()?;
         if args.lines > 0 {
             let filter = Filter { limit: args.lines, ..Filter::default() };
-            for row in map_read_error(reader.list(&filter))?.iter().rev() {
+            for row in reader.list(&filter)?.iter().rev() {
                 show(session, row)?;
                 if row.status != CallStatus::Running {
                     place.shown.insert(row.audit_id.clone());
@@ -92,7 +92,7 @@ async fn follow(
                     tokio::task::yield_now().await;
                 }
             }
-            None => reader = existing(host)?,
+            None => reader = host.audit().existing()?,
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -104,7 +104,7 @@ fn show_ended_calls(
     reader: &mut dyn AuditReader,
     place: &mut TailPosition,
 ) -> Result<bool, CommandError> {
-    let ended = map_read_error(reader.ended_after(&mut place.position, CALLS))?;
+    let ended = reader.ended_after(&mut place.position, CALLS)?;
     for row in &ended {
         if !place.shown.remove(&row.audit_id) {
             show(session, row)?;

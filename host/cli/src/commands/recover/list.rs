@@ -3,7 +3,7 @@
 use cofferdam_audit::{CallStatus, Filter};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::flow::IncompleteCall;
-use cofferdam_runtime::host::{Host, unreadable};
+use cofferdam_runtime::host::Host;
 
 use crate::layout::{Page, TextStyle};
 use crate::report::CommandError;
@@ -50,7 +50,7 @@ pub(super) fn run(Args {}: &Args, session: &Session<'_>) -> Result<(), CommandEr
 fn running(host: &Host) -> Result<usize, CommandError> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(0) };
     let filter = Filter { status: Some(CallStatus::Running), ..Filter::default() };
-    Ok(reader.list(&filter).map_err(unreadable)?.len())
+    Ok(reader.list(&filter)?.len())
 }
 
 fn page(found: &[IncompleteCall], page: &mut Page) {
