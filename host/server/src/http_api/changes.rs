@@ -114,7 +114,7 @@ impl ChangeArea {
     }
 
     /// Returns the actions of an area; of all areas but the approvals if none is asked for.
-    fn actions(area: Option<Self>) -> ActionSet {
+    pub(super) fn actions(area: Option<Self>) -> ActionSet {
         let of = |is_in: &dyn Fn(Self) -> bool| -> Vec<OperatorAction> {
             OperatorAction::ALL.iter().copied().filter(|action| is_in(Self::of(*action))).collect()
         };
@@ -184,34 +184,24 @@ impl ChangedFact {
     }
 }
 
-/// The changes that are asked for. Without an area, they are those of all areas but the approvals.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ChangeQuery {
-    pub(super) area: Option<ChangeArea>,
-    pub(super) since: Option<Timestamp>,
-    pub(super) until: Option<Timestamp>,
-    pub(super) before: Option<Timestamp>,
-    pub(super) limit: usize,
-}
-
 impl HttpApi {
     /// Returns the changes that the parameters of `GET /v1/changes` select, the newest first.
     ///
     /// # Errors
     /// `validation`: a parameter is not acceptable. `audit_unavailable`: the audit log cannot be read.
     pub async fn changes(&self, parameters: Vec<(String, String)>) -> Result<ChangePage, HostError> {
-        let query = query::changes(QueryParameters::new(parameters)?)?;
+        let (filter, limit) = query::changes(QueryParameters::new(parameters)?)?;
         let host = self.host.clone();
         read_queued(self, move || {
             let Some(mut reader) = host.audit().existing()? else {
                 return Ok(ChangePage { changes: Vec::new(), next: None });
             };
-            let events = reader.operator_events(&query.filter()).map_err(unreadable)?;
+            let events = reader.operator_events(&filter).map_err(unreadable)?;
             let earlier = match earlier_acceptances(&events) {
                 Some(filter) => reader.operator_events(&filter).map_err(unreadable)?,
                 None => Vec::new(),
             };
-            Ok(page(&events, &earlier, query.limit))
+            Ok(page(&events, &earlier, limit))
         })
         .await
     }
@@ -221,19 +211,6 @@ impl HttpApi {
 pub(super) async fn list(State(api): State<HttpApi>, query: Parameters) -> Response {
     let page = async { api.changes(parameters(query)?).await };
     page.await.map_or_else(response::host_error, |page| response::view(&page))
-}
-
-impl ChangeQuery {
-    /// Returns the filter of the changes of the page. One more shows whether there is another page.
-    fn filter(&self) -> OperatorEventFilter {
-        OperatorEventFilter {
-            actions: ChangeArea::actions(self.area),
-            since: self.since,
-            until: self.until,
-            before: self.before,
-            limit: self.limit.saturating_add(1),
-        }
-    }
 }
 
 /// Returns the filter of the acceptances before these changes, which are in order from the newest on; none if none
@@ -501,7 +478,8 @@ mod tests {
         };
         assert_eq!(subjects(3), ("cba".to_owned(), false));
         assert_eq!(subjects(2), ("cb".to_owned(), true));
-        let query = ChangeQuery { area: None, since: None, until: None, before: None, limit: 2 };
-        assert_eq!(query.filter().limit, 3);
+        let query = QueryParameters::new(vec![("limit".to_owned(), "2".to_owned())]).unwrap();
+        let (filter, limit) = query::changes(query).unwrap();
+        assert_eq!((filter.limit, limit), (3, 2));
     }
 }

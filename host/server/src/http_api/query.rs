@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::{CallStatus, Filter, HistoryQuery, HistoryStep, StatsGrouping, StatsQuery};
+use cofferdam_audit::{
+    CallStatus, Filter, HistoryQuery, HistoryStep, OperatorEventFilter, StatsGrouping, StatsQuery,
+};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, FailureClass, sanitize_line};
 use cofferdam_model::manifest::ConnectorName;
@@ -11,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use semver::Version;
 use serde_json::{Value, json};
 
-use super::changes::{ChangeArea, ChangeQuery};
+use super::changes::ChangeArea;
 
 /// The number of calls in a page without a `limit`.
 const PAGE: usize = 100;
@@ -267,11 +269,12 @@ pub(super) fn history(
     Ok((filter, HistoryQuery { since, until, step }))
 }
 
-/// Reads the query of a page of changes.
+/// Reads the query of a page of changes: their filter, and the length of the page. One more change shows whether there
+/// is another page.
 ///
 /// # Errors
 /// As [`page`].
-pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostError> {
+pub(super) fn changes(mut query: QueryParameters) -> Result<(OperatorEventFilter, usize), HostError> {
     let names = ChangeArea::ALL.map(ChangeArea::name).join(", ");
     let area = query.parsed("area", &format!("It is one of {names}."), |text| {
         ChangeArea::ALL.into_iter().find(|area| area.name() == text)
@@ -279,7 +282,8 @@ pub(super) fn changes(mut query: QueryParameters) -> Result<ChangeQuery, HostErr
     let (since, until, before) = (query.time("since")?, query.time("until")?, query.time("before")?);
     let limit = query.limit()?;
     query.finish(&["area", "since", "until", "before", "limit"])?;
-    Ok(ChangeQuery { area, since, until, before, limit })
+    let (actions, most) = (ChangeArea::actions(area), limit.saturating_add(1));
+    Ok((OperatorEventFilter { actions, since, until, before, limit: most }, limit))
 }
 
 /// Reads the query of the requests of connectors.
