@@ -234,6 +234,7 @@ impl UsageStats {
 
 /// The bytes that are sealed for one client.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct SealedUsage {
     /// The actor of its calls.
     pub client: String,

@@ -11,6 +11,7 @@ use crate::stats::{SealedUsage, Stats, StatsGroup, StatsGrouping, UsageStats};
 
 /// The statistics of the calls that a filter let through.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct StatsReport {
     /// Received at or after: the beginning of an hour; none where all are counted.
     pub since: Option<String>,
@@ -28,9 +29,11 @@ pub struct StatsReport {
     #[serde(flatten)]
     pub durations: DurationPercentiles,
     /// The property by which they are grouped.
+    #[cfg_attr(feature = "schemars", schemars(extend("enum" = StatsGrouping::ALL.map(StatsGrouping::name))))]
     pub by: &'static str,
     /// The groups by name, the most calls first, under `by_connector` or another key that names the property.
     #[serde(flatten)]
+    #[cfg_attr(feature = "schemars", schemars(skip))]
     pub by_name: BTreeMap<String, Vec<NamedCalls>>,
     /// The calls by status and class.
     pub by_class: Vec<CallsByClass>,
@@ -58,6 +61,7 @@ pub struct DurationPercentiles {
 
 /// The amounts of one resource that attempts used.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ResourceUsage {
     /// The median.
     pub p50: Option<u64>,
@@ -76,6 +80,7 @@ pub struct ResourceUsage {
 
 /// The attempts that used from so much up to the next range of the 1-2-5 series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct UsageRange {
     /// The least amount.
     pub from: u64,
@@ -85,6 +90,7 @@ pub struct UsageRange {
 
 /// The usage of attempts.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct UsageReport {
     /// The number of attempts.
     pub attempts: u64,
@@ -104,6 +110,7 @@ pub struct UsageReport {
 
 /// The calls of one name.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NamedCalls {
     /// The connector, or the other property that calls are grouped by.
     pub name: String,
@@ -121,6 +128,7 @@ pub struct NamedCalls {
 
 /// The calls with one status and class.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CallsByClass {
     /// The status.
     pub status: &'static str,
@@ -135,6 +143,7 @@ pub struct CallsByClass {
 
 /// The calls of one name with one status and class.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct OutcomeGroup {
     /// The name.
     pub name: String,
@@ -151,6 +160,7 @@ pub struct OutcomeGroup {
 
 /// The calls that took from so long up to the next step.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct HistogramStep {
     /// The least duration.
     pub from_us: u64,
@@ -160,6 +170,7 @@ pub struct HistogramStep {
 
 /// The bytes of sealed requests and outcomes, whenever they were written.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct SealedBytes {
     /// Their sum.
     pub bytes: u64,

@@ -1,7 +1,7 @@
 //! The description of the API in OpenAPI 3.1, generated from the types of requests and answers.
 
-use cofferdam_audit::StatsGrouping;
 use cofferdam_audit::approvals::ApprovalView;
+use cofferdam_audit::{NamedCalls, StatsGrouping, StatsReport};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
 use cofferdam_model::package::{Package, ValueShape};
@@ -302,7 +302,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     add_status(&mut difference, 404, "`connector_not_found`: one of the versions is not installed.", &either);
     add_status(&mut difference, 422, "A package cannot be read, or was changed.", &either);
     let page = read_responses(answer("The calls.", reference::<CallPage>(&mut generator)), &either);
-    let stats = read_responses(answer("The statistics.", stats_schema()), &either);
+    let stats = read_responses(answer("The statistics.", stats_schema(&mut generator)), &either);
     let approvals = answer("The approvals.", reference::<ApprovalList>(&mut generator));
     let approvals = read_responses(approvals, &either);
     let approval = answer("The approval.", reference::<ApprovalView>(&mut generator));
@@ -518,59 +518,14 @@ fn operation_parameters(key: &Value) -> Vec<Value> {
     parameters
 }
 
-/// Returns the schema of the statistics, which `audit` serializes without one.
-fn stats_schema() -> Value {
-    let count = || json!({"type": "integer", "minimum": 0});
-    let amount = || json!({"type": ["integer", "null"], "minimum": 0});
-    let text = || json!({"type": ["string", "null"]});
-    let record = |fields: Vec<(&str, Value)>, optional: &[&str]| {
-        let required: Vec<_> =
-            fields.iter().map(|(name, _)| *name).filter(|name| !optional.contains(name)).collect();
-        let required = json!(required);
-        let properties: Map<String, Value> =
-            fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
-        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
-    };
-    let list = |item: Value| json!({"type": "array", "items": item});
-    let durations = || ["p50_us", "p90_us", "p99_us", "max_us"].map(|name| (name, amount()));
-    let with_durations = |fields: &[(&'static str, Value)]| [fields, &durations()].concat();
-    let resource = || {
-        let amounts = ["p50", "p90", "p99", "max", "limit"].map(|name| (name, amount()));
-        let ranges = list(record(vec![("from", count()), ("attempts", count())], &[]));
-        record([&amounts[..], &[("ranges", ranges)]].concat(), &["limit"])
-    };
-    let resources = ["fuel", "memory_bytes", "wall_us", "requests", "bytes", "response_bytes"];
-    let resources = resources.map(|name| (name, resource()));
-    let usage = record([&[("attempts", count())][..], &resources].concat(), &[]);
-    let named = with_durations(&[
-        ("name", json!({"type": "string"})),
-        ("calls", count()),
-        ("failed", count()),
-        ("usage", usage),
-    ]);
-    let named = list(record(named, &["usage"]));
-    let ending = [("status", json!({"type": "string"})), ("class", text()), ("calls", count())];
-    let by_class = list(record(with_durations(&ending), &[]));
-    let group = [&[("name", json!({"type": "string"}))][..], &ending].concat();
-    let groups = list(record(with_durations(&group), &[]));
-    let sealed = record(vec![("client", json!({"type": "string"})), ("bytes", count())], &[]);
-    let sealed = record(vec![("bytes", count()), ("by_client", list(sealed))], &[]);
-    let names = StatsGrouping::ALL.map(|by| format!("by_{}", by.name()));
-    let mut fields = with_durations(&[
-        ("since", text()),
-        ("until", text()),
-        ("calls", count()),
-        ("failed", count()),
-        ("running", count()),
-        ("incomplete", count()),
-        ("by", json!({"type": "string", "enum": StatsGrouping::ALL.map(StatsGrouping::name)})),
-        ("by_class", by_class),
-        ("groups", groups),
-        ("histogram", list(record(vec![("from_us", count()), ("calls", count())], &[]))),
-        ("sealed", sealed),
-    ]);
-    fields.extend(names.iter().map(|name| (name.as_str(), named.clone())));
-    record(fields, &names.each_ref().map(String::as_str))
+/// Returns the schema of the statistics. The name of the groups says what they are by.
+fn stats_schema(generator: &mut SchemaGenerator) -> Value {
+    let mut schema = Schema::to_value(StatsReport::json_schema(generator));
+    let groups = reference::<Vec<NamedCalls>>(generator);
+    for by in StatsGrouping::ALL {
+        set(&mut schema, "/properties", &format!("by_{}", by.name()), groups.clone());
+    }
+    schema
 }
 
 /// Returns the operations about jobs, by name.
