@@ -338,26 +338,26 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
     let error = failure.map(|failure| facts(&failure, &OF_FAILURES));
-    let admitted = events.iter().rev().find_map(|event| match event.event() {
-        RecordedEvent::Admitted(admitted) => Some(admitted),
-        _ => None,
-    });
+    let (mut admitted, mut ended_attempts, mut key_undecided) = (None, Vec::new(), false);
+    for event in &events {
+        match event.event() {
+            // Of several candidates, the last one.
+            RecordedEvent::Admitted(candidate) => admitted = Some(candidate),
+            RecordedEvent::AttemptEnded(ended) => ended_attempts.push(attempt_report(&event.at, ended)),
+            RecordedEvent::Final(end) => {
+                key_undecided = end.key_end.is_some_and(|key| key.state == "unknown")
+            }
+            _ => {}
+        }
+    }
     let admitted = admitted.unwrap_or_default();
-    let ended = events.iter().filter_map(|event| match event.event() {
-        RecordedEvent::AttemptEnded(ended) => Some(attempt_report(&event.at, ended)),
-        _ => None,
-    });
-    let key_undecided = events.iter().any(|event| match event.event() {
-        RecordedEvent::Final(end) => end.key_end.is_some_and(|key| key.state == "unknown"),
-        _ => false,
-    });
     LoggedCallView {
         hash: Some(admitted.hash.into_owned()).filter(|hash| !hash.is_empty()),
         signer: admitted.signer.map(Into::into),
         profile: admitted.profile.map(Into::into),
         key: admitted.key.map(Into::into),
         key_undecided,
-        ended_attempts: ended.collect(),
+        ended_attempts,
         call: row.into(),
         error,
         events: events
