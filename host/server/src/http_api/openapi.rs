@@ -312,12 +312,11 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     for (status, response) in &mut actions {
         add_action_headers(status, response);
     }
-    let jobs = has_jobs.then(|| job_operations(&mut generator, &either));
+    let jobs = if has_jobs { job_paths(&mut generator, &either) } else { Map::new() };
     let overviews = overview_paths(&mut generator, &either);
     let request = reference::<CallRequest>(&mut generator);
     let run = reference::<ActionRequest>(&mut generator);
     let schemas = definitions(&mut generator, profiles);
-    let key = key_parameter();
     let id = json!({
         "name": "id", "in": "path", "required": true, "description": "The call's id.",
         "schema": {"type": "string", "pattern": ID_PATTERN}
@@ -343,12 +342,12 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
         },
         "paths": {
             CALLS: {"post": {
-                "operationId": "call", "summary": "Makes one call.", "parameters": [key.clone()],
+                "operationId": "call", "summary": "Makes one call.", "parameters": [key_parameter()],
                 "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
                 "responses": calls
             }},
             (format!("{ACTIONS}/{{name}}/run")): {"post": {
-                "operationId": "action", "summary": "Runs one action.", "parameters": [name, key.clone()],
+                "operationId": "action", "summary": "Runs one action.", "parameters": [name, key_parameter()],
                 "requestBody": {"required": true, "content": {"application/json": {"schema": run}}},
                 "responses": actions
             }},
@@ -369,7 +368,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
             }},
             (format!("{CONNECTOR_PATH}/operations/{{op}}")): {"post": {
                 "operationId": "operation", "summary": "Calls one operation of a connector.",
-                "parameters": operation_parameters(&key),
+                "parameters": operation_parameters(),
                 "requestBody": {"required": true, "content": {"application/json": {"schema": operation}}},
                 "responses": calls
             }},
@@ -419,17 +418,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     });
     if let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut) {
         paths.extend(overviews);
-    }
-    if let Some(jobs) = jobs
-        && let Some(paths) = all.get_mut("paths").and_then(Value::as_object_mut)
-    {
-        let mut submit = jobs.get("submit").cloned().unwrap_or_default();
-        if let Some(submit) = submit.as_object_mut() {
-            submit.insert("parameters".into(), json!([key]));
-        }
-        paths.insert(JOBS.into(), json!({"post": submit}));
-        paths.insert(format!("{JOBS}/{{id}}"), json!({"get": jobs.get("show")}));
-        paths.insert(format!("{JOBS}/{{id}}/cancel"), json!({"post": jobs.get("cancel")}));
+        paths.extend(jobs);
     }
     if has_token {
         require_token(&mut all);
@@ -508,13 +497,13 @@ fn difference_parameters() -> Vec<Value> {
 }
 
 /// Returns the parameters of a call of an operation.
-fn operation_parameters(key: &Value) -> Vec<Value> {
+fn operation_parameters() -> Vec<Value> {
     let mut parameters = name_parameters();
     parameters.push(json!({
         "name": "op", "in": "path", "required": true, "description": "The operation.",
         "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,99}$"}
     }));
-    parameters.push(key.clone());
+    parameters.push(key_parameter());
     parameters
 }
 
@@ -528,8 +517,8 @@ fn stats_schema(generator: &mut SchemaGenerator) -> Value {
     schema
 }
 
-/// Returns the operations about jobs, by name.
-fn job_operations(generator: &mut SchemaGenerator, error: &Value) -> Value {
+/// Returns the paths of jobs.
+fn job_paths(generator: &mut SchemaGenerator, error: &Value) -> Map<String, Value> {
     let job = reference::<JobView>(generator);
     let request = reference::<JobRequest>(generator);
     let id = json!({
@@ -565,20 +554,23 @@ fn job_operations(generator: &mut SchemaGenerator, error: &Value) -> Value {
         one("The job, as it is now: one that runs is cancelled by its worker, within seconds."),
         &[&found[..], &[(409, "`conflict`: it is over.")]].concat(),
     );
-    json!({
-        "submit": {
-            "operationId": "submit_job", "summary": "Puts a call or an action on the queue.",
-            "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
-            "responses": submitted
-        },
-        "show": {
-            "operationId": "job", "summary": "The state of a job, and its outcome.", "parameters": [id.clone()],
-            "responses": shown
-        },
-        "cancel": {
-            "operationId": "cancel_job", "summary": "Cancels a job.", "parameters": [id], "responses": cancelled
-        }
-    })
+    let submit = json!({
+        "operationId": "submit_job", "summary": "Puts a call or an action on the queue.",
+        "requestBody": {"required": true, "content": {"application/json": {"schema": request}}},
+        "responses": submitted, "parameters": [key_parameter()]
+    });
+    let show = json!({
+        "operationId": "job", "summary": "The state of a job, and its outcome.", "parameters": [id.clone()],
+        "responses": shown
+    });
+    let cancel = json!({
+        "operationId": "cancel_job", "summary": "Cancels a job.", "parameters": [id], "responses": cancelled
+    });
+    Map::from_iter([
+        (JOBS.to_owned(), json!({"post": submit})),
+        (format!("{JOBS}/{{id}}"), json!({"get": show})),
+        (format!("{JOBS}/{{id}}/cancel"), json!({"post": cancel})),
+    ])
 }
 
 /// Returns true if a call can end with this error.
