@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A wait that ends at a given instant.
 pub type SleepFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -17,6 +17,18 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Returns a future that is ready at `deadline`.
     fn sleep_until(&self, deadline: Instant) -> SleepFuture;
+}
+
+/// Returns a duration in whole milliseconds.
+#[must_use]
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a duration in whole microseconds.
+#[must_use]
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The machine's own clock, with tokio's timers.

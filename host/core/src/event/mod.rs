@@ -280,10 +280,6 @@ pub fn shown_wait(wait: Duration) -> String {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// A listener for events. It is called on the thread that runs the call, between its steps: it must be quick,
 /// and must not block.
 pub trait Listener: Send + Sync + 'static {

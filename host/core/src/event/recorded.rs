@@ -15,7 +15,8 @@ use super::log_event::{
     KeyDecided, KeysKept, LossAccepted, PrunedEntries, SegmentBegun, WriterReleased, WriterTaken,
 };
 use super::operator::OperatorEvent;
-use super::{DelaySource, EventKind, attempt_status, millis};
+use super::{DelaySource, EventKind, attempt_status};
+use crate::clock::millis;
 use crate::failure::{AbortedRequest, Failure, FailureCause, RecoveryPrompt, RepeatRule, UnkeyedRequest};
 use crate::limits::Usage;
 

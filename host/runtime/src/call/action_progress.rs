@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_audit::approvals::{Approval, ApprovalBinding, ApprovalVerdict};
 use cofferdam_audit::{CallOutcome, CallTarget, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenOutcome};
+use cofferdam_core::clock::millis;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::event::recorded::{Admitted, RecordedEvent, RecordedLimits};
@@ -268,7 +269,6 @@ impl ActionProgress {
 
     /// Records that the action runs. Returns false if another action has taken its key meanwhile.
     async fn admitted(&mut self, allowed: Duration) -> Result<bool, HostError> {
-        let allowed = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX);
         let arguments = serde_json::to_vec(&self.args).unwrap_or_default();
         let recorder = &mut self.recorder;
         recorder.write(RecordedEvent::Admitted(Admitted {
@@ -277,7 +277,7 @@ impl ActionProgress {
             hash: format!("sha256:{}", self.file).into(),
             idempotency_key: self.key.as_ref().map(|key| recorder.redactor.text(key).into()),
             idempotent: Some(recorder.idempotent),
-            limits: RecordedLimits { wall_ms: allowed, ..RecordedLimits::default() },
+            limits: RecordedLimits { wall_ms: millis(allowed), ..RecordedLimits::default() },
             steps: Some(self.steps),
             ..Admitted::default()
         }));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
+use cofferdam_core::clock::{micros, millis};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
 use cofferdam_core::event::recorded::{
@@ -443,12 +444,4 @@ impl Drop for CallProgress {
         self.notify_end(&end.outcome, None);
         self.recorder.abandon(end);
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{CallTarget, KEY_BYTES};
+use cofferdam_core::clock::millis;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{
@@ -574,8 +575,4 @@ impl CallTime {
             },
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::clock::millis;
 use cofferdam_core::error::{Error, HostError, HostErrorSnapshot};
 use cofferdam_core::failure::{Failure, FailureSnapshot};
 use cofferdam_core::limits::LimitRequest;
@@ -110,7 +111,6 @@ struct SealedFallback {
 
 impl SealedLimits {
     fn of(limits: &LimitRequest) -> Self {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self { fuel: limits.fuel(), wall_ms: limits.wall_time().map(millis), memory: limits.memory() }
     }
 

@@ -1,5 +1,6 @@
 //! The view of an action: its requirements, its inputs, and the inputs of each step.
 
+use cofferdam_core::clock::millis;
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::action::{
     Action, ActionInput, ActionStep, ConnectorRequirement, StepRetry, StepTarget, Template,
@@ -218,8 +219,4 @@ fn step(action: &Action, step: &ActionStep, host: &Host) -> StepView {
         retry,
         fallback: step.fallback().iter().map(|target| TargetView::new(action, target)).collect(),
     }
-}
-
-fn millis(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

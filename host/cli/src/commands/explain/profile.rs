@@ -1,7 +1,6 @@
 //! A retry profile as a page: for each cause the attempts and the waits between them.
 
-use std::time::Duration;
-
+use cofferdam_core::clock::millis;
 use cofferdam_core::failure::FailureCause;
 use cofferdam_egress::resilience::{BreakerPolicy, RetryProfile, RetrySchedule};
 use serde::Serialize;
@@ -107,10 +106,6 @@ fn opens(policy: &BreakerPolicy) -> String {
 /// The shortest and the longest wait before this retry.
 fn between(schedule: &RetrySchedule, retry: u32) -> [u64; 2] {
     [schedule.varied_wait(retry, 0.0), schedule.varied_wait(retry, 1.0)].map(millis)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// `1 s`, or `1 to 1.2 s` where it varies.

@@ -1,8 +1,8 @@
 //! Previews an action: each step's call, as far as it is known beforehand. Nothing runs, is recorded or is sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use cofferdam_core::clock::millis;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::RepeatRule;
 use cofferdam_model::action::{ReferenceRoot, StepTarget, Template, TemplatePart, TemplateValues};
@@ -298,8 +298,4 @@ fn text(template: &Template, values: &TemplateValues<'_>) -> String {
         Ok(Some(Value::String(text))) => text,
         _ => String::new(),
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
