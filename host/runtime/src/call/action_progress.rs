@@ -337,7 +337,7 @@ impl ActionProgress {
         match &self.replayed {
             Some(of) => end.facts.replayed = Some(of.to_string().into()),
             None => {
-                let payload = sealed_payload::outcome_of_action(&outcome, self.partial.clone());
+                let payload = sealed_payload::outcome(&outcome, None, self.partial.clone());
                 self.recorder.add_result(&mut end, payload);
                 // The arguments are redacted only now, when the secrets of the calls are known.
                 let args = serde_json::to_vec(&self.args).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! The log's targets are `cofferdam::event` (each step) and `cofferdam::record` (the end). They contain details
 //! that the envelope must not have (operator notes), but neither arguments nor results.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -377,7 +378,7 @@ impl CallProgress {
             // The outcome is recorded with the call that it belongs to.
             Some(of) => end.facts.replayed = Some(of.to_string().into()),
             None => {
-                let payload = sealed_payload::outcome(&outcome, self.report.partial);
+                let payload = sealed_payload::outcome(&outcome, self.report.partial, BTreeMap::new());
                 self.recorder.add_result(&mut end, payload);
             }
         }

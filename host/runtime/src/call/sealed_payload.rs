@@ -247,20 +247,9 @@ pub(crate) struct RecordedOutcome<A> {
     pub(crate) partial_steps: BTreeMap<String, u64>,
 }
 
-/// Returns the text of an outcome. Its payload is the caller's result: the value, or the envelope.
-pub(super) fn outcome<A: ResultFormat>(outcome: &Result<A, Error>, partial: Option<u64>) -> UnsealedPayload {
-    outcome_with(outcome, partial, BTreeMap::new())
-}
-
-/// Returns the text of an action's outcome, some of whose steps have partial values.
-pub(super) fn outcome_of_action<A: ResultFormat>(
-    outcome: &Result<A, Error>,
-    partial_steps: BTreeMap<String, u64>,
-) -> UnsealedPayload {
-    outcome_with(outcome, None, partial_steps)
-}
-
-fn outcome_with<A: ResultFormat>(
+/// Returns the text of an outcome. Its payload is the caller's result: the value, or the envelope. `partial` is the
+/// number of failed items in the value of a call, `partial_steps` that of each step of an action.
+pub(super) fn outcome<A: ResultFormat>(
     outcome: &Result<A, Error>,
     partial: Option<u64>,
     partial_steps: BTreeMap<String, u64>,
@@ -351,14 +340,14 @@ mod tests {
     #[test]
     fn a_sealed_outcome_round_trips_in_the_same_bytes() {
         let text = "{\"n\":1.10,\"b\":[1,2]}";
-        let whole = outcome(&Ok::<_, Error>(text.to_owned()), Some(2));
+        let whole = outcome(&Ok::<_, Error>(text.to_owned()), Some(2), BTreeMap::new());
         let back = recorded::<String>(&whole.text).unwrap();
         assert_eq!((&*back.outcome.unwrap(), back.partial), (text, Some(2)));
         let back = recorded::<Value>(&whole.text).unwrap();
         assert_eq!(back.outcome.unwrap(), json!({"n": 1.1, "b": [1, 2]}));
         let error: Result<Value, Error> =
             Err(HostError::new(HostErrorKind::Busy, "No room.").with_hint("Wait.").into());
-        let whole = outcome(&error, None);
+        let whole = outcome(&error, None, BTreeMap::new());
         let back = recorded::<Value>(&whole.text).unwrap().outcome.unwrap_err();
         assert_eq!(serde_json::to_vec(&back).unwrap(), whole.payload());
         assert!(recorded::<Value>(b"{\"v\":2}\n1").is_none());
