@@ -22,8 +22,7 @@ impl ApprovalGate {
     /// Uses the approval of a person for this call, or asks for one. `approval` has the facts for the person.
     ///
     /// # Errors
-    /// `audit_unavailable`: the approvals cannot be read or written, so the call must not run; `busy`: as many requests
-    /// wait as the host keeps.
+    /// `audit_unavailable`: the approvals cannot be read or written, so the call must not run.
     pub(crate) async fn request(
         &self,
         approval: Approval,
@@ -32,10 +31,7 @@ impl ApprovalGate {
     ) -> Result<ApprovalVerdict, HostError> {
         let now = self.log.time().await.map_err(unavailable)?;
         let request = StoredApproval::new(approval, binding, self.policy.request_lifetime(), now);
-        match self.store.request(request, call.clone(), now).await.map_err(unavailable)? {
-            ApprovalVerdict::Full => Err(full()),
-            verdict => Ok(verdict),
-        }
+        self.store.request(request, call.clone(), now).await.map_err(unavailable)
     }
 }
 
@@ -69,7 +65,8 @@ fn described(approval: &Approval) -> String {
     }
 }
 
-fn full() -> HostError {
+/// Returns the error for a call that needs an approval while as many calls wait for one as the host keeps.
+pub(crate) fn full() -> HostError {
     let message = format!(
         "The call needs the approval of a person, and as many calls wait for one as the host keeps: up to {MAX_WAITING}. \
          It was not run."

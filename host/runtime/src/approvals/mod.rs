@@ -3,5 +3,5 @@
 mod gate;
 mod policy;
 
-pub(crate) use gate::{ApprovalGate, denied, required, unavailable};
+pub(crate) use gate::{ApprovalGate, denied, full, required, unavailable};
 pub use policy::{ApprovalPolicy, CallFacts};

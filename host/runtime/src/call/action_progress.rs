@@ -30,7 +30,7 @@ use super::report::Report;
 use super::request::{OnKeyConflict, actor_name, idempotency_key};
 use super::sealed_payload::{self, RecordedOutcome};
 use super::spans;
-use crate::approvals::{denied, required};
+use crate::approvals::{denied, full, required};
 
 /// The operation in an action's row.
 const RUN: &str = "run";
@@ -258,7 +258,7 @@ impl ActionProgress {
                 Err(required(&waiting, self.key.is_some()))
             }
             ApprovalVerdict::Denied(id) => Err(denied(&facts, &id)),
-            ApprovalVerdict::Full => Err(super::admit::busy()),
+            ApprovalVerdict::Full => Err(full()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::idempotency::call_fingerprint;
 use super::pipeline::CallPipeline;
 use super::recorder::CallRecorder;
 use super::request::{Call, CallArgs};
-use crate::approvals::{CallFacts, denied, required};
+use crate::approvals::{CallFacts, denied, full, required};
 
 impl CallPipeline {
     /// Returns true if a person has to approve the candidate.
@@ -101,7 +101,7 @@ impl CallPipeline {
                 progress.recorder.forget_request();
                 Err(denied(&facts, &id).into())
             }
-            ApprovalVerdict::Full => Err(super::admit::busy().into()),
+            ApprovalVerdict::Full => Err(full().into()),
         }
     }
 }
