@@ -14,10 +14,15 @@ pub(crate) fn unwritable(error: AuditError) -> HostError {
 }
 
 fn trouble(what: &str, error: AuditError) -> HostError {
-    let message = format!("The audit log cannot be {what}: {}.", error.says());
     let kind = match error.kind() {
         AuditErrorKind::Tampered => HostErrorKind::AuditTampered,
         _ => HostErrorKind::AuditUnavailable,
     };
+    log_error(kind, &format!("The audit log cannot be {what}"), error)
+}
+
+/// Returns an error of this kind, with the reason that the audit log gives and its suggested fix.
+pub(crate) fn log_error(kind: HostErrorKind, what: &str, error: AuditError) -> HostError {
+    let message = format!("{what}: {}.", error.says());
     HostError::new(kind, message).with_hint(error.fix().to_owned()).with_source(error)
 }

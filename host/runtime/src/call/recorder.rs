@@ -34,6 +34,7 @@ use super::redact::FieldRedactor;
 use super::report;
 use super::sealed_payload::UnsealedPayload;
 use super::spans;
+use crate::log_errors::log_error;
 
 /// The delays before a write is retried.
 const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(6)];
@@ -564,18 +565,12 @@ pub(super) fn outcome_of(error: Option<&Error>) -> CallOutcome {
 
 /// Returns the error of a call that was not run.
 pub(super) fn unavailable(error: AuditError) -> HostError {
-    let message = format!("The call was not run, since it could not be recorded: {}.", error.says());
-    HostError::new(HostErrorKind::AuditUnavailable, message)
-        .with_hint(error.fix().to_owned())
-        .with_source(error)
+    let what = "The call was not run, since it could not be recorded";
+    log_error(HostErrorKind::AuditUnavailable, what, error)
 }
 
 fn unknown(error: AuditError) -> HostError {
-    let message = format!(
-        "The call was run, and its outcome is unknown, since it could not be recorded: {}.",
-        error.says()
-    );
-    HostError::new(HostErrorKind::OutcomeUnknown, message)
+    let what = "The call was run, and its outcome is unknown, since it could not be recorded";
+    log_error(HostErrorKind::OutcomeUnknown, what, error)
         .with_hint("Look at the service before it is called again; `cofferdam recover list` has it.")
-        .with_source(error)
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::recorded_call::{RecordedCall, find, read_call};
 use crate::call::{CallPipeline, CallResult, Cancellation, ConnectorRef, Report};
-use crate::log_errors::unreadable;
+use crate::log_errors::{log_error, unreadable};
 
 /// The time for which a call that runs is looked at again, before that is an error.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -367,12 +367,7 @@ pub(crate) async fn skip(
             HostErrorKind::Conflict,
             format!("The call {} was decided about meanwhile.", found.row.audit_id),
         )),
-        Err(error) => {
-            let message = format!("It could not be recorded: {}.", error.says());
-            Err(HostError::new(HostErrorKind::AuditUnavailable, message)
-                .with_hint(error.fix().to_owned())
-                .with_source(error))
-        }
+        Err(error) => Err(log_error(HostErrorKind::AuditUnavailable, "It could not be recorded", error)),
     }
 }
 
