@@ -333,7 +333,7 @@ impl ActionProgress {
             // The action's own key is released. Each step's key decides whether that step may be repeated.
             _ => KeyDisposition::Release,
         };
-        let mut end = self.recorder.end(&outcome, self.begun, key, None);
+        let (mut end, operator) = self.recorder.end(&outcome, self.begun, key, None);
         match &self.replayed {
             Some(of) => end.facts.replayed = Some(of.to_string().into()),
             None => {
@@ -345,7 +345,6 @@ impl ActionProgress {
             }
         }
         self.prompt = outcome.as_ref().err().and_then(Error::prompt);
-        let operator = end.operator.take();
         let (closed, notified) = self.recorder.close(end).await;
         self.notify_end(&notified);
         let (replayed, partial) = (self.replayed.take(), std::mem::take(&mut self.partial));

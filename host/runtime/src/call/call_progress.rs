@@ -373,7 +373,8 @@ impl CallProgress {
             error => error,
         });
         let key = self.key_context().key(&outcome);
-        let mut end = self.recorder.end(&outcome, self.attempts(), key, Some(self.report.retried()));
+        let retried = Some(self.report.retried());
+        let (mut end, operator) = self.recorder.end(&outcome, self.attempts(), key, retried);
         match &self.report.replayed {
             // The outcome is recorded with the call that it belongs to.
             Some(of) => end.facts.replayed = Some(of.to_string().into()),
@@ -385,7 +386,7 @@ impl CallProgress {
         if matches!(&outcome, Err(Error::Host(error)) if error.kind() == HostErrorKind::OpNotFound) {
             self.recorder.clear_operation();
         }
-        self.report.operator = end.operator.take();
+        self.report.operator = operator;
         let span = self.recorder.span.clone();
         let (closed, notified) = self.recorder.close(end).instrument(span).await;
         self.notify_end(&notified, outcome.as_ref().err().filter(|_| closed.is_ok()));

@@ -30,7 +30,7 @@ use super::audit_context::AuditContext;
 use super::idempotency;
 use super::notify;
 use super::pipeline::CallPipeline;
-use super::redact::FieldRedactor;
+use super::redact::{self, FieldRedactor};
 use super::report;
 use super::sealed_payload::UnsealedPayload;
 use super::spans;
@@ -105,15 +105,13 @@ pub(super) struct CallEnd {
     pub(super) facts: Ended<'static>,
     /// The outcome, to be replayed.
     pub(super) sealed: Option<Sealed>,
-    /// The failure or the error as its operator sees it.
-    pub(super) operator: Option<Map<String, Value>>,
 }
 
 impl CallEnd {
     /// Creates the end of a call that was cancelled.
     pub(super) fn cancelled(attempts: u32, key: KeyDisposition, retried: Option<u32>) -> Self {
         let facts = Ended { retried, ..Ended::default() };
-        Self { attempts, outcome: bare(CallStatus::Cancelled), key, facts, sealed: None, operator: None }
+        Self { attempts, outcome: bare(CallStatus::Cancelled), key, facts, sealed: None }
     }
 }
 
@@ -310,15 +308,15 @@ impl CallRecorder {
         }
     }
 
-    /// Returns the end of a call with this outcome. An error is redacted for the operator's view; `retried` is the
-    /// number of retries, for a call.
+    /// Returns the end of a call with this outcome, and the failure or the error as its operator sees it. `retried` is
+    /// the number of retries, for a call.
     pub(super) fn end<A>(
         &self,
         outcome: &Result<A, Error>,
         attempts: u32,
         key: KeyDisposition,
         retried: Option<u32>,
-    ) -> CallEnd {
+    ) -> (CallEnd, Option<Map<String, Value>>) {
         let mut facts = Ended { retried, ..Ended::default() };
         let error = outcome.as_ref().err();
         let operator = error.map(|error| {
@@ -339,13 +337,16 @@ impl CallRecorder {
         });
         facts.prompt = error.and_then(Error::prompt).map(|prompt| prompt.name().into());
         let outcome = outcome_of(error);
-        CallEnd { attempts, outcome, key, facts, sealed: None, operator }
+        (CallEnd { attempts, outcome, key, facts, sealed: None }, operator)
     }
 
     /// Adds the result to the end of a call that has an outcome of its own.
     pub(super) fn add_result(&self, end: &mut CallEnd, payload: UnsealedPayload) {
-        let is_value = end.outcome.status == CallStatus::Value;
-        end.facts.result = Some(self.redactor.recorded_outcome(payload.payload(), is_value));
+        end.facts.result = Some(match end.outcome.status {
+            CallStatus::Value => self.redactor.recorded(payload.payload()),
+            // The text of a failure is recorded in full elsewhere.
+            _ => redact::measured(payload.payload()),
+        });
         // The caller of a call that was not admitted gets its error even if it cannot be sealed.
         end.sealed = self.context.seal(&self.audit_id, Part::Outcome, payload.text).ok().flatten();
     }

@@ -62,11 +62,6 @@ impl FieldRedactor {
         RecordedPayload { text: self.payload(payload), ..measured(payload) }
     }
 
-    /// Returns what the audit log has of an outcome. The text of a failure is recorded in full elsewhere.
-    pub(super) fn recorded_outcome(&self, payload: &[u8], is_value: bool) -> RecordedPayload {
-        if is_value { self.recorded(payload) } else { measured(payload) }
-    }
-
     /// Redacts a text.
     pub(super) fn text(&self, text: &str) -> String {
         // An operator needs the text of a failure, so it is kept even if payloads are not.
