@@ -147,15 +147,9 @@ pub struct CallsByClass {
 pub struct OutcomeGroup {
     /// The name.
     pub name: String,
-    /// The status.
-    pub status: &'static str,
-    /// The class of their failures.
-    pub class: Option<String>,
-    /// The number of calls.
-    pub calls: u64,
-    /// Their durations.
+    /// The calls.
     #[serde(flatten)]
-    pub durations: DurationPercentiles,
+    pub ending: CallsByClass,
 }
 
 /// The calls that took from so long up to the next step.
@@ -217,6 +211,13 @@ impl DurationPercentiles {
     }
 }
 
+impl CallsByClass {
+    fn new(status: &'static str, class: Option<&str>, calls: u64, durations: &Histogram) -> Self {
+        let durations = DurationPercentiles::from_histogram(durations);
+        Self { status, class: class.map(str::to_owned), calls, durations }
+    }
+}
+
 impl ResourceUsage {
     fn new(used: &Histogram, limit: Option<u64>) -> Self {
         let ranges = histogram_ranges(used).into_iter();
@@ -270,20 +271,13 @@ impl StatsReport {
             });
         let by_class =
             classes.into_iter().map(|((_, status, class), CallTotals { calls, durations, .. })| {
-                CallsByClass {
-                    status,
-                    class: class.map(str::to_owned),
-                    calls,
-                    durations: DurationPercentiles::from_histogram(&durations),
-                }
+                CallsByClass::new(status, class, calls, &durations)
             });
-        let groups = grouped.groups.iter().map(|group| OutcomeGroup {
-            name: group.name.clone(),
-            status: group.status.name(),
-            class: group.class.clone(),
-            calls: group.calls,
-            durations: DurationPercentiles::from_histogram(&group.durations),
-        });
+        let groups =
+            grouped.groups.iter().map(|StatsGroup { name, status, class, calls, durations, .. }| {
+                let ending = CallsByClass::new(status.name(), class.as_deref(), *calls, durations);
+                OutcomeGroup { name: name.clone(), ending }
+            });
         let mut by_name: Vec<_> = by_name.collect();
         // Stable: by name where as many.
         by_name.sort_by_key(|line| std::cmp::Reverse(line.calls));
