@@ -229,46 +229,13 @@ impl OperatorEvent<'_> {
 
 impl OperatorState<'_> {
     fn bounded(&self) -> OperatorState<'static> {
-        let text = |text: &Option<Text<'_>>| text.as_deref().map(bounded);
-        let mut left_out = 0_usize;
-        let mut list = |items: &[Text<'_>]| {
-            left_out = left_out.saturating_add(items.len().saturating_sub(LIST_ITEMS));
-            items.iter().take(LIST_ITEMS).map(|item| bounded(item)).collect::<Vec<_>>()
-        };
-        let (connectors, grants) = (list(&self.connectors), list(&self.grants));
-        let (hosts, scopes) = (list(&self.hosts), list(&self.scopes));
-        let (kept, signers) = (list(&self.kept), list(&self.signers));
-        let omitted = u64::try_from(left_out).ok().filter(|count| *count > 0);
-        let details = self.details.iter().take(LIST_ITEMS);
-        OperatorState {
-            calls: self.calls,
-            changed: text(&self.changed),
-            comment: text(&self.comment),
-            connectors,
-            details: details.map(|(name, text)| (bounded(name), bounded(text))).collect(),
-            entries: self.entries,
-            findings: self.findings,
-            grants,
-            hash: text(&self.hash),
-            hosts,
-            kept,
-            not_after: text(&self.not_after),
-            omitted: omitted.or(self.omitted),
-            public_key: text(&self.public_key),
-            reason: text(&self.reason),
-            scopes,
-            signatures: self.signatures,
-            signer: text(&self.signer),
-            signers,
-            since: text(&self.since),
-            source: text(&self.source),
-            status: text(&self.status),
-            successor_of: text(&self.successor_of),
-            time: text(&self.time),
-            unsigned: self.unsigned,
-            until: text(&self.until),
-            version: text(&self.version),
-        }
+        let mut left_out = 0;
+        let bound = |(name, fact)| (name, bounded_fact(fact, &mut left_out));
+        let facts: Map<String, Value> = self.facts().into_iter().map(bound).collect();
+        // They were written from a state, so that they are the facts of one.
+        let state: OperatorState<'_> = serde_json::from_value(facts.into()).unwrap_or_default();
+        let omitted = Some(left_out).filter(|count| *count > 0).or(state.omitted);
+        OperatorState { omitted, ..state }
     }
 
     /// Returns the facts as JSON.
@@ -283,6 +250,22 @@ impl OperatorState<'_> {
 
 fn bounded(text: &str) -> Text<'static> {
     sanitize_line(text, TEXT_CHARS).into()
+}
+
+/// Returns a fact with texts of one line and lists of a limited length. Adds the number of items that are left out.
+fn bounded_fact(fact: Value, left_out: &mut u64) -> Value {
+    match fact {
+        Value::String(text) => bounded(&text).into(),
+        Value::Array(items) => {
+            *left_out = left_out.saturating_add(items.len().saturating_sub(LIST_ITEMS) as u64);
+            items.into_iter().take(LIST_ITEMS).map(|item| bounded_fact(item, left_out)).collect()
+        }
+        Value::Object(details) => {
+            let details = details.into_iter().take(LIST_ITEMS);
+            details.map(|(name, text)| (bounded(&name), bounded_fact(text, left_out))).collect()
+        }
+        fact => fact,
+    }
 }
 
 #[cfg(test)]
