@@ -58,6 +58,6 @@ pub use stats_report::{
     StatsReport, UsageRange, UsageReport, histogram_ranges, range_starts,
 };
 pub use verify::{
-    AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerifiedJournal, VerifyOutcome,
-    VerifyStats, verify_log,
+    AcknowledgedFinding, ExpectedState, FINDINGS, Finding, FindingKind, VerificationResult, VerifiedJournal,
+    VerifyOutcome, VerifyStats, verify_log,
 };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use self::calls::JournalCalls;
 use self::finding::finding_hash;
@@ -108,6 +108,20 @@ pub struct VerifyOutcome {
     pub more: u64,
     /// Findings that were accepted and are gone: they were repaired.
     pub put_back: Vec<AcknowledgedFinding>,
+}
+
+/// The result of a verification of the whole audit log. It says nothing about what was recorded later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct VerificationResult {
+    /// The time, as RFC 3339.
+    pub at: String,
+    /// True if the audit log was intact, except for findings that the operator had accepted.
+    pub holds: bool,
+    /// The number of verified entries.
+    pub entries: u64,
+    /// The number of findings, with accepted ones.
+    pub findings: u64,
 }
 
 /// A line that was checked, for those that look at more of it.

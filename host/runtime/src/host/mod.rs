@@ -59,7 +59,6 @@ pub use inspection::{
     PackageInspection, RevisionGround, SignatureView,
 };
 pub use install::{InstallOptions, Installed};
-pub use last_verification::LastVerification;
 pub use operator::{OperatorChange, keyring_changes};
 pub use recovery::ReplayedCall;
 

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use cofferdam_audit::{AuditError, AuditReader, Filter, LogStorage};
+use cofferdam_audit::{AuditError, AuditReader, Filter, LogStorage, VerificationResult};
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::host::{Host, unreadable};
@@ -115,19 +115,6 @@ pub struct LogUsage {
     pub oldest_expires: Option<String>,
 }
 
-/// The result of a verification of the audit log. It says nothing about what was recorded later.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct VerificationResult {
-    /// The time, as RFC 3339.
-    pub at: String,
-    /// True if the audit log was intact, except for findings that the operator had accepted.
-    pub holds: bool,
-    /// The number of verified entries.
-    pub entries: u64,
-    /// The number of findings, with accepted ones.
-    pub findings: u64,
-}
-
 impl LogUsage {
     fn new(storage: &LogStorage, host: &Host) -> Self {
         let time = |at: Timestamp| format!("{at:.6}");
@@ -197,12 +184,7 @@ fn report(host: &Host) -> Result<HealthReport, HostError> {
         interrupted,
         undecided_keys,
         log,
-        verification: host.audit().last_verification().map(|last| VerificationResult {
-            at: last.at,
-            holds: last.holds,
-            entries: last.entries,
-            findings: last.findings,
-        }),
+        verification: host.audit().last_verification(),
     })
 }
 

@@ -46,6 +46,7 @@ pub use audit::{
     LoggedEventView, RequestReport,
 };
 pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
+pub use cofferdam_audit::VerificationResult;
 pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
@@ -53,8 +54,7 @@ pub use connectors::{
 pub use difference::{ComparedVersion, ConnectorDifference, VersionChange};
 pub use grant_requests::{GrantLineView, GrantRequestList, GrantRequestView};
 pub use health::{
-    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, VerificationResult,
-    WaitingCalls,
+    ConnectorCircuit, ConnectorRateLimit, HealthReport, LogUsage, RateLimitAtHost, WaitingCalls,
 };
 pub use history::{FailureCount, HistoryReport, HistoryStepView};
 pub use network::{NetworkReport, NetworkRoute, UnusedHost};
