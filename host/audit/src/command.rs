@@ -236,13 +236,16 @@ pub enum KeyState {
 }
 
 /// The time that an audit log goes by: idempotency keys expire by it, and old calls are removed by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct LogTime {
     /// The time that the log goes by.
+    #[serde(serialize_with = "serialize_time")]
     pub time: Timestamp,
     /// The time of the clock.
+    #[serde(serialize_with = "serialize_time")]
     pub clock: Timestamp,
     /// True if the log goes by the clock. It does not while that is more than a day away from the newest entry.
+    #[serde(rename = "believed")]
     pub is_believed: bool,
 }
 
@@ -344,9 +347,14 @@ impl PruneStop {
     }
 }
 
+/// Writes a time for programs: as RFC 3339, to the microsecond.
+pub(crate) fn serialize_time<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{at:.6}"))
+}
+
 fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {
-        Some(at) => serializer.collect_str(&format_args!("{at:.6}")),
+        Some(at) => serialize_time(at, serializer),
         None => serializer.serialize_none(),
     }
 }

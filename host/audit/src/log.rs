@@ -17,7 +17,7 @@ use serde::{Serialize, Serializer};
 
 use super::command::{
     CallStatus, CloseCall, INCOMPLETE, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned,
-    ResolveCall,
+    ResolveCall, serialize_time,
 };
 use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
@@ -334,14 +334,17 @@ impl Filter {
 }
 
 /// A change that an operator made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct OperatorChange {
     /// The time, by the clock of its host.
+    #[serde(serialize_with = "serialize_time")]
     pub at: Timestamp,
     /// The time by which changes are ordered. It rises with each change in a journal, also if the clock went back between
     /// two of them.
+    #[serde(skip)]
     pub place: Timestamp,
     /// The change.
+    #[serde(flatten)]
     pub event: OperatorEvent<'static>,
 }
 

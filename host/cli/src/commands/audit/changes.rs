@@ -1,9 +1,8 @@
 //! `audit changes`: the changes that operators made.
 
 use cofferdam_audit::{OperatorChange, OperatorEventFilter};
-use cofferdam_core::event::operator::{OperatorEvent, OperatorState};
+use cofferdam_core::event::operator::OperatorState;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::time_format::{format_timestamp, parse_timestamp};
@@ -32,14 +31,6 @@ pub(crate) struct Args {
     limit: usize,
 }
 
-/// A change, for programs.
-#[derive(Serialize)]
-struct ChangeLine<'e> {
-    at: String,
-    #[serde(flatten)]
-    event: &'e OperatorEvent<'static>,
-}
-
 /// Lists.
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
@@ -49,11 +40,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         Some(mut reader) => reader.operator_events(&filter)?,
         None => Vec::new(),
     };
-    let lines: Vec<_> = changes
-        .iter()
-        .map(|change| ChangeLine { at: format!("{:.6}", change.at), event: &change.event })
-        .collect();
-    session.ui.result(&lines, |page| {
+    session.ui.result(&changes, |page| {
         if !changes.is_empty() {
             let header = ["TIME", "USER", "ACTION", "SUBJECT", "CHANGE"];
             page.table(header, changes.iter().map(cells).collect());

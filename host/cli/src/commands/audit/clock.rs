@@ -1,8 +1,6 @@
 //! `audit clock`: the time that the audit log goes by, and the operator's word for it.
 
 use cofferdam_audit::LogTime;
-use jiff::Timestamp;
-use serde::Serialize;
 
 use crate::commands::time_format::format_timestamp;
 use crate::layout::TextStyle;
@@ -28,24 +26,15 @@ pub(crate) struct Args {
     accept: bool,
 }
 
-/// The time of the audit log, for programs.
-#[derive(Serialize)]
-struct ClockView {
-    time: String,
-    clock: String,
-    believed: bool,
-}
-
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let audit = host.audit();
     if args.accept {
         audit.accept_clock()?;
     }
-    let LogTime { time, clock, is_believed } = block_on(async { Ok(audit.time().await?) })?;
-    let text = |time: Timestamp| format!("{time:.6}");
-    let view = ClockView { time: text(time), clock: text(clock), believed: is_believed };
-    session.ui.result(&view, |page| {
+    let now = block_on(async { Ok(audit.time().await?) })?;
+    let LogTime { time, clock, is_believed } = now;
+    session.ui.result(&now, |page| {
         page.field("clock", &format_timestamp(clock));
         let (style, by) = match is_believed {
             true => (TextStyle::Good, "the clock".to_owned()),
