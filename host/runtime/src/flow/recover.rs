@@ -13,7 +13,6 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::is_action;
 use cofferdam_core::failure::{AuditId, sanitize_line};
-use cofferdam_sandbox::ResultFormat;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -238,12 +237,12 @@ fn decided(found: &RecordedCall) -> HostError {
 /// # Errors
 /// In addition to the errors of any call: as [`look`]; `outcome_unknown` if its operation must not be repeated;
 /// `not_replayable` if its request is not stored.
-pub(crate) async fn resume<A: ResultFormat>(
+pub(crate) async fn resume(
     pipeline: &CallPipeline,
     audit_id: &AuditId,
     actor: &Arc<str>,
     cancellation: Option<&Cancellation>,
-) -> CallResult<A> {
+) -> CallResult {
     let call = async {
         let found = find_undecided(pipeline, audit_id, undecided).await?;
         let id = &found.row.audit_id;

@@ -3,7 +3,6 @@
 use cofferdam_audit::CallStatus;
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, sanitize_line};
-use cofferdam_sandbox::ResultFormat;
 
 use super::recorded_call::{RecordedCall, find};
 use crate::call::{CallPipeline, RecordedOutcome};
@@ -13,10 +12,10 @@ use crate::call::{CallPipeline, RecordedOutcome};
 /// # Errors
 /// `audit_not_found`; `not_replayable`, with the reason: `still_running`, `execution_incomplete`, `cancelled`,
 /// `not_kept` or `sealed_under_another_key`; `audit_unavailable`: the audit log cannot be read.
-pub(crate) fn replay<A: ResultFormat>(
+pub(crate) fn replay(
     pipeline: &CallPipeline,
     audit_id: &AuditId,
-) -> Result<RecordedOutcome<A>, HostError> {
+) -> Result<RecordedOutcome<String>, HostError> {
     let mut found = find(&**pipeline.log(), audit_id)?;
     if let (None, Some(of)) = (&found.outcome, &found.replayed_of) {
         // The outcome is stored once, with the call that ran.
