@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use cofferdam_core::failure::AuditId;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// The text before the UUID.
 const PREFIX: &str = "approval-";
 
 /// The id of an approval, which it has from the request on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ApprovalId(Arc<str>);
 
 impl ApprovalId {
@@ -48,12 +48,6 @@ impl ApprovalId {
 impl fmt::Display for ApprovalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Serialize for ApprovalId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }
 

@@ -9,10 +9,10 @@ use crate::evidence::DerivedFinding;
 macro_rules! flaws {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
         /// The kind of a finding.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[non_exhaustive]
         pub enum FindingKind {
-            $($(#[doc = $doc])+ $variant,)+
+            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
         }
 
         impl FindingKind {
@@ -84,12 +84,6 @@ impl FindingKind {
     /// Returns the kind with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|flaw| flaw.name() == name)
-    }
-}
-
-impl Serialize for FindingKind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
