@@ -51,8 +51,8 @@ pub(super) struct CallProgress {
     unkeyed: Option<Arc<UnkeyedWatch>>,
     /// True if the last attempt's guest returned while a request was pending that may have changed something.
     left_unsafe: bool,
-    /// The state of the call's key, if another call took it just before the first attempt.
-    key_in_use: Option<KeyState>,
+    /// True if another call took the call's key just before the first attempt.
+    is_key_lost: bool,
     /// The phases before the next attempt.
     phases: RecordedPhases,
 }
@@ -81,14 +81,14 @@ impl CallProgress {
             repeat: RepeatRule::Always,
             unkeyed: None,
             left_unsafe: false,
-            key_in_use: None,
+            is_key_lost: false,
             phases: RecordedPhases::default(),
         }
     }
 
-    /// Returns the state of the call's key, if another call took it just before the first attempt.
-    pub(super) fn take_key_in_use(&mut self) -> Option<KeyState> {
-        self.key_in_use.take()
+    /// Returns true if another call took the call's key just before the first attempt, and forgets that.
+    pub(super) fn take_key_loss(&mut self) -> bool {
+        std::mem::take(&mut self.is_key_lost)
     }
 
     /// Returns true if another call has the key of this one, which has not begun. Then the key is looked at again.
@@ -96,9 +96,8 @@ impl CallProgress {
     /// # Errors
     /// `audit_unavailable`: the state of the key cannot be read.
     pub(super) async fn has_lost_key(&mut self) -> Result<bool, HostError> {
-        let state = self.recorder.key_state().await?;
-        self.key_in_use = Some(state).filter(|state| !matches!(state, KeyState::Free));
-        Ok(self.key_in_use.is_some())
+        self.is_key_lost = !matches!(self.recorder.key_state().await?, KeyState::Free);
+        Ok(self.is_key_lost)
     }
 
     /// Sets the recorded outcome of the call `of` as this call's outcome.
@@ -234,8 +233,8 @@ impl CallProgress {
         self.recorder.write(step.into());
         match self.recorder.commit().await? {
             OpenOutcome::Started => {}
-            OpenOutcome::KeyInUse(state) => {
-                self.key_in_use = Some(state);
+            OpenOutcome::KeyInUse(_) => {
+                self.is_key_lost = true;
                 return Err(HostError::new(HostErrorKind::InProgress, "The idempotency key is taken."));
             }
             OpenOutcome::AlreadyResolved => {

@@ -202,7 +202,7 @@ impl CallPipeline {
                 KeyDecision::PollAgain => {}
                 KeyDecision::Own => {
                     let outcome = self.chain(call, audit_id, &key, own, progress).await;
-                    if progress.take_key_in_use().is_none() {
+                    if !progress.take_key_loss() {
                         return outcome;
                     }
                 }
