@@ -257,10 +257,10 @@ pub struct Pruned {
     /// The number of calls.
     pub calls: u64,
     /// When the first of those calls was received.
-    #[serde(serialize_with = "shown")]
+    #[serde(serialize_with = "serialize_time_if_any")]
     pub since: Option<Timestamp>,
     /// When the last of those calls was received.
-    #[serde(serialize_with = "shown")]
+    #[serde(serialize_with = "serialize_time_if_any")]
     pub until: Option<Timestamp>,
     /// The entry that stays although it is older, or that is ahead of the time of the log, and with it all entries
     /// after it.
@@ -352,7 +352,11 @@ pub(crate) fn serialize_time<S: serde::Serializer>(at: &Timestamp, serializer: S
     serializer.collect_str(&format_args!("{at:.6}"))
 }
 
-fn shown<S: serde::Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes a time as [`serialize_time`] does, if there is one.
+pub(crate) fn serialize_time_if_any<S: serde::Serializer>(
+    at: &Option<Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => serialize_time(at, serializer),
         None => serializer.serialize_none(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, Finding,
     FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome,
-    verify_log, wait,
+    VerifyStats, verify_log, wait,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -42,16 +42,9 @@ pub struct VerificationReport {
     pub journals: Vec<VerifiedJournal>,
     /// True if the audit log has more than this: an export may be a part.
     pub part: bool,
-    /// The number of verified entries.
-    pub entries: u64,
-    /// The number of calls in them.
-    pub calls: u64,
-    /// The number of valid signed checkpoints.
-    pub checkpoints: u64,
-    /// The time at which the first of the calls was received.
-    pub since: Option<String>,
-    /// The time at which the last of the calls was received.
-    pub until: Option<String>,
+    /// The amount of verified data.
+    #[serde(flatten)]
+    pub stats: VerifyStats,
     /// The public key of the signatures, with its id.
     pub key: String,
     /// The findings: those of the chains first, each with the number of its entry.
@@ -277,18 +270,13 @@ impl Audit {
 
 /// Converts a verification outcome to a report with this key.
 pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> VerificationReport {
-    let (findings, stats) = (outcome.findings, outcome.stats);
     VerificationReport {
-        holds: outcome.more == 0 && findings.iter().all(|finding| finding.accepted),
+        holds: outcome.more == 0 && outcome.findings.iter().all(|finding| finding.accepted),
         journals: outcome.journals,
         part: false,
-        entries: stats.entries,
-        calls: stats.calls,
-        checkpoints: stats.checkpoints,
-        since: stats.since.map(|at| format!("{at:.6}")),
-        until: stats.until.map(|at| format!("{at:.6}")),
+        stats: outcome.stats,
         key: key.to_string(),
-        findings,
+        findings: outcome.findings,
         more_findings: outcome.more,
         put_back: outcome.put_back,
     }

@@ -42,7 +42,7 @@ impl Audit {
         }
         let evidence = self.log().evidence().map_err(unreadable)?;
         let (range, is_strict, total) =
-            (ExportRange { since, until }, proof.findings.is_empty(), proof.entries);
+            (ExportRange { since, until }, proof.findings.is_empty(), proof.stats.entries);
         let exported =
             export(&*evidence, &signer, range, is_strict, out, &mut |done| progress(done, total.max(done)));
         match exported {

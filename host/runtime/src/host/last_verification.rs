@@ -24,7 +24,7 @@ impl Audit {
         let last = VerificationResult {
             at: format!("{:.6}", self.clock.timestamp()),
             holds: report.holds,
-            entries: report.entries,
+            entries: report.stats.entries,
             findings: (report.findings.len() as u64).saturating_add(report.more_findings),
         };
         if let Err(error) = store(self.home(), &last) {

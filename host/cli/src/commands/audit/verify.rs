@@ -152,7 +152,8 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
         true => page.styled_field("verified", TextStyle::Good, "the audit log holds together"),
         false => page.styled_field("changed", TextStyle::Bad, "the audit log does not hold together"),
     };
-    let entries = match proof.entries {
+    let stats = &proof.stats;
+    let entries = match stats.entries {
         0 => "none".to_owned(),
         some => some.to_string(),
     };
@@ -160,12 +161,12 @@ fn page(proof: &VerificationReport, most: usize, page: &mut Page) {
     if proof.part {
         page.styled_field("part", TextStyle::Doubtful, "the audit log has more than this export");
     }
-    let times = match (&proof.since, &proof.until) {
-        (Some(since), Some(until)) => format!(", received {since} to {until}"),
+    let times = match (stats.since, stats.until) {
+        (Some(since), Some(until)) => format!(", received {since:.6} to {until:.6}"),
         _ => String::new(),
     };
-    page.field("calls", &format!("{}{times}", proof.calls));
-    let checkpoints = match proof.checkpoints {
+    page.field("calls", &format!("{}{times}", stats.calls));
+    let checkpoints = match stats.checkpoints {
         0 => "none: nothing signed says where the audit log ends".to_owned(),
         some => format!("{some} that hold"),
     };
