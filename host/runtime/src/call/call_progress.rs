@@ -4,6 +4,7 @@
 //! that the envelope must not have (operator notes), but neither arguments nor results.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use cofferdam_core::event::EventKind;
 use cofferdam_core::event::recorded::{
     CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
 };
-use cofferdam_core::failure::{AuditId, RepeatRule};
+use cofferdam_core::failure::{AuditId, RepeatRule, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::{AttemptEnd, RateDelay, ResultFormat, SuppressedError, UnkeyedWatch};
@@ -25,7 +26,6 @@ use tracing::Instrument as _;
 use super::admit::AdmittedCall;
 use super::fallback::CallCandidate;
 use super::idempotency::KeyContext;
-use super::notify::{self, PackageIdentity};
 use super::pipeline::{CallPipeline, CallState};
 use super::recorder::{CallEnd, CallRecorder};
 use super::report::{self, AttemptOutcome, AttemptReport, Report};
@@ -421,16 +421,58 @@ impl CallProgress {
         }
     }
 
-    /// Notifies the log and the listener of the end.
+    /// Notifies the log, which gets one line, and the listener of the end.
     fn notify_end(&mut self, outcome: &CallOutcome, error: Option<&Error>) {
         self.recorder.notify_end(outcome, error.and_then(Error::prompt));
-        let package = PackageIdentity {
-            connector: &self.connector,
-            op: &self.op,
-            hash: self.hash.as_deref(),
-            signer: self.signer.as_deref(),
+        let failure = error.and_then(Error::failure);
+        let notes = match error {
+            Some(Error::Failure(failure)) => failure.operator_notes().to_vec(),
+            Some(Error::Host(error)) => {
+                error.source().map(|source| format!("cause: {source}")).into_iter().collect()
+            }
+            None => Vec::new(),
         };
-        notify::call_ended(&self.report, package, outcome, error);
+        let (report, usage) = (&self.report, self.report.last_usage());
+        let detail = |key: &str| failure.and_then(|failure| failure.details().get(key));
+        tracing::info!(
+            target: "cofferdam::record",
+            audit_id = report.audit_id.as_str(),
+            connector = &*self.connector,
+            hash = self.hash.as_deref(),
+            signer = self.signer.as_deref(),
+            unsigned = self.hash.is_some() && self.signer.is_none(),
+            op = &*self.op,
+            profile = report.attempts.last().map(|attempt| &*attempt.profile),
+            attempts = report.attempts.len(),
+            retried = report.retried(),
+            answered_by = report.answered_instead().map(|attempt| &*attempt.connector),
+            outcome = outcome.status.name(),
+            class = outcome.class,
+            code = outcome.code.as_deref(),
+            partial = report.partial,
+            retry_stopped = detail("retry_stopped").and_then(|word| word.as_str()),
+            limit = detail("limit").and_then(|limit| limit.as_str()),
+            configured = detail("configured").and_then(|amount| amount.as_u64()),
+            used = detail("used").and_then(|amount| amount.as_u64()),
+            fuel = usage.map(|usage| usage.fuel),
+            fuel_limit = usage.map(|usage| usage.limits.fuel()),
+            memory_bytes = usage.map(|usage| usage.memory),
+            memory_limit_bytes = usage.map(|usage| usage.limits.memory()),
+            host_memory_bytes = usage.map(|usage| usage.host_memory),
+            memory_grows = usage.map(|usage| usage.memory_grows),
+            wall_us = usage.map(|usage| usage.wall_us()),
+            wall_limit_ms = usage.map(|usage| usage.wall_limit_ms()),
+            requests = usage.map(|usage| usage.requests),
+            bytes_out = usage.map(|usage| usage.bytes_out),
+            bytes_in = usage.map(|usage| usage.bytes_in),
+            log_lines = usage.map(|usage| usage.log_lines),
+            log_lines_dropped = usage.map(|usage| usage.log_lines_dropped),
+            stdio_bytes = usage.map(|usage| usage.stdio_bytes),
+            stdio_bytes_dropped = usage.map(|usage| usage.stdio_bytes_dropped),
+            // One call is one line, whatever a guest wrote.
+            notes = (!notes.is_empty()).then(|| sanitize_line(&notes.join("; "), usize::MAX)),
+            "call"
+        );
     }
 }
 
