@@ -9,7 +9,6 @@ mod dry_run;
 mod fallback;
 mod idempotency;
 mod loader;
-mod notify;
 mod pipeline;
 mod recorder;
 mod redact;

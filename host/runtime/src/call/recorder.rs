@@ -6,6 +6,7 @@
 //! known to be unwritable try once and fail at once.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,16 +20,15 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{
     CanonicalJson, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
 };
-use cofferdam_core::event::{EventKind, Listener};
+use cofferdam_core::event::{Event, EventKind, Listener, shown_wait};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tracing::Span;
+use tracing::{Level, Span};
 
 use super::audit_context::AuditContext;
 use super::idempotency;
-use super::notify;
 use super::pipeline::CallPipeline;
 use super::redact::{self, FieldRedactor};
 use super::report;
@@ -211,9 +211,33 @@ impl CallRecorder {
         self.lines.push(EventLine { at, seq: self.seq, event }.to_text());
     }
 
-    /// Notifies the log and the listener of the event that was added last.
-    pub(super) fn notify(&self, event: EventKind<'_>) {
-        notify::event(&self.audit_id, self.seq, self.listener.as_deref(), event);
+    /// Notifies the log and the listener of the event that was added last. Neither can fail the call.
+    pub(super) fn notify(&self, step: EventKind<'_>) {
+        let (id, seq) = (self.audit_id.as_str(), self.seq);
+        if tracing::enabled!(target: "cofferdam::event", Level::INFO) {
+            let facts = || Value::Object(step.payload()).to_string();
+            match step {
+                EventKind::RetryScheduled { failure, retry, of, delay, .. } => {
+                    let wait = shown_wait(delay);
+                    tracing::info!(target: "cofferdam::event", audit_id = id, seq, step = step.name(), facts = facts(), "{failure} Retry {retry}/{of} in {wait}");
+                }
+                EventKind::FallbackTriggered { .. }
+                | EventKind::CircuitChanged { .. }
+                | EventKind::Suppressed { .. } => {
+                    tracing::info!(target: "cofferdam::event", audit_id = id, seq, step = step.name(), facts = facts(), "step");
+                }
+                _ if tracing::enabled!(target: "cofferdam::event", Level::DEBUG) => {
+                    tracing::debug!(target: "cofferdam::event", audit_id = id, seq, step = step.name(), facts = facts(), "step");
+                }
+                _ => {}
+            }
+        }
+        if let Some(listener) = &self.listener {
+            let event = Event::new(&self.audit_id, seq, step);
+            if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
+                tracing::warn!(target: "cofferdam::event", audit_id = id, seq, "a listener panicked");
+            }
+        }
     }
 
     /// Adds one event, and notifies the log and the listener.
