@@ -1,14 +1,14 @@
 //! The audit log of a host: the API with which its operator reads, verifies and prunes it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, ExpectedState, Finding,
-    FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerifiedJournal, VerifyOutcome,
-    VerifyStats, verify_log, wait,
+    FindingKind, LogPosition, LogTime, NoteKey, NoteSigner, Pruned, VerificationResult, VerifiedJournal,
+    VerifyOutcome, VerifyStats, verify_log, wait,
 };
 use cofferdam_core::clock::Clock;
 use cofferdam_core::digest::Digest;
@@ -16,12 +16,17 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use cofferdam_core::home_state::{HomeState, StateError, StoredState};
 use cofferdam_core::host_key::{self, HostKeyError};
+use cofferdam_core::private_file::{self, FilePolicy};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Host;
 use super::operator::{ChangeRecorder, OperatorChange};
 use crate::log_errors::{unreadable, unwritable};
+
+/// The file in the home directory with the result of the last verification, which outlives the process.
+const VERIFIED: &str = "audit.verified";
+const VERIFIED_POLICY: FilePolicy = FilePolicy::secret(4 * 1024);
 
 /// The audit log of a host. Cheap to clone. Its readers block: not for an executor's threads.
 #[derive(Clone)]
@@ -182,6 +187,28 @@ impl Audit {
         Ok(report)
     }
 
+    /// Returns the result of the last verification from this home; none if there was none, or if its result was not
+    /// stored.
+    #[must_use]
+    pub fn last_verification(&self) -> Option<VerificationResult> {
+        let text = private_file::read(&self.home.join(VERIFIED), &VERIFIED_POLICY).ok().flatten()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Stores the result of a verification. A home that cannot be written can be verified all the same.
+    fn remember_verification(&self, report: &VerificationReport) {
+        let last = VerificationResult {
+            at: format!("{:.6}", self.clock.timestamp()),
+            holds: report.holds,
+            entries: report.stats.entries,
+            findings: (report.findings.len() as u64).saturating_add(report.more_findings),
+        };
+        let text = serde_json::to_vec(&last).unwrap_or_default();
+        if let Err(error) = private_file::replace(&self.home.join(VERIFIED), &text, &VERIFIED_POLICY) {
+            tracing::warn!(target: "cofferdam::audit", %error, "the result of the verification is not stored");
+        }
+    }
+
     /// Records in a signed checkpoint that the operator accepts these findings, and continues from there.
     ///
     /// # Errors
@@ -243,10 +270,6 @@ impl Audit {
     #[must_use]
     pub fn retention(&self) -> Option<Duration> {
         self.log.retention()
-    }
-
-    pub(super) fn home(&self) -> &Path {
-        &self.home
     }
 
     pub(super) fn log(&self) -> &Arc<dyn AuditLog> {

@@ -14,7 +14,6 @@ mod export;
 mod grant_requests;
 mod inspection;
 mod install;
-mod last_verification;
 mod operator;
 mod readiness;
 mod recovery;
