@@ -5,13 +5,14 @@
 //! or allocated. A span ends with the future that it instruments, whether that is awaited or dropped.
 
 use cofferdam_audit::CallOutcome;
-use cofferdam_core::error::{Error, HostError, HostErrorKind};
+use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::{AuditId, sanitize_line};
 use cofferdam_sandbox::AttemptEnd;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::fallback::CallCandidate;
+use super::recorder::outcome_of;
 
 /// The target of every span, and of nothing else.
 pub const TARGET: &str = "cofferdam::span";
@@ -151,13 +152,10 @@ fn ended_as<T>(span: &Span, outcome: &Result<T, Error>, good: &'static str) {
     }
     match outcome {
         Ok(_) => ended(span, good, None, None),
-        Err(Error::Failure(failure)) => {
-            ended(span, "failure", Some(failure.class().name()), Some(failure.code()));
+        Err(error) => {
+            let CallOutcome { status, class, code } = outcome_of(Some(error));
+            ended(span, status.name(), class, code.as_deref());
         }
-        Err(Error::Host(error)) if error.kind() == HostErrorKind::Cancelled => {
-            ended(span, "cancelled", None, Some(error.kind().code()));
-        }
-        Err(Error::Host(error)) => ended(span, "refused", None, Some(error.kind().code())),
     }
 }
 
