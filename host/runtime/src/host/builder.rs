@@ -59,9 +59,7 @@ pub struct HostBuilder {
     clock: Arc<dyn Clock>,
     resolver: Arc<dyn Resolve>,
     log: Option<Arc<dyn AuditLog>>,
-    durability: Durability,
-    retention: Option<Duration>,
-    sealed: SealedQuota,
+    log_settings: LogSettings,
     record: AuditSettings,
     user: Option<Arc<str>>,
     vault: Option<Arc<dyn Vault>>,
@@ -102,9 +100,7 @@ impl Default for HostBuilder {
             clock: Arc::new(SystemClock),
             resolver: Arc::new(SystemResolver::default()),
             log: None,
-            durability: Durability::default(),
-            retention: None,
-            sealed: SealedQuota::default(),
+            log_settings: LogSettings::default(),
             record: AuditSettings::default(),
             user: None,
             vault: None,
@@ -236,7 +232,7 @@ impl HostBuilder {
     /// from the oldest on. Default: until the operator prunes it.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.retention = Some(retention);
+        self.log_settings.retention = Some(retention);
         self
     }
 
@@ -244,14 +240,14 @@ impl HostBuilder {
     /// 256 MiB for one client, 1 GiB in all.
     #[must_use]
     pub fn sealed_quota(mut self, quota: SealedQuota) -> Self {
-        self.sealed = quota;
+        self.log_settings.sealed = quota;
         self
     }
 
     /// Sets the durability of the audit log. Default: [`Durability::Process`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.log_settings.durability = durability;
         self
     }
 
@@ -404,15 +400,7 @@ impl HostBuilder {
         };
         let log: Arc<dyn AuditLog> = match self.log {
             Some(log) => log,
-            None => {
-                let settings = LogSettings {
-                    durability: self.durability,
-                    retention: self.retention,
-                    sealed: self.sealed,
-                    ..LogSettings::default()
-                };
-                Arc::new(JournalLog::new(&home, settings, Arc::clone(&self.clock)))
-            }
+            None => Arc::new(JournalLog::new(&home, self.log_settings, Arc::clone(&self.clock))),
         };
         let user = self.user.unwrap_or_else(|| Arc::clone(&self.record.actor));
         let context = AuditContext::new(Arc::clone(&log), home.join("host.key"), self.record);
