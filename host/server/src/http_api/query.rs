@@ -93,6 +93,18 @@ impl QueryParameters {
         }
     }
 
+    /// Takes out the parameter `name`, whose value is the name of one of these.
+    fn one_of<T: Copy>(
+        &mut self,
+        name: &str,
+        all: &[T],
+        name_of: fn(T) -> &'static str,
+    ) -> Result<Option<T>, HostError> {
+        let names: Vec<_> = all.iter().map(|one| name_of(*one)).collect();
+        let form = format!("It is one of {}.", names.join(", "));
+        self.parsed(name, &form, |text| all.iter().copied().find(|one| name_of(*one) == text))
+    }
+
     /// Takes out the parameter `connector`.
     ///
     /// # Errors
@@ -160,12 +172,11 @@ const NETWORK: [&str; 3] = ["connector", "since", "until"];
 
 fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
     let statuses = format!("It is one of {}.", CallStatus::filter_names().collect::<Vec<_>>().join(", "));
-    let classes = format!("It is one of {}.", classes().collect::<Vec<_>>().join(", "));
     let mut filter = Filter::default();
     query.parsed("status", &statuses, |name| filter.select_state(name).then_some(()))?;
     Ok(Filter {
         failed: query.flag("failed")?,
-        class: query.parsed("class", &classes, classes_with_name)?,
+        class: query.one_of("class", FailureClass::ALL, FailureClass::name)?.map(|it| it.name().to_owned()),
         code: query.word("code")?,
         connector: query.connector()?,
         op: query.word("op")?,
@@ -175,14 +186,6 @@ fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
         until: query.time("until")?,
         ..filter
     })
-}
-
-fn classes_with_name(text: &str) -> Option<String> {
-    classes().find(|class| *class == text).map(str::to_owned)
-}
-
-fn classes() -> impl Iterator<Item = &'static str> {
-    FailureClass::ALL.iter().map(|class| class.name())
 }
 
 /// Reads the query of a page of calls.
@@ -205,10 +208,7 @@ pub(super) fn page(mut query: QueryParameters) -> Result<Filter, HostError> {
 /// As [`page`].
 pub(super) fn stats(mut query: QueryParameters) -> Result<(Filter, StatsQuery), HostError> {
     let filter = filter(&mut query)?;
-    let names: Vec<_> = StatsGrouping::ALL.iter().map(|by| by.name()).collect();
-    let by = query.parsed("by", &format!("It is one of {}.", names.join(", ")), |text| {
-        StatsGrouping::ALL.into_iter().find(|by| by.name() == text)
-    })?;
+    let by = query.one_of("by", &StatsGrouping::ALL, StatsGrouping::name)?;
     let usage = query.flag("usage")?;
     query.finish(&[&FILTER[..], &["by", "usage"]].concat())?;
     Ok((filter, StatsQuery { by: by.unwrap_or_default(), usage }))
@@ -252,10 +252,7 @@ pub(super) fn history(
     if filter.since.is_some() {
         return Err(invalid("since", "does not exist here", "Give `until` and `steps`."));
     }
-    let names = HistoryStep::ALL.map(HistoryStep::name).join(", ");
-    let step = query.parsed("step", &format!("It is one of {names}."), |text| {
-        HistoryStep::ALL.into_iter().find(|step| step.name() == text)
-    })?;
+    let step = query.one_of("step", &HistoryStep::ALL, HistoryStep::name)?;
     let steps = format!("It is a number from 1 to {MOST_STEPS}.");
     let steps = query
         .parsed("steps", &steps, |text| text.parse().ok().filter(|steps| (1..=MOST_STEPS).contains(steps)))?;
@@ -275,10 +272,7 @@ pub(super) fn history(
 /// # Errors
 /// As [`page`].
 pub(super) fn changes(mut query: QueryParameters) -> Result<(OperatorEventFilter, usize), HostError> {
-    let names = ChangeArea::ALL.map(ChangeArea::name).join(", ");
-    let area = query.parsed("area", &format!("It is one of {names}."), |text| {
-        ChangeArea::ALL.into_iter().find(|area| area.name() == text)
-    })?;
+    let area = query.one_of("area", &ChangeArea::ALL, ChangeArea::name)?;
     let (since, until, before) = (query.time("since")?, query.time("until")?, query.time("before")?);
     let limit = query.limit()?;
     query.finish(&["area", "since", "until", "before", "limit"])?;
@@ -324,6 +318,7 @@ fn filter_parameters() -> Vec<Value> {
     let text = || json!({"type": "string", "minLength": 1, "maxLength": LONGEST});
     let words = |words: Vec<&str>| json!({"type": "string", "enum": words});
     let time = || json!({"type": "string", "format": "date-time"});
+    let classes = FailureClass::ALL.iter().map(|class| class.name());
     vec![
         parameter(
             "connector",
@@ -336,7 +331,7 @@ fn filter_parameters() -> Vec<Value> {
             "Runs of this action, `name` or `name@version`, and the calls of its steps.",
             text(),
         ),
-        parameter("class", "Calls whose failure is of this class.", words(classes().collect())),
+        parameter("class", "Calls whose failure is of this class.", words(classes.collect())),
         parameter("code", "Calls whose failure or error has this code.", text()),
         parameter(
             "status",
