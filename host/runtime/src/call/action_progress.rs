@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::approvals::{Approval, ApprovalBinding, ApprovalVerdict};
-use cofferdam_audit::{CallOutcome, CallTarget, KeyClaim, KeyDisposition, KeyScope, KeyState, OpenOutcome};
+use cofferdam_audit::approvals::{Approval, ApprovalBinding};
+use cofferdam_audit::{CallOutcome, CallTarget, KeyClaim, KeyDisposition, KeyScope, OpenOutcome};
 use cofferdam_core::clock::millis;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError};
@@ -30,7 +30,6 @@ use super::report::Report;
 use super::request::{OnKeyConflict, actor_name, idempotency_key};
 use super::sealed_payload::{self, RecordedOutcome};
 use super::spans;
-use crate::approvals::{denied, full, required};
 
 /// The operation in an action's row.
 const RUN: &str = "run";
@@ -244,22 +243,9 @@ impl ActionProgress {
             arguments: approval::shown(recorder.redactor.recorded(&arguments)),
             ..Approval::new(&connector, RUN, &recorder.actor, &recorder.audit_id)
         };
-        let facts = approval.clone();
-        match pipeline.approvals.request(approval, binding, &recorder.audit_id).await? {
-            verdict @ ApprovalVerdict::Approved { .. } => {
-                recorder.approval_used(verdict, 0);
-                Ok(true)
-            }
-            ApprovalVerdict::Waiting(waiting) => {
-                if !matches!(recorder.key_state().await?, KeyState::Free) {
-                    return Ok(false);
-                }
-                recorder.approval_requested(&waiting, 0);
-                Err(required(&waiting, self.key.is_some()))
-            }
-            ApprovalVerdict::Denied(id) => Err(denied(&facts, &id)),
-            ApprovalVerdict::Full => Err(full()),
-        }
+        let asked = approval.clone();
+        let verdict = pipeline.approvals.request(approval, binding, &recorder.audit_id).await?;
+        recorder.apply_verdict(verdict, &asked, false).await
     }
 
     /// Returns the actor.

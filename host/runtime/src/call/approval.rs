@@ -1,5 +1,6 @@
 //! Makes a candidate wait for the approval of a person, if the policy says so, before its first attempt is recorded.
 
+use cofferdam_audit::KeyState;
 use cofferdam_audit::approvals::{Approval, ApprovalBinding, ApprovalVerdict, ShownArguments};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{ApprovalRequested, ApprovalUsed, RecordedEvent, RecordedPayload};
@@ -80,29 +81,14 @@ impl CallPipeline {
             arguments: shown(payload),
             ..Approval::new(connector, op, &recorder.actor, &recorder.audit_id)
         };
-        let (facts, is_keyed) = (approval.clone(), key.is_some());
-        match self.approvals.request(approval, binding, &recorder.audit_id).await? {
-            verdict @ ApprovalVerdict::Approved { .. } => {
-                progress.recorder.approval_used(verdict, candidate.index);
-                failpoint::pass("approval.used");
-                Ok(())
-            }
-            ApprovalVerdict::Waiting(waiting) => {
-                // Another call with the key may have used the approval meanwhile: then its outcome is this one's.
-                if progress.attempts() == 0 && progress.has_lost_key().await? {
-                    return Err(
-                        HostError::new(HostErrorKind::InProgress, "The idempotency key is taken.").into()
-                    );
-                }
-                progress.recorder.approval_requested(&waiting, candidate.index);
-                Err(required(&waiting, is_keyed).into())
-            }
-            ApprovalVerdict::Denied(id) => {
-                progress.recorder.forget_request();
-                Err(denied(&facts, &id).into())
-            }
-            ApprovalVerdict::Full => Err(full().into()),
+        let asked = approval.clone();
+        let verdict = self.approvals.request(approval, binding, &recorder.audit_id).await?;
+        let has_begun = progress.attempts() > 0;
+        if !progress.recorder.apply_verdict(verdict, &asked, has_begun).await? {
+            return Err(progress.lose_key().into());
         }
+        failpoint::pass("approval.used");
+        Ok(())
     }
 }
 
@@ -120,25 +106,46 @@ pub(super) fn shown(payload: RecordedPayload) -> ShownArguments {
 }
 
 impl CallRecorder {
-    /// Adds that a person is asked.
-    pub(super) fn approval_requested(&mut self, approval: &Approval, candidate: u32) {
-        // The call that asked first has the request in full.
-        if approval.call != self.audit_id.as_str() {
-            self.forget_request();
-        }
-        self.write(RecordedEvent::ApprovalRequested(ApprovalRequested {
-            approval: approval.id.as_str().into(),
-            candidate,
-            until: format!("{:.6}", approval.waits_until).into(),
-        }));
-    }
-
-    /// Adds that the call runs with an approval.
-    pub(super) fn approval_used(&mut self, verdict: ApprovalVerdict, candidate: u32) {
-        if let ApprovalVerdict::Approved { id, by, same_arguments } = verdict {
-            let approval = id.to_string().into();
-            let used = ApprovalUsed { approval, candidate, person: by.into(), same_arguments };
-            self.write(RecordedEvent::ApprovalUsed(used));
+    /// Adds the verdict about the request `asked`, and returns true if the candidate, or the action, may run with it.
+    /// Returns false if another call has the key of this one. That is not looked at if the call `has_begun`.
+    ///
+    /// # Errors
+    /// It must not run: `approval_required`, `approval_denied` or `busy`; or the state of the key cannot be read.
+    pub(super) async fn apply_verdict(
+        &mut self,
+        verdict: ApprovalVerdict,
+        asked: &Approval,
+        has_begun: bool,
+    ) -> Result<bool, HostError> {
+        let candidate = asked.candidate;
+        match verdict {
+            ApprovalVerdict::Approved { id, by, same_arguments } => {
+                let approval = id.to_string().into();
+                let used = ApprovalUsed { approval, candidate, person: by.into(), same_arguments };
+                self.write(RecordedEvent::ApprovalUsed(used));
+                Ok(true)
+            }
+            ApprovalVerdict::Waiting(waiting) => {
+                // Another call with the key may have used the approval meanwhile: then its outcome is this one's.
+                if !has_begun && !matches!(self.key_state().await?, KeyState::Free) {
+                    return Ok(false);
+                }
+                // The call that asked first has the request in full.
+                if waiting.call != self.audit_id.as_str() {
+                    self.forget_request();
+                }
+                self.write(RecordedEvent::ApprovalRequested(ApprovalRequested {
+                    approval: waiting.id.as_str().into(),
+                    candidate,
+                    until: format!("{:.6}", waiting.waits_until).into(),
+                }));
+                Err(required(&waiting, asked.idempotency_key.is_some()))
+            }
+            ApprovalVerdict::Denied(id) => {
+                self.forget_request();
+                Err(denied(asked, &id))
+            }
+            ApprovalVerdict::Full => Err(full()),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
+use cofferdam_audit::{CallOutcome, OpenOutcome};
 use cofferdam_core::clock::{micros, millis};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
@@ -91,13 +91,11 @@ impl CallProgress {
         std::mem::take(&mut self.is_key_lost)
     }
 
-    /// Returns true if another call has the key of this one, which has not begun. Then the key is looked at again.
-    ///
-    /// # Errors
-    /// `audit_unavailable`: the state of the key cannot be read.
-    pub(super) async fn has_lost_key(&mut self) -> Result<bool, HostError> {
-        self.is_key_lost = !matches!(self.recorder.key_state().await?, KeyState::Free);
-        Ok(self.is_key_lost)
+    /// Notes that another call has the key of this one, which has not begun, and returns the error. The key is then
+    /// looked at again.
+    pub(super) fn lose_key(&mut self) -> HostError {
+        self.is_key_lost = true;
+        HostError::new(HostErrorKind::InProgress, "The idempotency key is taken.")
     }
 
     /// Sets the recorded outcome of the call `of` as this call's outcome.
@@ -233,10 +231,7 @@ impl CallProgress {
         self.recorder.write(step.into());
         match self.recorder.commit().await? {
             OpenOutcome::Started => {}
-            OpenOutcome::KeyInUse(_) => {
-                self.is_key_lost = true;
-                return Err(HostError::new(HostErrorKind::InProgress, "The idempotency key is taken."));
-            }
+            OpenOutcome::KeyInUse(_) => return Err(self.lose_key()),
             OpenOutcome::AlreadyResolved => {
                 let message =
                     "The call that was to be done again was decided about meanwhile. Nothing was run.";
