@@ -248,12 +248,4 @@ impl Stats {
     pub fn ended(&self) -> u64 {
         self.groups.iter().map(|group| group.calls).sum()
     }
-
-    /// Returns the durations of all of them.
-    #[must_use]
-    pub fn durations(&self) -> Histogram {
-        let mut all = Histogram::default();
-        self.groups.iter().for_each(|group| all.merge(&group.durations));
-        all
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use cofferdam_audit::{Histogram, histogram_ranges};
+use cofferdam_audit::HistogramStep;
 
 use crate::commands::time_format;
 use crate::layout::Page;
@@ -10,19 +10,18 @@ use crate::layout::Page;
 /// The longest bar, in columns.
 const WIDTH: u64 = 40;
 
-/// Adds the chart of `durations` to the page. Bars are blocks on a terminal, and `#` elsewhere.
-pub(super) fn add(page: &mut Page, durations: &Histogram) {
-    let ranges = histogram_ranges(durations);
-    let most = ranges.iter().map(|(_, calls)| *calls).max().unwrap_or(0);
+/// Adds the chart of the calls in these ranges to the page. Bars are blocks on a terminal, and `#` elsewhere.
+pub(super) fn add(page: &mut Page, ranges: &[HistogramStep]) {
+    let most = ranges.iter().map(|range| range.calls).max().unwrap_or(0);
     if most == 0 {
         return;
     }
     page.heading("how long calls took, from");
     let blocks = std::io::stdout().is_terminal();
-    for (from, calls) in &ranges {
+    for HistogramStep { from_us, calls } in ranges {
         let bar = if blocks { blocks_of(*calls, most) } else { signs_of(*calls, most) };
         let width = usize::try_from(WIDTH).unwrap_or(0);
-        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", time_format::format_duration(*from)));
+        page.block(0, &format!("{:>8}  {bar:<width$} {calls}", time_format::format_duration(*from_us)));
     }
 }
 
@@ -45,6 +44,8 @@ fn signs_of(calls: u64, most: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cofferdam_audit::{Histogram, histogram_ranges};
+
     use super::*;
 
     #[test]
@@ -54,7 +55,9 @@ mod tests {
             durations.record(micros);
         }
         let mut page = Page::default();
-        add(&mut page, &durations);
+        let ranges = histogram_ranges(&durations).into_iter();
+        let ranges: Vec<_> = ranges.map(|(from_us, calls)| HistogramStep { from_us, calls }).collect();
+        add(&mut page, &ranges);
         let text = page.into_text();
         let bars: Vec<_> = text.lines().filter_map(|line| line.find('#')).collect();
         assert!(bars.len() >= 3 && bars.iter().all(|at| *at == 10), "{text}");

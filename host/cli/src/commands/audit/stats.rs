@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cofferdam_audit::{
-    DurationPercentiles, Histogram, NamedCalls, ResourceUsage, Stats, StatsGrouping, StatsQuery, StatsReport,
+    DurationPercentiles, NamedCalls, ResourceUsage, Stats, StatsGrouping, StatsQuery, StatsReport,
     UsageReport,
 };
 
@@ -103,14 +103,14 @@ pub(super) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         }
     };
     let counted = StatsReport::new(&stats, &grouped, args.by, sealed);
-    session.ui.result(&counted, |it| page(&counted, &stats.durations(), it))?;
+    session.ui.result(&counted, |it| page(&counted, it))?;
     if counted.calls + stats.running + stats.incomplete == 0 {
         session.ui.note("No call in the audit log fits.");
     }
     Ok(())
 }
 
-fn page(counted: &StatsReport, durations: &Histogram, page: &mut Page) {
+fn page(counted: &StatsReport, page: &mut Page) {
     let time = |name: &str, at: &Option<String>| at.as_ref().map(|at| format!(" {name} {at}"));
     let time = [time("since", &counted.since), time("until", &counted.until)].into_iter().flatten();
     let failed = share(counted.failed, counted.calls);
@@ -152,7 +152,7 @@ fn page(counted: &StatsReport, durations: &Histogram, page: &mut Page) {
     });
     page.heading("by ending");
     page.table(["ENDING", "CALLS", "SHARE", "P50", "P90", "P99", "MAX"], rows.collect());
-    chart::add(page, durations);
+    chart::add(page, &counted.histogram);
     if !counted.sealed.by_client.is_empty() {
         let shown = counted.sealed.by_client.iter().take(CLIENTS);
         page.heading("sealed requests and outcomes, by client");
