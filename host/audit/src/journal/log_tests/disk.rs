@@ -109,10 +109,10 @@ fn a_full_disk_undoes_writes_and_recovers() {
 fn refused_calls_leave_room_for_outcomes() {
     on_small_disk("journal::log::tests::disk::refused_calls_leave_room_for_outcomes", 256 * 1024, |home| {
         let log = log(home);
-        let running = call(None, false);
-        open(&log, &running);
+        let running: Vec<_> = (0..20).map(|_| call(None, false)).collect();
+        running.iter().for_each(|call| drop(open(&log, call)));
         let ballast = fill_disk(home);
-        // The last block of the segment takes some entries.
+        // The last block of the segment takes some entries, and also some ends.
         while wait_for(log.open(call(None, false))).is_ok() {}
         for _ in 0..2 * LATE_ENDS {
             let refused = call(None, false);
@@ -121,13 +121,13 @@ fn refused_calls_leave_room_for_outcomes() {
             assert_eq!(closed.unwrap_err().kind(), AuditErrorKind::Full);
         }
         assert_eq!(log.0.state().late_ends.len(), LATE_REFUSALS);
-        assert!(wait_for(log.close(None, value(&running))).is_err());
+        let unwritten = running.iter().find(|call| wait_for(log.close(None, value(call))).is_err()).unwrap();
         assert_eq!(log.0.state().late_ends.len(), LATE_REFUSALS + 1);
         fs::remove_file(ballast).unwrap();
         assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
         wait_for(log.flush()).unwrap();
         let text = text_of(home);
-        let is_end = |line: &&str| line.contains(running.audit_id.as_str()) && line.contains("\"final\"");
+        let is_end = |line: &&str| line.contains(unwritten.audit_id.as_str()) && line.contains("\"final\"");
         assert_eq!(text.lines().filter(is_end).count(), 1);
         assert_eq!(text.matches("\"status\":\"refused\"").count(), LATE_REFUSALS);
     });
