@@ -30,14 +30,11 @@ enum Tried<T> {
     Written {
         batch: Box<Batch>,
         effect: Box<dyn FnOnce(Option<Reply<T>>) -> Effect + Send>,
-        committed: Committed,
+        committed: Result<(), DatabaseError>,
     },
     /// Something else happened at the same time: it is tried again.
     Again,
 }
-
-/// The result of a commit.
-type Committed = Result<SystemTime, DatabaseError>;
 
 /// Why a transaction could not be tried to its end. Nothing was written.
 enum Untried {
@@ -222,8 +219,8 @@ impl Engine {
                 state @ KeyState::Done { .. } => {
                     batch.append(chain, &resolved);
                     resolve_once(&transaction, before, None).await?;
-                    let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
-                    let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+                    batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
+                    let committed = transaction.commit().await.map_err(DatabaseError::from);
                     let effect = Box::new(move |reply| Effect::Used { state, reply });
                     return Ok(Tried::Written { batch: Box::new(batch), effect, committed });
                 }
@@ -252,12 +249,12 @@ impl Engine {
         batch: Batch,
         (open, chain, key): (OpenCall, Uuid, Option<[u8; 32]>),
     ) -> Result<Tried<OpenOutcome>, Untried> {
-        let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
+        batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
         // Once for each write: the batch that met another call's key has passed it.
         if key.is_none_or(|key| !self.contended.contains(&key)) {
             cofferdam_core::failpoint::pass("before.commit");
         }
-        let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+        let committed = transaction.commit().await.map_err(DatabaseError::from);
         let call = opened(&open, chain, key);
         let effect = Box::new(move |reply| Effect::Opened { open: Box::new(open), call, reply });
         Ok(Tried::Written { batch: Box::new(batch), effect, committed })
@@ -397,8 +394,8 @@ impl Engine {
                 transaction.execute(block, &[&open, &BLOCKED]).await?;
             }
         }
-        let at = batch.write(&transaction, append, self.id(), self.shared.given_time()).await?;
-        let committed = transaction.commit().await.map(|()| at).map_err(DatabaseError::from);
+        batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
+        let committed = transaction.commit().await.map_err(DatabaseError::from);
         Ok(Tried::Written {
             batch: Box::new(batch),
             effect: Box::new(|reply| Effect::Resolved { reply }),
@@ -489,7 +486,7 @@ async fn begin(
     process: Uuid,
     given: Option<SystemTime>,
 ) -> Result<ChainEnd, Untried> {
-    batch.write(&transaction, append, process, given).await?;
+    batch.write(transaction.client(), append, process, given).await?;
     // If this is in doubt, the journal is another's once the process has ended.
     transaction.commit().await?;
     let end = batch.chains().first().map(|(_, after)| *after);

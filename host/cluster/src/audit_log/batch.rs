@@ -149,21 +149,20 @@ impl Batch {
         self.ends.iter().any(|end| end.key == *key)
     }
 
-    /// Writes it, in a transaction of its own or in that of `client`.
+    /// Writes it, in the transaction that `client` has begun, or else in one of its own.
     pub(super) async fn write(
         &self,
-        client: &impl BatchClient,
+        client: &Client,
         statement: &Statement,
         process: Uuid,
         given: Option<SystemTime>,
-    ) -> Result<SystemTime, tokio_postgres::Error> {
+    ) -> Result<(), tokio_postgres::Error> {
         let chain = |of: fn(&(ChainEnd, ChainEnd)) -> i64| self.chains.iter().map(of).collect::<Vec<_>>();
         let names: Vec<_> = self.chains.iter().map(|(before, _)| before.name).collect();
         let epochs = chain(|(before, _)| before.epoch);
         let (befores, afters) = (chain(|(it, _)| signed(it.head.n)), chain(|(_, it)| signed(it.head.n)));
         let hashes: Vec<_> = self.chains.iter().map(|(_, after)| &after.head.hash[..]).collect();
         let places = chain(|(_, after)| signed(after.sealed));
-        let parts: Vec<_> = self.parts.2.iter().map(Vec::as_slice).collect();
         let claims = &self.claims;
         let claim_keys: Vec<_> = claims.iter().map(|it| &it.key[..]).collect();
         let claim_calls: Vec<_> = claims.iter().map(|it| it.call).collect();
@@ -199,7 +198,7 @@ impl Batch {
             &self.lines.2,
             &self.parts.0,
             &self.parts.1,
-            &parts,
+            &self.parts.2,
             &claim_keys,
             &claim_calls,
             &fingerprints,
@@ -215,7 +214,7 @@ impl Batch {
             &values,
             &end_places,
         ];
-        client.write(statement, &parameters).await
+        client.query_one(statement, &parameters).await.map(drop)
     }
 }
 
@@ -226,35 +225,6 @@ impl KeyState {
             Self::Retained { .. } => RETAINED,
             Self::Undetermined => UNDETERMINED,
         }
-    }
-}
-
-/// A session, or a transaction in one.
-pub(super) trait BatchClient {
-    async fn write(
-        &self,
-        statement: &Statement,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<SystemTime, tokio_postgres::Error>;
-}
-
-impl BatchClient for Client {
-    async fn write(
-        &self,
-        statement: &Statement,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<SystemTime, tokio_postgres::Error> {
-        self.query_one(statement, parameters).await?.try_get(0)
-    }
-}
-
-impl BatchClient for tokio_postgres::Transaction<'_> {
-    async fn write(
-        &self,
-        statement: &Statement,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<SystemTime, tokio_postgres::Error> {
-        self.query_one(statement, parameters).await?.try_get(0)
     }
 }
 

@@ -856,7 +856,7 @@ impl Engine {
             let process = self.process.as_ref().map(|process| process.id).unwrap_or_default();
             let written = parked.batch.write(&session.client, &session.append, process, given).await;
             let fault = match written {
-                Ok(_) => return self.committed().await,
+                Ok(()) => return self.committed().await,
                 Err(error) => AppendFault::of(&error),
             };
             match fault {
@@ -1041,12 +1041,12 @@ impl Engine {
         &mut self,
         batch: Batch,
         effect: Effect,
-        committed: Result<SystemTime, DatabaseError>,
+        committed: Result<(), DatabaseError>,
         (queue, until): (&mut VecDeque<Command>, Instant),
     ) {
         self.parked = Some(Parked { batch, effects: vec![effect] });
         match committed {
-            Ok(_) => self.committed().await,
+            Ok(()) => self.committed().await,
             Err(error) => {
                 tracing::debug!(target: "cofferdam::audit", %error, "whether entries were committed is found out");
                 self.session = None;
