@@ -89,6 +89,11 @@ impl Batch {
         &self.chains
     }
 
+    /// Returns the names of the journals.
+    pub(super) fn names(&self) -> Vec<Uuid> {
+        self.chains.iter().map(|(before, _)| before.name).collect()
+    }
+
     /// Has the batch follow other epochs of its journals: those in which this process has found that it was not committed.
     pub(super) fn set_epoch(&mut self, name: Uuid, epoch: i64) {
         for (before, after) in self.chains.iter_mut().filter(|(before, _)| before.name == name) {
@@ -158,7 +163,7 @@ impl Batch {
         given: Option<SystemTime>,
     ) -> Result<(), tokio_postgres::Error> {
         let chain = |of: fn(&(ChainEnd, ChainEnd)) -> i64| self.chains.iter().map(of).collect::<Vec<_>>();
-        let names: Vec<_> = self.chains.iter().map(|(before, _)| before.name).collect();
+        let names = self.names();
         let epochs = chain(|(before, _)| before.epoch);
         let (befores, afters) = (chain(|(it, _)| signed(it.head.n)), chain(|(_, it)| signed(it.head.n)));
         let hashes: Vec<_> = self.chains.iter().map(|(_, after)| &after.head.hash[..]).collect();

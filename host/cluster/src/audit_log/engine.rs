@@ -329,7 +329,9 @@ impl Engine {
     /// Has a session, the state of keys, and a journal, as far as the commands need them.
     async fn prepare(&mut self, queue: &VecDeque<Command>) -> Result<(), AuditError> {
         let until = Instant::now() + PATIENCE;
-        self.settle(until).await?;
+        if let Some(unwritten) = self.resolve_parked(until).await? {
+            self.failed(unwritten, &lost());
+        }
         self.open_session(until).await?;
         let writes = |command: &Command| match command {
             Command::Entries(drafts, _) => !drafts.is_empty(),
@@ -377,11 +379,7 @@ impl Engine {
         let session = Session::open(&self.shared.database).await?;
         // The last one may have lost commits: nothing of it is believed any more.
         self.key_check = None;
-        let parked: HashSet<Uuid> = self
-            .parked
-            .iter()
-            .flat_map(|parked| parked.batch.chains().iter().map(|(before, _)| before.name))
-            .collect();
+        let parked: HashSet<Uuid> = self.parked.iter().flat_map(|parked| parked.batch.names()).collect();
         let names: Vec<_> = self.chains.keys().filter(|name| !parked.contains(*name)).copied().collect();
         if !names.is_empty() {
             let found = self.next_epoch(&session, &names).await?;
@@ -472,34 +470,28 @@ impl Engine {
         self.own = self.own.filter(|own| *own != name);
     }
 
-    /// Finds out whether the last transaction was committed, if that is not known.
-    async fn settle(&mut self, until: Instant) -> Result<(), AuditError> {
-        while let Some(parked) = self.parked.take() {
-            let names: Vec<_> = parked.batch.chains().iter().map(|(before, _)| before.name).collect();
-            let found = match &self.session {
-                Some(session) if !session.client.is_closed() => self.next_epoch(session, &names).await,
-                _ => {
-                    self.parked = Some(parked);
-                    self.open_session(until).await?;
-                    continue;
+    /// Finds out whether the parked transaction was committed, if there is one. Returns its effects if it was not.
+    async fn resolve_parked(&mut self, until: Instant) -> Result<Option<Vec<Effect>>, AuditError> {
+        while let Some(parked) = &self.parked {
+            let names = parked.batch.names();
+            self.open_session(until).await?;
+            let Some(session) = &self.session else { return Err(lost()) };
+            let found = self.next_epoch(session, &names).await;
+            match found {
+                Ok(found) => {
+                    let Some(parked) = self.parked.take() else { break };
+                    return Ok(self.resolved(parked, &found).await);
                 }
-            };
-            let found = match found {
-                Ok(found) => found,
                 Err(error) => {
-                    (self.parked, self.session) = (Some(parked), None);
+                    self.session = None;
                     if Instant::now() >= until || !error.may_pass() {
                         return Err(error.into());
                     }
                     tokio::time::sleep(PAUSE).await;
-                    continue;
                 }
-            };
-            if let Some(effects) = self.resolved(parked, &found).await {
-                self.failed(effects, &lost());
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Returns whether calls may run under keys, and the time of the log.
@@ -844,7 +836,7 @@ impl Engine {
             }
             let Some(Parked { mut batch, effects }) = self.parked.take() else { return };
             // The session may be another one, with other epochs.
-            let names: Vec<_> = batch.chains().iter().map(|(before, _)| before.name).collect();
+            let names = batch.names();
             let epochs = names.iter().map(|name| self.chains.get(name).map(|end| (*name, end.epoch)));
             let Some(epochs) = epochs.collect::<Option<Vec<_>>>() else {
                 return self.failed(effects, &lost_journal());
@@ -907,32 +899,10 @@ impl Engine {
     /// Finds out whether the parked transaction was committed, whose session was lost. If it was not, its commands are in
     /// the queue again; if that cannot be found out in time, they fail.
     pub(super) async fn find_out(&mut self, queue: &mut VecDeque<Command>, until: Instant) {
-        loop {
-            let opened = self.open_session(until).await;
-            let Some(parked) = &self.parked else { return };
-            let names: Vec<_> = parked.batch.chains().iter().map(|(before, _)| before.name).collect();
-            let found = match (opened, &self.session) {
-                (Ok(()), Some(session)) => self.next_epoch(session, &names).await.map_err(AuditError::from),
-                (Err(error), _) => Err(error),
-                (Ok(()), None) => Err(lost()),
-            };
-            match found {
-                Ok(found) => {
-                    let Some(parked) = self.parked.take() else { return };
-                    if let Some(effects) = self.resolved(parked, &found).await {
-                        self.requeue(effects, queue);
-                    }
-                    return;
-                }
-                Err(error) if Instant::now() >= until || !error.kind().may_pass() => {
-                    self.fail_unknown(&error);
-                    return;
-                }
-                Err(_) => {
-                    self.session = None;
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
+        match self.resolve_parked(until).await {
+            Ok(Some(unwritten)) => self.requeue(unwritten, queue),
+            Ok(None) => {}
+            Err(error) => self.fail_unknown(&error),
         }
     }
 
