@@ -16,7 +16,9 @@ use tokio_postgres::Transaction;
 use uuid::Uuid;
 
 use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, RETAINED, signed, unsigned};
-use super::engine::{Command, Effect, Engine, PATIENCE, PAUSE, Reply, claim_row, lost, lost_journal, opened};
+use super::engine::{
+    Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
+};
 use super::keys::{self, StoredKey, StoredKeys, digest};
 use super::session::{AppendFault, Session};
 use super::{calls, checkpoint};
@@ -155,7 +157,15 @@ impl Engine {
         match done {
             Ok(Tried::Answer(answer)) => drop(reply.send(Ok(answer))),
             Ok(Tried::Written { batch, effect, committed }) => {
-                self.conclude_written(*batch, effect(Some(reply)), committed, (queue, until)).await;
+                self.parked = Some(Parked { batch: *batch, effects: vec![effect(Some(reply))] });
+                match committed {
+                    Ok(()) => self.committed().await,
+                    Err(error) => {
+                        tracing::debug!(target: "cofferdam::audit", %error, "whether entries were committed is found out");
+                        self.session = None;
+                        self.find_out(queue, until).await;
+                    }
+                }
             }
             Ok(Tried::Again) => drop(reply.send(Err(lost()))),
             Err(error) => drop(reply.send(Err(error))),

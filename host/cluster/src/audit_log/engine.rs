@@ -181,8 +181,8 @@ const SKIPPED: u8 = 15;
 
 /// A transaction of which it is not known whether it was committed.
 pub(super) struct Parked {
-    batch: Batch,
-    effects: Vec<Effect>,
+    pub(super) batch: Batch,
+    pub(super) effects: Vec<Effect>,
 }
 
 /// The plan for a command.
@@ -993,7 +993,7 @@ impl Engine {
     }
 
     /// Draws the consequences of the parked transaction, which was committed in the current session.
-    async fn committed(&mut self) {
+    pub(super) async fn committed(&mut self) {
         failpoint::pass("after.commit");
         let Some(Parked { batch, effects }) = self.parked.take() else { return };
         for (_, after) in batch.chains() {
@@ -1004,25 +1004,6 @@ impl Engine {
         failpoint::pass_if("close.committed", || has(|effect| matches!(effect, Effect::Ended { .. })));
         self.succeeded(effects);
         self.follow_time().await;
-    }
-
-    /// Draws the consequences of a transaction of one command, or finds out whether it was committed.
-    pub(super) async fn conclude_written(
-        &mut self,
-        batch: Batch,
-        effect: Effect,
-        committed: Result<(), DatabaseError>,
-        (queue, until): (&mut VecDeque<Command>, Instant),
-    ) {
-        self.parked = Some(Parked { batch, effects: vec![effect] });
-        match committed {
-            Ok(()) => self.committed().await,
-            Err(error) => {
-                tracing::debug!(target: "cofferdam::audit", %error, "whether entries were committed is found out");
-                self.session = None;
-                self.find_out(queue, until).await;
-            }
-        }
     }
 
     /// Has the time of the log follow the entries.
