@@ -117,8 +117,8 @@ impl Engine {
     async fn attempt<T>(
         &mut self,
         until: Instant,
-        work: impl AsyncFn(&Self, &mut Session) -> Result<Tried<T>, Untried>,
-    ) -> Result<Tried<T>, AuditError> {
+        work: impl AsyncFn(&Self, &mut Session) -> Result<T, Untried>,
+    ) -> Result<T, AuditError> {
         loop {
             self.open_session(until).await?;
             let Some(mut session) = self.session.take() else { return Err(lost()) };
@@ -415,29 +415,12 @@ impl Engine {
 
     /// Takes a journal that an ended process left without open calls, or begins one.
     pub(super) async fn take_chain(&mut self, until: Instant) -> Result<(), AuditError> {
-        let process = self.register(until).await?;
-        loop {
-            self.open_session(until).await?;
-            let Some(mut session) = self.session.take() else { return Err(lost()) };
-            let taken = self.try_take(&mut session, process.id).await;
-            if !session.client.is_closed() {
-                self.session = Some(session);
-            }
-            match taken {
-                Ok(end) => {
-                    self.chains.insert(end.name, end);
-                    self.own = Some(end.name);
-                    return Ok(());
-                }
-                Err(Untried::NoPartition) => self.make_partitions().await?,
-                Err(Untried::Database(error)) if error.may_pass() && Instant::now() < until => {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(Untried::Database(error)) => return Err(error.into()),
-                Err(Untried::Taken) => return Err(lost_journal()),
-                Err(Untried::Log(error)) => return Err(error),
-            }
-        }
+        let process = self.register(until).await?.id;
+        let end =
+            self.attempt(until, async |engine, session| engine.try_take(session, process).await).await?;
+        self.chains.insert(end.name, end);
+        self.own = Some(end.name);
+        Ok(())
     }
 
     async fn try_take(&self, session: &mut Session, process: Uuid) -> Result<ChainEnd, Untried> {
