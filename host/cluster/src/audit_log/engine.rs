@@ -130,6 +130,22 @@ pub(super) enum Effect {
     },
 }
 
+impl Effect {
+    /// Answers the command with this error, if its caller waits. Returns false if that has gone without an answer.
+    fn refuse(&mut self, error: &AuditError) -> bool {
+        fn send<T>(reply: &mut Option<Reply<T>>, error: &AuditError) -> bool {
+            reply.take().is_none_or(|reply| reply.send(Err(error.clone())).is_ok())
+        }
+        match self {
+            Self::Opened { reply, .. } | Self::Used { reply, .. } => send(reply, error),
+            Self::Appended { reply, .. } | Self::Ended { reply, .. } | Self::Logged { reply, .. } => {
+                send(reply, error)
+            }
+            Self::Resolved { reply } => send(reply, error),
+        }
+    }
+}
+
 /// The wait for commands that come at once after the answers to others: a caller whose call has begun often ends it soon.
 /// Without it, the first one back would have a transaction of its own, and all others would wait for that.
 #[derive(Default)]
@@ -908,9 +924,12 @@ impl Engine {
 
     /// Fails the commands of the parked transaction. What became of them is found out later.
     fn fail_unknown(&mut self, error: &AuditError) {
-        if let Some(parked) = &mut self.parked {
-            let effects = std::mem::take(&mut parked.effects);
-            parked.effects = unanswered(effects, error);
+        for effect in self.parked.iter_mut().flat_map(|parked| parked.effects.iter_mut()) {
+            let is_heard = effect.refuse(error);
+            // A caller that has gone does not write its events again.
+            if let (false, Effect::Appended { late, own, .. }) = (is_heard, effect) {
+                late.push(std::mem::replace(own, Entry::new(Vec::new())));
+            }
         }
     }
 
@@ -1067,19 +1086,19 @@ impl Engine {
 
     /// Draws the consequences of a transaction that wrote nothing.
     pub(super) fn failed(&mut self, effects: Vec<Effect>, error: &AuditError) {
-        for effect in effects {
+        for mut effect in effects {
+            let is_heard = effect.refuse(error);
             match effect {
-                Effect::Opened { reply, .. } => drop(reply.map(|reply| reply.send(Err(error.clone())))),
-                Effect::Appended { id, mut late, own, reply, .. } => {
+                Effect::Appended { id, mut late, own, .. } => {
                     // A caller that waits writes its own events again; one that has gone does not.
-                    if reply.is_some_and(|reply| reply.send(Err(error.clone())).is_err()) {
+                    if !is_heard {
                         late.push(own);
                     }
                     if !late.is_empty() && self.calls.contains_key(&id) {
                         self.late_events.entry(id).or_default().splice(..0, late);
                     }
                 }
-                Effect::Ended { end, reply } => {
+                Effect::Ended { end, .. } => {
                     if error.kind().may_pass()
                         && self.late_ends.len() < LATE_ENDS
                         && self.chains.contains_key(&end.call.chain)
@@ -1088,11 +1107,11 @@ impl Engine {
                     } else {
                         tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
                     }
-                    reply.map(|reply| reply.send(Err(error.clone())));
                 }
-                Effect::Logged { reply, .. } => drop(reply.map(|reply| reply.send(Err(error.clone())))),
-                Effect::Resolved { reply } => drop(reply.map(|reply| reply.send(Err(error.clone())))),
-                Effect::Used { reply, .. } => drop(reply.map(|reply| reply.send(Err(error.clone())))),
+                Effect::Opened { .. }
+                | Effect::Logged { .. }
+                | Effect::Resolved { .. }
+                | Effect::Used { .. } => {}
             }
         }
     }
@@ -1124,11 +1143,12 @@ impl Engine {
                 }
             }
             Command::End(end, reply) => self.failed(vec![Effect::Ended { end, reply }], error),
-            Command::Entries(_, reply) => drop(reply.send(Err(error.clone()))),
+            Command::Entries(_, reply) | Command::Forget(reply) | Command::Begin(reply) => {
+                drop(reply.send(Err(error.clone())));
+            }
             Command::KeyState(_, reply) => drop(reply.send(Err(error.clone()))),
             Command::Resolve(_, _, reply) => drop(reply.send(Err(error.clone()))),
             Command::Time(reply) => drop(reply.send(Err(error.clone()))),
-            Command::Forget(reply) | Command::Begin(reply) => drop(reply.send(Err(error.clone()))),
             command @ Command::Holdings(_) => {
                 // What this process holds is known without the database.
                 self.plan(command, &mut Batch::default(), &mut Vec::new());
@@ -1251,28 +1271,6 @@ fn drafts_after<'e>(
 
 fn opens(effects: &[Effect], id: &AuditId) -> bool {
     effects.iter().any(|effect| matches!(effect, Effect::Opened { open, .. } if open.audit_id == *id))
-}
-
-/// Answers the commands of a transaction whose outcome is not known yet with this error.
-fn unanswered(mut effects: Vec<Effect>, error: &AuditError) -> Vec<Effect> {
-    for effect in &mut effects {
-        match effect {
-            Effect::Opened { reply, .. } | Effect::Used { reply, .. } => {
-                reply.take().map(|reply| reply.send(Err(error.clone())));
-            }
-            Effect::Appended { late, own, reply, .. } => {
-                // A caller that has gone does not write its events again.
-                if reply.take().is_some_and(|reply| reply.send(Err(error.clone())).is_err()) {
-                    late.push(std::mem::replace(own, Entry::new(Vec::new())));
-                }
-            }
-            Effect::Ended { reply, .. } | Effect::Logged { reply, .. } => {
-                reply.take().map(|reply| reply.send(Err(error.clone())));
-            }
-            Effect::Resolved { reply } => drop(reply.take().map(|reply| reply.send(Err(error.clone())))),
-        }
-    }
-    effects
 }
 
 /// The error of a write that was lost with its connection.
