@@ -15,7 +15,7 @@ use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, RETAINED, signed, unsigned};
+use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, RETAINED, signed};
 use super::engine::{
     Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
 };
@@ -324,9 +324,10 @@ impl Engine {
         }
         let Some(found) = found else { return Ok(None) };
         let writer: Uuid = found.try_get(0)?;
-        let lock = "SELECT holder, epoch, n, hash, sealed FROM cofferdam.writers WHERE name = $1 FOR UPDATE";
+        let lock =
+            "SELECT name, epoch, n, hash, sealed, holder FROM cofferdam.writers WHERE name = $1 FOR UPDATE";
         let Some(row) = transaction.query_opt(lock, &[&writer]).await? else { return Ok(None) };
-        let (holder, mut epoch): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let (mut chain, holder): (_, Uuid) = (ChainEnd::read(&row)?, row.try_get(5)?);
         let Some(process) = &self.process else { return Err(lost().into()) };
         if holder != process.id {
             if !process.gone(transaction).await?.has(holder) {
@@ -334,7 +335,7 @@ impl Engine {
             }
             let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
                         RETURNING epoch";
-            epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
+            chain.epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
         }
         // Under the lock: what its host wrote last is there.
         calls::fill_writer(transaction, writer).await?;
@@ -343,9 +344,6 @@ impl Engine {
         if status != i16::from(CallStatus::Running.number()) {
             return Ok(None);
         }
-        let hash: &[u8] = row.try_get(3)?;
-        let head = ChainHead { n: unsigned(row.try_get(2)?), hash: hash.try_into().unwrap_or_default() };
-        let chain = ChainEnd { name: writer, epoch, head, sealed: unsigned(row.try_get(4)?) };
         if !is_intact(transaction, &chain, &self.shared.checkpoints.heads(transaction).await?).await? {
             tracing::warn!(target: "cofferdam::audit", %writer, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
             return Ok(None);
@@ -428,13 +426,10 @@ impl Engine {
         let signed_heads = self.shared.checkpoints.heads(&session.client).await?;
         loop {
             let transaction = session.client.transaction().await?;
-            let select = "SELECT name, n, hash, sealed FROM cofferdam.writers WHERE is_clean ORDER BY name LIMIT 1 \
-                          FOR UPDATE SKIP LOCKED";
+            let select = "SELECT name, epoch, n, hash, sealed FROM cofferdam.writers WHERE is_clean \
+                          ORDER BY name LIMIT 1 FOR UPDATE SKIP LOCKED";
             let Some(row) = transaction.query_opt(select, &[]).await? else { break };
-            let hash: &[u8] = row.try_get(2)?;
-            let head = ChainHead { n: unsigned(row.try_get(1)?), hash: hash.try_into().unwrap_or_default() };
-            let mut end =
-                ChainEnd { name: row.try_get(0)?, epoch: 0, head, sealed: unsigned(row.try_get(3)?) };
+            let mut end = ChainEnd::read(&row)?;
             let name = end.name;
             let is_known = signed_heads.contains_key(&name.to_string());
             if !is_known || !is_intact(&transaction, &end, &signed_heads).await? {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use cofferdam_audit::store::{ChainHead, EntryDraft, SealedPlace};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
 /// The states of keys, as the table has them.
@@ -28,6 +28,15 @@ pub(super) struct ChainEnd {
     pub(super) head: ChainHead,
     /// The bytes of all sealed parts.
     pub(super) sealed: u64,
+}
+
+impl ChainEnd {
+    /// Reads the end of a journal from a row that begins with its `name, epoch, n, hash, sealed`.
+    pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let hash: &[u8] = row.try_get(3)?;
+        let head = ChainHead { n: unsigned(row.try_get(2)?), hash: hash.try_into().unwrap_or_default() };
+        Ok(Self { name: row.try_get(0)?, epoch: row.try_get(1)?, head, sealed: unsigned(row.try_get(4)?) })
+    }
 }
 
 /// A key that a call claims with its first entry.

@@ -24,7 +24,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::LogShared;
-use super::batch::{Batch, ChainEnd, KeyRow, KeyState as KeyEnd, signed, unsigned};
+use super::batch::{Batch, ChainEnd, KeyRow, KeyState as KeyEnd, signed};
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
 use super::process::{Process, Registration};
@@ -422,13 +422,7 @@ impl Engine {
         let names = names.to_vec();
         let mut found = HashMap::new();
         for row in session.client.query(update, &[&names, &self.id()]).await? {
-            let hash: &[u8] = row.try_get(3)?;
-            let end = ChainEnd {
-                name: row.try_get(0)?,
-                epoch: row.try_get(1)?,
-                head: ChainHead { n: unsigned(row.try_get(2)?), hash: hash.try_into().unwrap_or_default() },
-                sealed: unsigned(row.try_get(4)?),
-            };
+            let end = ChainEnd::read(&row)?;
             found.insert(end.name, end);
         }
         Ok(found)
