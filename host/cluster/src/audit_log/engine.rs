@@ -218,7 +218,7 @@ pub(super) struct Engine {
     registration_sender: Option<watch::Sender<Registration>>,
     ends: watch::Sender<bool>,
     /// The runtime in which the lease of this process is renewed.
-    lives: Option<tokio::runtime::Handle>,
+    lives: tokio::runtime::Handle,
     pub(super) session: Option<Session>,
     /// The journal that new calls are added to.
     pub(super) own: Option<Uuid>,
@@ -239,7 +239,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(shared: Arc<LogShared>) -> Self {
+    pub(super) fn new(shared: Arc<LogShared>, lives: tokio::runtime::Handle) -> Self {
         let (sender, registration) = watch::channel(Registration::Pending);
         Self {
             shared,
@@ -247,7 +247,7 @@ impl Engine {
             registration,
             registration_sender: Some(sender),
             ends: watch::channel(false).0,
-            lives: None,
+            lives,
             session: None,
             own: None,
             chains: HashMap::new(),
@@ -263,12 +263,7 @@ impl Engine {
     }
 
     /// Carries out commands until there can be no more, and then gives up what this process holds.
-    pub(super) async fn run(
-        mut self,
-        mut commands: mpsc::UnboundedReceiver<Command>,
-        lives: tokio::runtime::Handle,
-    ) {
-        self.lives = Some(lives);
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let (mut queue, mut gathering) = (VecDeque::new(), Gathering::default());
         let mut has_panicked = false;
         loop {
@@ -1157,9 +1152,9 @@ impl Engine {
             None => {
                 let settings = &self.shared.settings;
                 let process = Arc::new(Process::new(&self.shared.home, &settings.host, settings.lease)?);
-                if let (Some(state), Some(runtime)) = (self.registration_sender.take(), &self.lives) {
+                if let Some(state) = self.registration_sender.take() {
                     let shared = Arc::clone(&self.shared);
-                    runtime.spawn(Arc::clone(&process).live(shared, state, self.ends.subscribe()));
+                    self.lives.spawn(Arc::clone(&process).live(shared, state, self.ends.subscribe()));
                 }
                 self.process = Some(Arc::clone(&process));
                 process

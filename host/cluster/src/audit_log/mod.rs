@@ -195,9 +195,9 @@ impl Running {
             // A runtime of its own: what waits for a commit is not held up by readers.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
-            let (engine, lives) = (Engine::new(Arc::clone(&self.shared)), self.handle()?);
+            let engine = Engine::new(Arc::clone(&self.shared), self.handle()?);
             let thread = std::thread::Builder::new().name("cofferdam-log".to_owned()).spawn(move || {
-                runtime.block_on(engine.run(receiver, lives));
+                runtime.block_on(engine.run(receiver));
             });
             writer.thread = Some(thread.map_err(|error| AuditError::new(AuditErrorKind::Other, error))?);
             writer.commands = Some(commands);
