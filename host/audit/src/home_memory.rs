@@ -31,6 +31,15 @@ impl HomeMemory {
         Ok(Self { is_vault_counted, state: stored })
     }
 
+    /// Returns true if the home remembers no log yet.
+    pub fn is_new(&self) -> bool {
+        match self.state {
+            StoredState::Missing => true,
+            StoredState::Valid(progress) => progress.log.is_none_or(|log| log.n == 0),
+            StoredState::Invalid => false,
+        }
+    }
+
     /// Returns the progress of the home, if the statement about its journals is not behind it; none for a new home.
     ///
     /// # Errors

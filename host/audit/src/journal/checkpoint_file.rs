@@ -15,7 +15,7 @@ use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePol
 use jiff::Timestamp;
 
 use super::line::ChainHead;
-use super::log_checkpoint::{LogCheckpoint, SignedJournal};
+use super::log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint};
 use super::segment::hash_of;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::home_memory::HomeMemory;
@@ -49,14 +49,6 @@ pub(super) struct CheckpointReader {
     state: HomeState,
     /// None if `host.key` cannot be used.
     key: Option<NoteKey>,
-}
-
-/// The content of the file.
-enum StoredCheckpoint {
-    Missing,
-    /// Something that this host did not sign.
-    Invalid,
-    Valid(LogCheckpoint),
 }
 
 impl CheckpointFile {
@@ -103,24 +95,18 @@ impl CheckpointFile {
         })
     }
 
-    /// Signs a changed statement. One that is missing or was changed is evidence, and stays as it is.
+    /// Signs a changed statement.
     fn change(
         &self,
         now: Timestamp,
         change: impl FnOnce(&mut BTreeMap<String, SignedJournal>),
     ) -> Result<String, AuditError> {
         let _lock = self.lock()?;
-        let (stored, checkpoint) = match self.reader.read()? {
-            StoredCheckpoint::Valid(checkpoint) => (self.reader.stored()?, Some(checkpoint)),
-            StoredCheckpoint::Missing if self.is_new()? => (self.reader.stored()?, None),
-            StoredCheckpoint::Missing => return Err(unsignable("was removed")),
-            StoredCheckpoint::Invalid => return Err(unsignable("was changed")),
-        };
+        let (stored, memory) = (self.reader.read()?, HomeMemory::read(&self.reader.state)?);
+        let checkpoint = stored.signable(memory.is_new(), "audit/checkpoint")?;
         // A statement over a loss would grow past what the home remembers, and hide it.
-        let progress = match stored.progress(checkpoint.as_ref()) {
-            Ok(progress) => progress,
-            Err(loss) => return Err(AuditError::new(AuditErrorKind::Tampered, loss)),
-        };
+        let progress = memory.progress(checkpoint.as_ref());
+        let progress = progress.map_err(|loss| AuditError::new(AuditErrorKind::Tampered, loss))?;
         if progress.is_none() {
             // Before the first statement: from then on one without a state is a loss.
             self.reader.state.create(None).map_err(AuditError::from_state)?;
@@ -149,10 +135,7 @@ impl CheckpointFile {
 
     /// Returns the journals of the statement in the file; none if that is missing or was changed.
     pub(super) fn journals(&self) -> Result<Option<BTreeMap<String, SignedJournal>>, AuditError> {
-        Ok(match self.reader.read()? {
-            StoredCheckpoint::Valid(checkpoint) => Some(checkpoint.journals),
-            StoredCheckpoint::Missing | StoredCheckpoint::Invalid => None,
-        })
+        Ok(self.reader.read()?.valid().map(|checkpoint| checkpoint.journals))
     }
 
     pub(super) fn signer(&self) -> &NoteSigner {
@@ -191,20 +174,6 @@ impl CheckpointFile {
     fn remember(&self, checkpoint: &LogCheckpoint) -> Result<(), AuditError> {
         self.reader.state.advance_log(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)
     }
-
-    /// Returns true if the home remembers no log yet.
-    fn is_new(&self) -> Result<bool, AuditError> {
-        match self.reader.state.read().map_err(AuditError::from_state)? {
-            StoredState::Missing => Ok(true),
-            StoredState::Valid(progress) => Ok(progress.log.is_none_or(|log| log.n == 0)),
-            StoredState::Invalid => Ok(false),
-        }
-    }
-}
-
-fn unsignable(what: &str) -> AuditError {
-    let what = format_args!("audit/{FILE} {what}, and is not made again; `cofferdam audit verify` says more");
-    AuditError::new(AuditErrorKind::Tampered, what)
 }
 
 /// Returns the text of the file; none if there is no file, an empty one if a host cannot have written it.
@@ -227,20 +196,12 @@ impl CheckpointReader {
 
     /// Returns the signed ends of journals; none if the statement is missing or was changed.
     pub(super) fn heads(&self) -> Result<BTreeMap<String, ChainHead>, AuditError> {
-        Ok(match self.read()? {
-            StoredCheckpoint::Valid(checkpoint) => {
-                checkpoint.journals.into_iter().map(|(writer, journal)| (writer, journal.head)).collect()
-            }
-            StoredCheckpoint::Missing | StoredCheckpoint::Invalid => BTreeMap::new(),
-        })
+        let journals = self.read()?.valid().map(|checkpoint| checkpoint.journals).unwrap_or_default();
+        Ok(journals.into_iter().map(|(writer, journal)| (writer, journal.head)).collect())
     }
 
     fn read(&self) -> Result<StoredCheckpoint, AuditError> {
-        let Some(note) = text(&self.root)? else { return Ok(StoredCheckpoint::Missing) };
-        let read = self.key.as_ref().and_then(|key| LogCheckpoint::read(&note, key).ok());
-        // The statement at the end of an export is about a part of the log.
-        let read = read.filter(|checkpoint| checkpoint.export.is_none());
-        Ok(read.map_or(StoredCheckpoint::Invalid, StoredCheckpoint::Valid))
+        Ok(StoredCheckpoint::read(text(&self.root)?.as_deref(), self.key.as_ref()))
     }
 
     /// Checks that the vault can be compared with what the home remembers.
@@ -259,19 +220,11 @@ impl CheckpointReader {
         self.loss_now()
     }
 
-    /// Reads what the home remembers.
-    fn stored(&self) -> Result<HomeMemory, AuditError> {
-        HomeMemory::read(&self.state)
-    }
-
     fn loss_now(&self) -> Result<Option<StateLoss>, AuditError> {
         // In this order: what is read later is never behind what it is compared with.
-        let stored = self.stored()?;
-        let checkpoint = match self.read()? {
-            StoredCheckpoint::Valid(checkpoint) => Some(checkpoint),
-            StoredCheckpoint::Missing | StoredCheckpoint::Invalid => None,
-        };
-        let progress = match stored.progress(checkpoint.as_ref()) {
+        let memory = HomeMemory::read(&self.state)?;
+        let checkpoint = self.read()?.valid();
+        let progress = match memory.progress(checkpoint.as_ref()) {
             Ok(Some(progress)) => progress,
             Ok(None) => return Ok(None),
             Err(loss) => return Ok(Some(loss)),

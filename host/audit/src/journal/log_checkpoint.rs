@@ -27,6 +27,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::line::ChainHead;
+use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::{hex, unhex};
 use crate::note::{NoteFlaw, NoteKey, NoteSigner};
 use crate::verify::{AcknowledgedFinding, FindingKind};
@@ -80,11 +81,6 @@ impl LogCheckpoint {
         Self { at, vault: None, journals, export: None }
     }
 
-    /// Returns true if it is the statement at the end of an export.
-    pub fn is_of_export(&self) -> bool {
-        self.export.is_some()
-    }
-
     /// Returns the number of entries of all journals, removed ones included, of removals, and of journals.
     pub fn size(&self) -> u64 {
         self.journals.values().fold(0, |sum, SignedJournal { head, base }| {
@@ -128,6 +124,51 @@ impl LogCheckpoint {
         let vault = self.vault.map(|vault| format!("vault {vault}\n")).unwrap_or_default();
         let export = self.export.map(|scope| format!("{}\n", scope.line())).unwrap_or_default();
         format!("{ORIGIN}\n{size}\n{root}\ntime {at:.6}\n{vault}{}{export}", self.writer_lines())
+    }
+}
+
+/// The statement about the journals of a log, as it is stored.
+pub enum StoredCheckpoint {
+    /// There is none.
+    Missing,
+    /// Something else than a statement that a host with this key signed.
+    Invalid,
+    /// A statement.
+    Valid(LogCheckpoint),
+}
+
+impl StoredCheckpoint {
+    /// Reads what is stored; `key` is none if `host.key` cannot be used.
+    pub fn read(note: Option<&str>, key: Option<&NoteKey>) -> Self {
+        let Some(note) = note else { return Self::Missing };
+        let read = key.and_then(|key| LogCheckpoint::read(note, key).ok());
+        // The statement at the end of an export is about a part of the log.
+        let read = read.filter(|checkpoint| checkpoint.export.is_none());
+        read.map_or(Self::Invalid, Self::Valid)
+    }
+
+    /// Returns the statement; none if it is missing or was changed.
+    pub fn valid(self) -> Option<LogCheckpoint> {
+        match self {
+            Self::Valid(checkpoint) => Some(checkpoint),
+            Self::Missing | Self::Invalid => None,
+        }
+    }
+
+    /// Returns the statement that the next one is made from; none for the first one of a log that `is_new`. One that is
+    /// missing or was changed is evidence, and stays as it is.
+    ///
+    /// # Errors
+    /// `Tampered`: it is missing or was changed. `name` is its name for the operator.
+    pub fn signable(self, is_new: bool, name: &str) -> Result<Option<LogCheckpoint>, AuditError> {
+        let what = match self {
+            Self::Valid(checkpoint) => return Ok(Some(checkpoint)),
+            Self::Missing if is_new => return Ok(None),
+            Self::Missing => "was removed",
+            Self::Invalid => "was changed",
+        };
+        let what = format_args!("{name} {what}, and is not made again; `cofferdam audit verify` says more");
+        Err(AuditError::new(AuditErrorKind::Tampered, what))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cofferdam_audit::store::{ChainHead, HomeMemory, LogCheckpoint, SignedJournal};
+use cofferdam_audit::store::{ChainHead, HomeMemory, LogCheckpoint, SignedJournal, StoredCheckpoint};
 use cofferdam_audit::{AuditError, AuditErrorKind, NoteSigner};
 use cofferdam_core::failpoint;
 use cofferdam_core::home_state::{HomeState, LogProgress, StateLoss, StoredState};
@@ -28,14 +28,6 @@ pub(super) struct Checkpoints {
     host_key: PathBuf,
     state: HomeState,
     home: HomeIdentity,
-}
-
-/// The stored statement.
-enum Stored {
-    Missing,
-    /// Something that no host of this cluster signed.
-    Invalid,
-    Valid(LogCheckpoint),
 }
 
 impl Checkpoints {
@@ -64,18 +56,11 @@ impl Checkpoints {
         &self,
         client: &impl GenericClient,
     ) -> Result<Option<BTreeMap<String, SignedJournal>>, AuditError> {
-        Ok(match self.read(text(client).await?)? {
-            Stored::Valid(checkpoint) => Some(checkpoint.journals),
-            Stored::Missing | Stored::Invalid => None,
-        })
+        Ok(self.read(text(client).await?)?.valid().map(|checkpoint| checkpoint.journals))
     }
 
-    fn read(&self, note: Option<String>) -> Result<Stored, AuditError> {
-        let Some(note) = note else { return Ok(Stored::Missing) };
-        let read = LogCheckpoint::read(&note, &self.signer()?.key()).ok();
-        // The statement at the end of an export is about a part of the log.
-        let read = read.filter(|checkpoint| !checkpoint.is_of_export());
-        Ok(read.map_or(Stored::Invalid, Stored::Valid))
+    fn read(&self, note: Option<String>) -> Result<StoredCheckpoint, AuditError> {
+        Ok(StoredCheckpoint::read(note.as_deref(), Some(&self.signer()?.key())))
     }
 
     /// Signs for a journal that has no entry yet.
@@ -118,7 +103,7 @@ impl Checkpoints {
         self.change(shared, change).await.map(drop)
     }
 
-    /// Signs a changed statement. One that is missing or was changed is evidence, and stays as it is.
+    /// Signs a changed statement.
     async fn change(
         &self,
         shared: &LogShared,
@@ -128,12 +113,10 @@ impl Checkpoints {
         let transaction = session.client().transaction().await.map_err(DatabaseError::from)?;
         lock(&transaction).await?;
         let memory = HomeMemory::read(&self.state)?;
-        let checkpoint = match self.read(text(&transaction).await?)? {
-            Stored::Valid(checkpoint) => Some(checkpoint),
-            Stored::Missing if self.is_new(&transaction).await? => None,
-            Stored::Missing => return Err(unsignable("was removed")),
-            Stored::Invalid => return Err(unsignable("was changed")),
-        };
+        let stored = self.read(text(&transaction).await?)?;
+        let is_new =
+            matches!(stored, StoredCheckpoint::Missing) && memory.is_new() && is_empty(&transaction).await?;
+        let checkpoint = stored.signable(is_new, "the signed statement in the database")?;
         self.join(checkpoint.as_ref())?;
         let memory = match self.state.read().map_err(AuditError::from_state)? {
             StoredState::Missing => memory,
@@ -186,19 +169,6 @@ impl Checkpoints {
         let log = checkpoint.map(|it| LogProgress { n: it.size(), hash: it.root(), highest: it.size() });
         self.state.create(log).map_err(AuditError::from_state)?;
         Ok(self.home.join()?)
-    }
-
-    /// Returns true if no journal has an entry, and this home remembers none.
-    async fn is_new(&self, client: &impl GenericClient) -> Result<bool, AuditError> {
-        let is_empty = "SELECT NOT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
-        let row = client.query_one(is_empty, &[]).await.map_err(DatabaseError::from)?;
-        let is_empty: bool = row.try_get(0).map_err(DatabaseError::from)?;
-        Ok(is_empty
-            && match self.state.read().map_err(AuditError::from_state)? {
-                StoredState::Missing => true,
-                StoredState::Valid(progress) => progress.log.is_none_or(|log| log.n == 0),
-                StoredState::Invalid => false,
-            })
     }
 
     /// Returns what is missing of the log: the database is older than it was, or another one. What one home remembers counts
@@ -259,10 +229,7 @@ impl Checkpoints {
         note: Option<String>,
         client: &impl GenericClient,
     ) -> Result<Option<StateLoss>, AuditError> {
-        let checkpoint = match self.read(note)? {
-            Stored::Valid(checkpoint) => Some(checkpoint),
-            Stored::Missing | Stored::Invalid => None,
-        };
+        let checkpoint = self.read(note)?.valid();
         let progress = match memory.progress(checkpoint.as_ref()) {
             Ok(Some(progress)) => progress,
             Ok(None) => return Ok(None),
@@ -290,6 +257,12 @@ impl Checkpoints {
         }
         self.state.vault_loss(&progress).map_err(AuditError::from_state)
     }
+}
+
+/// Returns true if no journal has an entry.
+async fn is_empty(client: &impl GenericClient) -> Result<bool, DatabaseError> {
+    let is_empty = "SELECT NOT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
+    Ok(client.query_one(is_empty, &[]).await?.try_get(0)?)
 }
 
 /// Returns the text of the statement, if there is one.
@@ -335,13 +308,6 @@ async fn store(transaction: &Transaction<'_>, note: &str) -> Result<(), Database
     let store = "INSERT INTO cofferdam.checkpoint (note) VALUES ($1) ON CONFLICT (one) DO UPDATE SET note = excluded.note";
     transaction.execute(store, &[&note]).await?;
     Ok(())
-}
-
-fn unsignable(what: &str) -> AuditError {
-    let what = format_args!(
-        "the signed statement in the database {what}, and is not made again; `cofferdam audit verify` says more"
-    );
-    AuditError::new(AuditErrorKind::Tampered, what)
 }
 
 /// Returns the journals of the database as they are, for an operator that accepts them.
