@@ -266,10 +266,9 @@ async fn is_empty(client: &impl GenericClient) -> Result<bool, DatabaseError> {
 }
 
 /// Returns the text of the statement, if there is one.
-pub(super) async fn text(client: &impl GenericClient) -> Result<Option<String>, AuditError> {
-    let row =
-        client.query_opt("SELECT note FROM cofferdam.checkpoint", &[]).await.map_err(DatabaseError::from)?;
-    Ok(row.map(|row| row.try_get(0)).transpose().map_err(DatabaseError::from)?)
+pub(super) async fn text(client: &impl GenericClient) -> Result<Option<String>, DatabaseError> {
+    let row = client.query_opt("SELECT note FROM cofferdam.checkpoint", &[]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
 /// Returns the hash of an entry, if there is one.
@@ -314,14 +313,13 @@ async fn store(transaction: &Transaction<'_>, note: &str) -> Result<(), Database
 pub(super) async fn journals_as_they_are(
     client: &impl GenericClient,
     known: &BTreeMap<String, SignedJournal>,
-) -> Result<BTreeMap<String, SignedJournal>, AuditError> {
+) -> Result<BTreeMap<String, SignedJournal>, DatabaseError> {
     let select = "SELECT w.name, (SELECT min(n) FROM cofferdam.entries e WHERE e.writer = w.name), \
                   (SELECT max(n) FROM cofferdam.entries e WHERE e.writer = w.name) FROM cofferdam.writers w ORDER BY 1";
     let mut journals = BTreeMap::new();
-    for row in client.query(select, &[]).await.map_err(DatabaseError::from)? {
-        let name: Uuid = row.try_get(0).map_err(DatabaseError::from)?;
-        let (first, last): (Option<i64>, Option<i64>) =
-            (row.try_get(1).map_err(DatabaseError::from)?, row.try_get(2).map_err(DatabaseError::from)?);
+    for row in client.query(select, &[]).await? {
+        let name: Uuid = row.try_get(0)?;
+        let (first, last): (Option<i64>, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
         let signed_before = known.get(&name.to_string());
         let (Some(first), Some(last)) = (first, last) else {
             let base = signed_before.map(|journal| journal.base).unwrap_or_default();

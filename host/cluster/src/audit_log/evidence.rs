@@ -70,12 +70,12 @@ impl AuditEvidence for PostgresEvidence {
 
     fn checkpoint(&self) -> Result<Option<String>, AuditError> {
         let shared = self.shared();
-        cofferdam_audit::wait(self.running.spawn(async move {
+        self.running.wait(async move {
             let mut session = shared.pool.get().await?;
             let text = checkpoint::text(session.client()).await?;
             session.give_back();
             Ok(text)
-        }))
+        })
     }
 
     fn read(

@@ -425,12 +425,12 @@ impl AuditLog for PostgresLog {
     fn end(&self) -> Result<LogPosition, AuditError> {
         let running = self.running()?;
         let shared = Arc::clone(&running.shared);
-        cofferdam_audit::wait(running.spawn(async move {
+        running.wait(async move {
             let mut session = shared.pool.get().await?;
             let end = calls::end(session.client()).await?;
             session.give_back();
             Ok(end)
-        }))
+        })
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {
