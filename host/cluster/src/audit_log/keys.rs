@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::batch::{BLOCKED, CLAIMED, RETAINED};
 use crate::database::DatabaseError;
 
-/// Keys with the processes that hold their journals. The last parameter locks them, or not.
+/// Keys with the processes that hold their journals, and their outcomes.
 const SELECT: &str = "SELECT k.key, k.call, k.fingerprint, k.at, k.state, k.until, \
-                      (extract(epoch FROM k.expires) * 1000000)::bigint, k.writer, k.is_idempotent, k.step_of, \
-                      k.has_value, w.holder, s.part \
+                      (extract(epoch FROM k.expires) * 1000000)::bigint, k.is_idempotent, k.step_of, k.has_value, \
+                      w.holder, s.part \
                       FROM cofferdam.keys k LEFT JOIN cofferdam.writers w ON w.name = k.writer \
                       LEFT JOIN cofferdam.sealed s \
                       ON s.writer = k.writer AND s.place = k.outcome_place AND s.at = k.outcome_at";
@@ -51,11 +51,11 @@ impl StoredKey {
             state: row.try_get(4)?,
             until: row.try_get(5)?,
             expires: row.try_get(6)?,
-            is_idempotent: row.try_get(8)?,
-            step_of: row.try_get(9)?,
-            has_value: row.try_get(10)?,
-            holder: row.try_get(11)?,
-            outcome: row.try_get::<_, Option<Vec<u8>>>(12)?.map(Sealed::from_bytes),
+            is_idempotent: row.try_get(7)?,
+            step_of: row.try_get(8)?,
+            has_value: row.try_get(9)?,
+            holder: row.try_get(10)?,
+            outcome: row.try_get::<_, Option<Vec<u8>>>(11)?.map(Sealed::from_bytes),
         })
     }
 
@@ -90,7 +90,7 @@ pub(super) async fn read(
 ) -> Result<StoredKeys, DatabaseError> {
     let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
     let rows = client.query(&format!("{SELECT} WHERE k.key = ANY($1)"), &[&keys]).await?;
-    by_key(&rows)
+    rows.iter().map(|row| StoredKey::read(row).map(|stored| (stored.key, stored))).collect()
 }
 
 /// Reads keys, and locks those that there are until the transaction ends.
@@ -98,11 +98,10 @@ pub(super) async fn lock(
     client: &impl GenericClient,
     keys: &[[u8; 32]],
 ) -> Result<StoredKeys, DatabaseError> {
-    let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+    let locked: Vec<_> = keys.iter().map(|key| &key[..]).collect();
     let lock = "SELECT FROM cofferdam.keys WHERE key = ANY($1) ORDER BY key FOR UPDATE";
-    client.execute(lock, &[&keys]).await?;
-    let rows = client.query(&format!("{SELECT} WHERE k.key = ANY($1)"), &[&keys]).await?;
-    by_key(&rows)
+    client.execute(lock, &[&locked]).await?;
+    read(client, keys).await
 }
 
 /// Reads the keys that a call holds.
@@ -117,13 +116,9 @@ pub(super) async fn of_call(
 /// Reads all keys, without their outcomes.
 pub(super) async fn all(client: &impl GenericClient) -> Result<Vec<StoredKey>, DatabaseError> {
     let select = "SELECT k.key, k.call, k.fingerprint, k.at, k.state, k.until, \
-                  (extract(epoch FROM k.expires) * 1000000)::bigint, k.writer, k.is_idempotent, k.step_of, \
-                  k.has_value, NULL::uuid, NULL::bytea FROM cofferdam.keys k ORDER BY k.key";
+                  (extract(epoch FROM k.expires) * 1000000)::bigint, k.is_idempotent, k.step_of, k.has_value, \
+                  NULL::uuid, NULL::bytea FROM cofferdam.keys k ORDER BY k.key";
     client.query(select, &[]).await?.iter().map(StoredKey::read).collect()
-}
-
-fn by_key(rows: &[Row]) -> Result<StoredKeys, DatabaseError> {
-    rows.iter().map(|row| StoredKey::read(row).map(|stored| (stored.key, stored))).collect()
 }
 
 /// Returns the keys that decide about a claim: its own, and those of its action's steps.
