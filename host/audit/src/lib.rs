@@ -24,6 +24,7 @@ mod note;
 mod request_stats;
 mod seal;
 mod settings;
+mod sqlite_file;
 mod stats;
 mod stats_report;
 pub mod store;

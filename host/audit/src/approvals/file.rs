@@ -4,9 +4,6 @@
 //! another call is ignored. The file is opened for each command, which are rare, and written to the disk before one
 //! completes: a power cut does not bring back an approval that was used.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +19,7 @@ use crate::command::LogTime;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::on_waiting_thread;
 use crate::log::LogFuture;
+use crate::sqlite_file;
 
 /// Other users may neither read nor write it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
@@ -71,7 +69,7 @@ impl ApprovalFile {
         match self.try_open(created) {
             Err(error) if error.kind() == AuditErrorKind::Corrupt => {
                 tracing::warn!(target: "cofferdam::audit", %error, "the file of approvals is damaged, and moved away: nothing in it is approved");
-                self.move_away()?;
+                sqlite_file::move_away(&self.path, &["-journal", ""])?;
                 self.try_open(created)
             }
             opened => opened,
@@ -86,13 +84,7 @@ impl ApprovalFile {
                 return Ok(None);
             }
             private_file::create_dir(private_file::parent(path)).map_err(AuditError::from_io)?;
-            // SQLite would create it with the umask only.
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(AuditError::from_io(error));
-                }
-                _ => {}
-            }
+            sqlite_file::create_private(path)?;
         }
         let key = host_key::load_or_create(&self.key_file).map_err(AuditError::from_key)?;
         let connection = Connection::open(path)?;
@@ -101,24 +93,6 @@ impl ApprovalFile {
         connection.pragma_update(None, "synchronous", "full")?;
         connection.execute_batch(SCHEMA)?;
         Ok(Some(OpenApprovals { connection, seal: ApprovalSeal::new(&key) }))
-    }
-
-    fn move_away(&self) -> Result<(), AuditError> {
-        for ending in ["-journal", ""] {
-            let named = |suffix: &str| {
-                let mut name = self.path.as_os_str().to_owned();
-                name.push(ending);
-                name.push(suffix);
-                PathBuf::from(name)
-            };
-            match fs::rename(named(""), named(".damaged")) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(AuditError::from_io(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     fn with<T: Send + 'static>(

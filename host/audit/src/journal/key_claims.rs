@@ -17,6 +17,7 @@ use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
 use crate::error::{AuditError, AuditErrorKind};
+use crate::sqlite_file;
 
 /// The key table in the directory of the journals, and the lock that its users share.
 const KEYS: &str = "keys.db";
@@ -187,7 +188,7 @@ impl LogWriter {
         let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
             Err(error) if is_damaged(&error) => {
                 tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
-                KeyTable::move_away(&path)?;
+                sqlite_file::move_away(&path, &["", "-wal", "-shm"])?;
                 KeyTable::open(&path, &key, self.settings.busy_timeout)?
             }
             table => table?,

@@ -7,9 +7,9 @@
 //! entry up to which its keys are in the table, and later ones are read from the journal. Keys are stored by their SHA-256.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::error::{AuditError, AuditErrorKind};
+use crate::sqlite_file;
 
 /// Other users may neither read nor write it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
@@ -198,13 +199,7 @@ impl KeyTable {
         let mac = hmac(&derived(host_key, b"cofferdam idempotency keys 1"));
         let refused = |error| AuditError::from_file("keys.db", error);
         if !private_file::check(path, &POLICY).map_err(refused)? {
-            // SQLite would create it with the umask only.
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(AuditError::from_io(error));
-                }
-                _ => {}
-            }
+            sqlite_file::create_private(path)?;
         }
         let connect = |busy_timeout| {
             let connection = Connection::open(path)?;
@@ -240,25 +235,6 @@ impl KeyTable {
         };
         own.check(|_, _| ())?;
         Ok(own)
-    }
-
-    /// Moves a damaged table away, so that another one can be made.
-    pub(crate) fn move_away(path: &Path) -> Result<(), AuditError> {
-        for ending in ["", "-wal", "-shm"] {
-            let name = |suffix: &str| {
-                let mut name = path.as_os_str().to_owned();
-                name.push(ending);
-                name.push(suffix);
-                PathBuf::from(name)
-            };
-            match fs::rename(name(""), name(".damaged")) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(AuditError::from_io(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Returns true if the open file is the one at its path.
