@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::Resolution;
+use cofferdam_core::event::recorded::{RecordedKeyEnd, Resolution};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -137,6 +137,21 @@ pub enum KeyDisposition {
     /// It is unknown what was done under the key, and it must not be done twice: no call runs under the key
     /// until an operator decides.
     Undetermined,
+}
+
+impl KeyDisposition {
+    /// Reads it from the end of a call.
+    #[must_use]
+    pub fn read(end: &RecordedKeyEnd<'_>) -> Self {
+        match &*end.state {
+            "free" => Self::Release,
+            "keeps" => {
+                let until = end.until.as_deref().and_then(|until| until.parse().ok());
+                Self::Retain(until.unwrap_or(Timestamp::MAX))
+            }
+            _ => Self::Undetermined,
+        }
+    }
 }
 
 /// A call that begins.

@@ -7,11 +7,12 @@ use cofferdam_core::event::recorded::{RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-use super::key_claims::name_of;
+use super::key_claims::{KeyEnd, end_key, name_of};
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
+use crate::command::KeyDisposition;
 use crate::error::AuditError;
 use crate::hex::unhex;
 
@@ -128,17 +129,14 @@ fn apply_line(
                 resolve(keys, &call, decision.frees_key.unwrap_or(false))?;
             }
             RecordedEvent::Final(end) => {
-                let Some(end) =
-                    end.key_end.as_ref().map(|key| (&*key.state, &key.until, end.status == "value"))
-                else {
-                    continue;
-                };
+                let Some(key) = &end.key_end else { continue };
+                let (key, has_value) = (KeyDisposition::read(key), end.status == "value");
                 let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
                     segment,
                     offset: sealed.offset,
                     bytes: sealed.bytes,
                 });
-                close(keys, &call, end, outcome)?;
+                close(keys, &KeyEnd { call: call.bytes(), key, has_value }, outcome)?;
             }
             _ => {}
         }
@@ -198,25 +196,10 @@ impl Claim<'_> {
     }
 }
 
-fn close(
-    keys: &mut KeyChange<'_>,
-    call: &AuditId,
-    (state, until, has_value): (&str, &Option<String>, bool),
-    outcome: Option<SealedOutcome>,
-) -> Result<(), AuditError> {
-    for (key, stored) in keys.rows_of(&call.bytes())? {
-        if stored.state != StoredKeyState::Claimed {
-            continue;
-        }
-        match state {
-            "free" => keys.remove(&key)?,
-            "keeps" => {
-                let until = until.as_deref().and_then(|until| until.parse::<Timestamp>().ok());
-                let until = until.map(Timestamp::as_microsecond);
-                let state = StoredKeyState::Retained;
-                keys.put(&key, &StoredKey { state, until, has_value, outcome, ..stored })?;
-            }
-            _ => keys.put(&key, &StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })?,
+fn close(keys: &mut KeyChange<'_>, end: &KeyEnd, outcome: Option<SealedOutcome>) -> Result<(), AuditError> {
+    for (key, stored) in keys.rows_of(&end.call)? {
+        if stored.state == StoredKeyState::Claimed {
+            end_key(keys, &key, end, outcome)?;
         }
     }
     Ok(())

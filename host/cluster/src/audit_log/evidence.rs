@@ -8,7 +8,7 @@ use std::time::Duration;
 use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, decision, sign_accepted};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
-    FindingKind, SealedState, hex, unhex,
+    FindingKind, KeyDisposition, SealedState, hex, unhex,
 };
 use cofferdam_core::event::log_event::LossAccepted;
 use cofferdam_core::event::recorded::RecordedEvent;
@@ -220,7 +220,7 @@ impl ExpectedKeys {
                 RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
                 RecordedEvent::Final(end) => {
                     if let Some(key) = &end.key_end {
-                        self.end(call, &key.state, key.until.as_deref(), end.status == "value");
+                        self.end(call, KeyDisposition::read(key), end.status == "value");
                     }
                 }
                 _ => {}
@@ -238,18 +238,16 @@ impl ExpectedKeys {
         keys.filter(|key| self.keys.get(*key).is_some_and(|held| held.call == call)).copied().collect()
     }
 
-    fn end(&mut self, call: Uuid, state: &str, until: Option<&str>, has_value: bool) {
+    fn end(&mut self, call: Uuid, end: KeyDisposition, has_value: bool) {
         for key in self.held_by(call) {
             let Some(held) = self.keys.get_mut(&key).filter(|held| held.state == CLAIMED) else { continue };
-            match state {
-                "free" => drop(self.keys.remove(&key)),
-                "keeps" => {
-                    let until = until
-                        .and_then(|until| until.parse::<Timestamp>().ok())
-                        .map(Timestamp::as_microsecond);
+            match end {
+                KeyDisposition::Release => drop(self.keys.remove(&key)),
+                KeyDisposition::Retain(until) => {
+                    let until = Some(until.as_microsecond());
                     (held.state, held.until, held.has_value) = (RETAINED, until, has_value);
                 }
-                _ => (held.state, held.until) = (UNDETERMINED, None),
+                KeyDisposition::Undetermined => (held.state, held.until) = (UNDETERMINED, None),
             }
         }
     }
