@@ -168,15 +168,6 @@ impl AuditError {
         self.fix.as_deref().unwrap_or_else(|| self.kind.fix())
     }
 
-    /// Why there is no key.
-    pub fn from_key(error: HostKeyError) -> Self {
-        match error {
-            HostKeyError::Missing => Self::new(AuditErrorKind::KeyMissing, error),
-            HostKeyError::Unsafe(fault) => Self::new(AuditErrorKind::Key, format_args!("host.key {fault}")),
-            HostKeyError::Size | HostKeyError::Io(_) => Self::new(AuditErrorKind::Key, error),
-        }
-    }
-
     /// Why the file called `name` in the home directory cannot be used.
     pub(crate) fn from_file(name: &str, error: FileError) -> Self {
         match error {
@@ -185,17 +176,6 @@ impl AuditError {
             }
             FileError::Refused(fault) => Self::new(AuditErrorKind::Exposed, format_args!("{name} {fault}")),
             error => Self::from_io(error.into()),
-        }
-    }
-
-    /// Why the memory of the home cannot be used.
-    pub fn from_state(error: StateError) -> Self {
-        match error {
-            StateError::Key(error) => Self::from_key(error),
-            StateError::Io(error) => Self::from_io(error),
-            StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
-            StateError::VaultDamaged => Self::new(AuditErrorKind::Lost, error),
-            StateError::Unusable => Self::new(AuditErrorKind::Lost, error),
         }
     }
 
@@ -239,6 +219,27 @@ impl fmt::Display for AuditError {
 }
 
 impl StdError for AuditError {}
+
+impl From<HostKeyError> for AuditError {
+    fn from(error: HostKeyError) -> Self {
+        match error {
+            HostKeyError::Missing => Self::new(AuditErrorKind::KeyMissing, error),
+            HostKeyError::Unsafe(fault) => Self::new(AuditErrorKind::Key, format_args!("host.key {fault}")),
+            HostKeyError::Size | HostKeyError::Io(_) => Self::new(AuditErrorKind::Key, error),
+        }
+    }
+}
+
+impl From<StateError> for AuditError {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Key(error) => error.into(),
+            StateError::Io(error) => Self::from_io(error),
+            StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
+            StateError::VaultDamaged | StateError::Unusable => Self::new(AuditErrorKind::Lost, error),
+        }
+    }
+}
 
 impl From<rusqlite::Error> for AuditError {
     fn from(error: rusqlite::Error) -> Self {

@@ -20,12 +20,12 @@ impl HomeMemory {
     pub fn read(state: &HomeState) -> Result<Self, AuditError> {
         // In this order: the state is written after the vault.
         let counted = state.has_counted_vault();
-        let stored = state.read().map_err(AuditError::from_state)?;
+        let stored = state.read()?;
         let is_vault_counted = match counted {
             Ok(is_counted) => Some(is_counted),
             // It may have counters: nothing says that the home is a new one.
             Err(StateError::VaultRefused(_) | StateError::VaultDamaged) => None,
-            Err(error) if stored == StoredState::Missing => return Err(AuditError::from_state(error)),
+            Err(error) if stored == StoredState::Missing => return Err(error.into()),
             Err(_) => None,
         };
         Ok(Self { is_vault_counted, state: stored })

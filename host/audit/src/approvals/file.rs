@@ -86,7 +86,7 @@ impl ApprovalFile {
             private_file::create_dir(private_file::parent(path)).map_err(AuditError::from_io)?;
             sqlite_file::create_private(path)?;
         }
-        let key = host_key::load_or_create(&self.key_file).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.key_file)?;
         let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // An approval that was used stays used, also after a power cut.

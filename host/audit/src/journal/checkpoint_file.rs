@@ -109,13 +109,13 @@ impl CheckpointFile {
         let progress = progress.map_err(|loss| AuditError::new(AuditErrorKind::Tampered, loss))?;
         if progress.is_none() {
             // Before the first statement: from then on one without a state is a loss.
-            self.reader.state.create(None).map_err(AuditError::from_state)?;
+            self.reader.state.create(None)?;
         }
         let mut journals = checkpoint.map(|checkpoint| checkpoint.journals).unwrap_or_default();
         change(&mut journals);
         let checkpoint = self.statement(journals, now);
         let note = self.write(&checkpoint)?;
-        self.remember(&checkpoint)?;
+        self.reader.state.advance_log(checkpoint.size(), checkpoint.root())?;
         Ok(note)
     }
 
@@ -128,8 +128,7 @@ impl CheckpointFile {
         let _lock = self.lock()?;
         let checkpoint = self.statement(journals, now);
         let note = self.write(&checkpoint)?;
-        let (n, hash) = (checkpoint.size(), checkpoint.root());
-        self.reader.state.accept(n, hash).map_err(AuditError::from_state)?;
+        self.reader.state.accept(checkpoint.size(), checkpoint.root())?;
         Ok(note)
     }
 
@@ -169,11 +168,6 @@ impl CheckpointFile {
         failpoint::pass("checkpoint.written");
         Ok(note)
     }
-
-    /// Has the home remember the statement.
-    fn remember(&self, checkpoint: &LogCheckpoint) -> Result<(), AuditError> {
-        self.reader.state.advance_log(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)
-    }
 }
 
 /// Returns the text of the file; none if there is no file, an empty one if a host cannot have written it.
@@ -206,7 +200,7 @@ impl CheckpointReader {
 
     /// Checks that the vault can be compared with what the home remembers.
     pub(super) fn check_vault(&self) -> Result<(), AuditError> {
-        self.state.vault_mark().map(drop).map_err(AuditError::from_state)
+        Ok(self.state.vault_mark().map(drop)?)
     }
 
     /// Returns what is missing of the journals, or beside them, as far as the home remembers.
@@ -241,6 +235,6 @@ impl CheckpointReader {
                 None => return Ok(Some(StateLoss::LogOlder { remembered: head.n, found: base.n })),
             }
         }
-        self.state.vault_loss(&progress).map_err(AuditError::from_state)
+        Ok(self.state.vault_loss(&progress)?)
     }
 }

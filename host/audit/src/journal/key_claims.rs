@@ -170,7 +170,7 @@ impl LogWriter {
         if !self.has_key_table() {
             return Ok(None);
         }
-        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.home.join("host.key"))?;
         match KeyTable::open(&self.root().join(KEYS), &key, self.settings.busy_timeout) {
             Err(error) if is_damaged(&error) => Ok(None),
             table => {
@@ -183,7 +183,7 @@ impl LogWriter {
 
     /// Makes the key table, if there is none or it is damaged.
     fn make_keys(&self) -> Result<(), AuditError> {
-        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.home.join("host.key"))?;
         let path = self.root().join(KEYS);
         let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
             Err(error) if is_damaged(&error) => {

@@ -558,7 +558,7 @@ impl LogWriter {
         if let Some(file) = self.checkpoints.get() {
             return Ok(file);
         }
-        let key = host_key::load_or_create(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.home.join("host.key"))?;
         let file = CheckpointFile::new(&self.home, &self.root, &key, self.settings.busy_timeout);
         Ok(self.checkpoints.get_or_init(|| file))
     }

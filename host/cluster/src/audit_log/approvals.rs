@@ -24,7 +24,7 @@ const COLUMNS: &str = "id, exact, same_arguments, value, mac";
 
 impl LogShared {
     fn approval_seal(&self) -> Result<ApprovalSeal, AuditError> {
-        let key = host_key::read(&self.home.join("host.key")).map_err(AuditError::from_key)?;
+        let key = host_key::read(&self.home.join("host.key"))?;
         Ok(ApprovalSeal::new(&key))
     }
 }

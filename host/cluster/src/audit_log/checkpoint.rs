@@ -37,8 +37,7 @@ impl Checkpoints {
     }
 
     pub(super) fn signer(&self) -> Result<NoteSigner, AuditError> {
-        let key = host_key::read(&self.host_key).map_err(AuditError::from_key)?;
-        Ok(NoteSigner::new(&key))
+        Ok(NoteSigner::new(&host_key::read(&self.host_key)?))
     }
 
     pub(super) fn state(&self) -> &HomeState {
@@ -118,7 +117,7 @@ impl Checkpoints {
             matches!(stored, StoredCheckpoint::Missing) && memory.is_new() && is_empty(&transaction).await?;
         let checkpoint = stored.signable(is_new, "the signed statement in the database")?;
         self.join(checkpoint.as_ref())?;
-        let memory = match self.state.read().map_err(AuditError::from_state)? {
+        let memory = match self.state.read()? {
             StoredState::Missing => memory,
             _ => HomeMemory::read(&self.state)?,
         };
@@ -134,7 +133,7 @@ impl Checkpoints {
         transaction.commit().await.map_err(DatabaseError::from)?;
         failpoint::pass("checkpoint.written");
         session.give_back();
-        self.state.advance_log(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)?;
+        self.state.advance_log(checkpoint.size(), checkpoint.root())?;
         self.home.join()?;
         Ok(note)
     }
@@ -156,18 +155,18 @@ impl Checkpoints {
         transaction.batch_execute(accept).await.map_err(DatabaseError::from)?;
         transaction.commit().await.map_err(DatabaseError::from)?;
         session.give_back();
-        self.state.accept(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)?;
+        self.state.accept(checkpoint.size(), checkpoint.root())?;
         Ok(note)
     }
 
     /// Has a home that remembers nothing remember the statement: that of a host that joins the cluster.
     fn join(&self, checkpoint: Option<&LogCheckpoint>) -> Result<(), AuditError> {
-        let is_missing = self.state.read().map_err(AuditError::from_state)? == StoredState::Missing;
-        if !is_missing || self.state.has_counted_vault().map_err(AuditError::from_state)? {
+        let is_missing = self.state.read()? == StoredState::Missing;
+        if !is_missing || self.state.has_counted_vault()? {
             return Ok(());
         }
         let log = checkpoint.map(|it| LogProgress { n: it.size(), hash: it.root(), highest: it.size() });
-        self.state.create(log).map_err(AuditError::from_state)?;
+        self.state.create(log)?;
         Ok(self.home.join()?)
     }
 
@@ -204,11 +203,11 @@ impl Checkpoints {
     /// Returns what is missing of the log, as far as this home remembers. What it sees to be right, it remembers.
     async fn own_loss(&self, client: &impl GenericClient) -> Result<Option<StateLoss>, AuditError> {
         // In this order: what is read later is never behind what it is compared with.
-        let stored = self.state.read().map_err(AuditError::from_state)?;
+        let stored = self.state.read()?;
         let mut note = text(client).await?;
         if stored == StoredState::Missing {
             // A host that joins, or a new cluster; unless the home has counted before.
-            let is_counted = self.state.has_counted_vault().map_err(AuditError::from_state)?;
+            let is_counted = self.state.has_counted_vault()?;
             return Ok(is_counted.then_some(StateLoss::StateMissing));
         }
         let memory = HomeMemory::read(&self.state)?;
@@ -252,10 +251,10 @@ impl Checkpoints {
         if let Some(checkpoint) = &checkpoint
             && progress.log.is_none_or(|log| log.n < checkpoint.size())
         {
-            self.state.advance_log(checkpoint.size(), checkpoint.root()).map_err(AuditError::from_state)?;
+            self.state.advance_log(checkpoint.size(), checkpoint.root())?;
             self.home.join()?;
         }
-        self.state.vault_loss(&progress).map_err(AuditError::from_state)
+        Ok(self.state.vault_loss(&progress)?)
     }
 }
 

@@ -384,7 +384,7 @@ pub(super) async fn accept(
         return running.sign().await;
     }
     // An operator that repairs the vault first does not accept an older one unseen.
-    checkpoints.state().vault_mark().map_err(AuditError::from_state)?;
+    checkpoints.state().vault_mark()?;
     let (now, signer) = (shared.clock.timestamp(), checkpoints.signer()?);
     let accepted = sign_accepted(findings, now, &signer);
     let facts = LossAccepted { accepted, checkpoint: checkpoint::text(session.client()).await? };

@@ -105,7 +105,7 @@ impl AuditContext {
         if let Some(sealer) = self.sealer.get() {
             return Ok(sealer);
         }
-        let key = host_key::load_or_create(&self.key_file).map_err(AuditError::from_key)?;
+        let key = host_key::load_or_create(&self.key_file)?;
         Ok(self.sealer.get_or_init(|| Sealer::new(&key)))
     }
 }

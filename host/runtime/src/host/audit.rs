@@ -133,7 +133,7 @@ impl Audit {
     /// `audit_unavailable`: `host.key` cannot be used.
     pub fn key(&self) -> Result<NoteKey, HostError> {
         let key = host_key::load_or_create(&self.home.join("host.key"));
-        let key = key.map_err(|error| unreadable(AuditError::from_key(error)))?;
+        let key = key.map_err(|error| unreadable(error.into()))?;
         Ok(NoteSigner::new(&key).key())
     }
 
@@ -286,7 +286,7 @@ impl Audit {
                      the directory audit and home.state away as evidence, and a new key is made.",
                 )
             }
-            error => unreadable(AuditError::from_key(error)),
+            error => unreadable(error.into()),
         })
     }
 }
@@ -306,5 +306,5 @@ pub(super) fn verification_report(outcome: VerifyOutcome, key: &NoteKey) -> Veri
 }
 
 fn no_state(error: StateError) -> HostError {
-    unreadable(AuditError::from_state(error))
+    unreadable(error.into())
 }
