@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, ErrorKind};
 
 use cofferdam_core::home_state::StateError;
 use cofferdam_core::host_key::HostKeyError;
@@ -175,21 +176,13 @@ impl AuditError {
                 Self::new(AuditErrorKind::Corrupt, format_args!("{name} {fault}"))
             }
             FileError::Refused(fault) => Self::new(AuditErrorKind::Exposed, format_args!("{name} {fault}")),
-            error => Self::from_io(error.into()),
+            error => io::Error::from(error).into(),
         }
     }
 
     /// Converts an error of the file system.
-    pub(crate) fn from_io(error: std::io::Error) -> Self {
-        use std::io::ErrorKind;
-        let kind = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                AuditErrorKind::Full
-            }
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditErrorKind::ReadOnly,
-            _ => AuditErrorKind::Io,
-        };
-        Self::new(kind, error)
+    pub(crate) fn from_io(error: io::Error) -> Self {
+        error.into()
     }
 
     /// The kind.
@@ -220,6 +213,19 @@ impl fmt::Display for AuditError {
 
 impl StdError for AuditError {}
 
+impl From<io::Error> for AuditError {
+    fn from(error: io::Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                AuditErrorKind::Full
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => AuditErrorKind::ReadOnly,
+            _ => AuditErrorKind::Io,
+        };
+        Self::new(kind, error)
+    }
+}
+
 impl From<HostKeyError> for AuditError {
     fn from(error: HostKeyError) -> Self {
         match error {
@@ -234,7 +240,7 @@ impl From<StateError> for AuditError {
     fn from(error: StateError) -> Self {
         match error {
             StateError::Key(error) => error.into(),
-            StateError::Io(error) => Self::from_io(error),
+            StateError::Io(error) => error.into(),
             StateError::VaultRefused(fault) => Self::from_file("the vault", FileError::Refused(fault)),
             StateError::VaultDamaged | StateError::Unusable => Self::new(AuditErrorKind::Lost, error),
         }

@@ -10,7 +10,7 @@ use crate::error::AuditError;
 /// Creates an empty file, unless there is one. SQLite would create it with the umask only.
 pub(crate) fn create_private(path: &Path) -> Result<(), AuditError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(AuditError::from_io(error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
         _ => Ok(()),
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn move_away(path: &Path, endings: &[&str]) -> Result<(), AuditError>
             PathBuf::from(name)
         };
         match fs::rename(name(""), name(".damaged")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(AuditError::from_io(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
     }

@@ -83,7 +83,7 @@ impl ApprovalFile {
             if !created {
                 return Ok(None);
             }
-            private_file::create_dir(private_file::parent(path)).map_err(AuditError::from_io)?;
+            private_file::create_dir(private_file::parent(path))?;
             sqlite_file::create_private(path)?;
         }
         let key = host_key::load_or_create(&self.key_file)?;

@@ -4,14 +4,14 @@
 //! it, so that after a power cut `home.state` is never ahead.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
 use cofferdam_core::home_state::{HomeState, StateLoss, StoredState};
 use cofferdam_core::host_key;
-use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy, StagedFile};
+use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePolicy};
 use jiff::Timestamp;
 
 use super::line::ChainHead;
@@ -161,10 +161,8 @@ impl CheckpointFile {
 
     fn write(&self, checkpoint: &LogCheckpoint) -> Result<String, AuditError> {
         let note = checkpoint.sign(&self.signer);
-        let mut file = StagedFile::begin(&self.reader.root.join(FILE), &POLICY)
-            .map_err(|error| AuditError::from_io(error.into()))?;
-        file.write_all(note.as_bytes()).map_err(AuditError::from_io)?;
-        file.replace().map_err(|error| AuditError::from_io(error.into()))?;
+        let path = self.reader.root.join(FILE);
+        private_file::replace(&path, note.as_bytes(), &POLICY).map_err(io::Error::from)?;
         failpoint::pass("checkpoint.written");
         Ok(note)
     }

@@ -41,13 +41,13 @@ pub(crate) fn disk_usage(root: &Path) -> Result<LogStorage, AuditError> {
 
 /// Calls `each` with the name and the bytes of every regular file of a directory.
 fn for_each_file(dir: &Path, mut each: impl FnMut(&OsStr, u64)) -> Result<(), AuditError> {
-    for entry in fs::read_dir(dir).map_err(AuditError::from_io)? {
-        let entry = entry.map_err(AuditError::from_io)?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
         match entry.metadata() {
             Ok(metadata) if metadata.is_file() => each(&entry.file_name(), used(&metadata)),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(AuditError::from_io(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

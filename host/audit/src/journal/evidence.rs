@@ -95,10 +95,8 @@ impl AuditEvidence for JournalEvidence {
         // Dropped with all that was sealed of the segment.
         let Some((_, Some(file))) = &mut *opened else { return Ok(SealedState::Intact) };
         let mut sealed = Vec::new();
-        let read = file
-            .seek(SeekFrom::Start(place.offset))
-            .and_then(|_| file.take(place.bytes).read_to_end(&mut sealed));
-        read.map_err(AuditError::from_io)?;
+        file.seek(SeekFrom::Start(place.offset))?;
+        file.take(place.bytes).read_to_end(&mut sealed)?;
         let sha256: [u8; 32] = Sha256::digest(&sealed).into();
         let is_dropped = sealed.iter().all(|byte| *byte == 0);
         Ok(match (sealed.len() as u64) < place.bytes {

@@ -221,7 +221,7 @@ impl KeyTable {
         at_once.busy_timeout(Duration::ZERO)?;
         // Copying the write-ahead log into the file waits for the disk: see `copy_changes`.
         at_once.pragma_update(None, "wal_autocheckpoint", 0)?;
-        let opened = file_at(path).map_err(AuditError::from_io)?;
+        let opened = file_at(path)?;
         let own = Self {
             path: path.to_owned(),
             connection: Mutex::new(connection),

@@ -203,7 +203,7 @@ fn with_lower_priority<T: Send>(
     };
     let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread that indexes panicked"));
     thread::scope(|scope| {
-        let thread = thread::Builder::new().spawn_scoped(scope, lower).map_err(AuditError::from_io)?;
+        let thread = thread::Builder::new().spawn_scoped(scope, lower)?;
         thread.join().unwrap_or_else(panicked)
     })
 }

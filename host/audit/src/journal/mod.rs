@@ -392,7 +392,7 @@ fn is_signed_before(dir: &Path, signed: Option<ChainHead>) -> Result<bool, Audit
 
 /// Waits until the files are on the disk.
 pub(crate) fn sync(files: Vec<File>) -> Result<(), AuditError> {
-    files.into_iter().try_for_each(|file| file.sync_data()).map_err(AuditError::from_io)
+    Ok(files.into_iter().try_for_each(|file| file.sync_data())?)
 }
 
 /// Returns the number of the last event of a call that has its first entry in this journal.

@@ -64,8 +64,8 @@ impl GrowingFile {
         let mut options = OpenOptions::new();
         let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         options.append(true).read(true).create_new(!exists).mode(0o600).custom_flags(nofollow);
-        let file = options.open(&path).map_err(AuditError::from_io)?;
-        let own = file.metadata().map_err(AuditError::from_io)?;
+        let file = options.open(&path)?;
+        let own = file.metadata()?;
         Ok(Self { path, file, id: (own.dev(), own.ino()), length: own.len() })
     }
 
@@ -102,7 +102,7 @@ impl GrowingFile {
     /// Removes what was appended after this length, since the write failed.
     fn undo(&mut self, length: u64, error: io::Error) -> AppendError {
         let is_undone = self.cut(length);
-        AppendError { error: AuditError::from_io(error), is_undone }
+        AppendError { error: error.into(), is_undone }
     }
 
     /// Returns the length of the file at its path, if that is the open one.
@@ -123,7 +123,7 @@ impl GrowingFile {
 
     /// Checks that the open file is the one at its path, and that nothing else has written to it.
     fn check(&self) -> Result<(), AuditError> {
-        let what = match self.length_in_place().map_err(AuditError::from_io)? {
+        let what = match self.length_in_place()? {
             Some(length) if length == self.length => return Ok(()),
             Some(_) => "was written by another program",
             None => "is not the file that was opened",
@@ -195,7 +195,7 @@ impl Segment {
     /// Creates the segment whose first entry has this number.
     pub(super) fn create(dir: &Path, first: u64) -> Result<Self, AuditError> {
         let path = path_of(dir, first, LINES);
-        if path.try_exists().map_err(AuditError::from_io)? {
+        if path.try_exists()? {
             let what = format_args!("{} exists already", name_of(&path));
             return Err(AuditError::new(AuditErrorKind::Replaced, what));
         }
@@ -205,11 +205,11 @@ impl Segment {
     /// Opens an existing segment.
     pub(super) fn open(dir: &Path, first: u64) -> Result<Self, AuditError> {
         let path = path_of(dir, first, SEALED);
-        let has_sealed = path.try_exists().map_err(AuditError::from_io)?;
+        let has_sealed = path.try_exists()?;
         // Before the lines, whose file is created.
         let sealed = has_sealed.then(|| GrowingFile::open(path)).transpose()?;
         let lines = GrowingFile::open(path_of(dir, first, LINES))?;
-        let begun_at = lines.begun_at().map_err(AuditError::from_io)?;
+        let begun_at = lines.begun_at()?;
         Ok(Self { first, begun_at, lines, sealed, is_new: true })
     }
 
@@ -278,7 +278,7 @@ impl Segment {
             file.append(sealed)?;
             // Before the lines: after a power cut no line may name a part that is not there.
             if is_durable {
-                file.file.sync_data().map_err(AuditError::from_io)?;
+                file.file.sync_data().map_err(AuditError::from)?;
             }
         }
         if let Err(failed) = self.lines.append(lines) {
@@ -317,11 +317,7 @@ impl Segment {
         let files = [Some(&self.lines), self.sealed.as_ref()].into_iter().flatten();
         // The names of new files are on the disk once the directory is.
         let dir = File::open(private_file::parent(&self.lines.path));
-        files
-            .map(|file| file.file.try_clone())
-            .chain([dir])
-            .collect::<Result<_, _>>()
-            .map_err(AuditError::from_io)
+        Ok(files.map(|file| file.file.try_clone()).chain([dir]).collect::<io::Result<_>>()?)
     }
 
     /// Returns true if the segment has no whole line, and no more than a killed process or a power cut leaves of a first
@@ -340,8 +336,9 @@ impl Segment {
     fn bytes_from(&self, position: u64) -> Result<Vec<u8>, AuditError> {
         let mut file = &self.lines.file;
         let mut bytes = Vec::new();
-        let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_to_end(&mut bytes));
-        read.map(|_| bytes).map_err(AuditError::from_io)
+        file.seek(SeekFrom::Start(position))?;
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Removes a segment without a line, and returns its length.
@@ -350,7 +347,7 @@ impl Segment {
         self.keep_torn(0)?;
         let files = [Some(self.lines), self.sealed];
         for file in files.into_iter().flatten() {
-            fs::remove_file(&file.path).map_err(AuditError::from_io)?;
+            fs::remove_file(&file.path)?;
         }
         Ok(length)
     }
@@ -391,7 +388,7 @@ impl Segment {
                 return Ok(None);
             }
             self.keep_torn(length)?;
-            self.lines.file.set_len(length).map_err(AuditError::from_io)?;
+            self.lines.file.set_len(length)?;
             self.lines.length = length;
         }
         Ok(Some(SegmentEnd { cut_bytes, ..end }))
@@ -400,7 +397,7 @@ impl Segment {
     /// Returns the end of a segment whose process wrote that it is done with it, and that was signed then: no more than
     /// the last lines are read.
     fn released_end(&self, signed: Option<ChainHead>) -> Result<Option<SegmentEnd>, AuditError> {
-        let (tail, start) = tail_of(&self.lines.file, self.lines.length).map_err(AuditError::from_io)?;
+        let (tail, start) = tail_of(&self.lines.file, self.lines.length)?;
         let Some(whole) = tail.strip_suffix(b"\n") else { return Ok(None) };
         let mut lines = whole.rsplit(|byte| *byte == b'\n');
         let Some(Ok(line)) = lines.next().map(|last| JournalLine::read(last).map(|line| (last, line))) else {
@@ -419,14 +416,14 @@ impl Segment {
     /// Reads the lines up to the first one after the signed entry that does not hold. None if there is no such line.
     fn scan(&self, signed: Option<ChainHead>) -> Result<Option<SegmentScan>, AuditError> {
         let mut file = &self.lines.file;
-        file.seek(SeekFrom::Start(0)).map_err(AuditError::from_io)?;
+        file.seek(SeekFrom::Start(0))?;
         let (mut reader, mut line) = (BufReader::with_capacity(64 * 1024, file), Vec::new());
         let head = ChainHead { n: self.first.saturating_sub(1), ..ChainHead::EMPTY };
         let mut end = SegmentEnd { head, ..SegmentEnd::default() };
         let (mut length, mut is_signed) = (0_u64, signed.is_none_or(|signed| signed.n < self.first));
         loop {
             line.clear();
-            reader.read_until(b'\n', &mut line).map_err(AuditError::from_io)?;
+            reader.read_until(b'\n', &mut line)?;
             let Some(text) = line.strip_suffix(b"\n") else { break };
             let read = JournalLine::read(text).ok();
             let follows = read.as_ref().is_some_and(|line| {
@@ -455,7 +452,7 @@ impl Segment {
         }
         let mut file = GrowingFile::open(self.lines.path.with_extension(TORN))?;
         file.append(&torn).map_err(|failed| failed.error)?;
-        file.file.sync_data().map_err(AuditError::from_io)
+        Ok(file.file.sync_data()?)
     }
 }
 
@@ -487,8 +484,8 @@ fn has_foreign_bytes(bytes: &[u8]) -> bool {
 pub(super) fn is_torn_from(dir: &Path, first: u64, position: u64) -> Result<bool, AuditError> {
     let Some(mut file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
     let mut bytes = Vec::new();
-    let read = file.seek(SeekFrom::Start(position)).and_then(|_| file.read_to_end(&mut bytes));
-    read.map_err(AuditError::from_io)?;
+    file.seek(SeekFrom::Start(position))?;
+    file.read_to_end(&mut bytes)?;
     Ok(is_torn(&bytes))
 }
 
@@ -532,11 +529,11 @@ pub(super) fn sync_paths(paths: &[PathBuf]) -> Result<(), AuditError> {
     for path in paths {
         // One at a time: a journal may have more files than a process may have open.
         if let Some(file) = open_regular(path)? {
-            file.sync_data().map_err(AuditError::from_io)?;
+            file.sync_data()?;
         }
     }
     let dir = paths.last().map(|path| private_file::parent(path));
-    dir.map_or(Ok(()), |dir| private_file::sync_dir(dir).map_err(AuditError::from_io))
+    Ok(dir.map_or(Ok(()), private_file::sync_dir)?)
 }
 
 /// Returns the number of the last whole line of a segment; none if there is no such line.
@@ -548,8 +545,8 @@ pub(super) fn last_entry(dir: &Path, first: u64) -> Result<Option<u64>, AuditErr
 /// Returns the last whole line of a segment; none if there is no such line.
 pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, AuditError> {
     let Some(file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(None) };
-    let length = file.metadata().map_err(AuditError::from_io)?.len();
-    let (tail, _) = tail_of(&file, length).map_err(AuditError::from_io)?;
+    let length = file.metadata()?.len();
+    let (tail, _) = tail_of(&file, length)?;
     let end = tail.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let last = tail.get(..end).unwrap_or_default().rsplit(|byte| *byte == b'\n').next();
     Ok(last.map(<[u8]>::to_owned))
@@ -597,8 +594,8 @@ pub(crate) fn read_sealed(
 ) -> Result<Option<Sealed>, AuditError> {
     let Some(mut file) = open_sealed(dir, first)? else { return Ok(None) };
     let mut sealed = Vec::new();
-    let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(bytes).read_to_end(&mut sealed));
-    read.map_err(AuditError::from_io)?;
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(bytes).read_to_end(&mut sealed)?;
     let is_there = sealed.len() as u64 == bytes && sealed.iter().any(|byte| *byte != 0);
     Ok(is_there.then(|| Sealed::from_bytes(sealed)))
 }
@@ -632,8 +629,8 @@ pub(crate) fn drop_sealed(dir: &Path, first: u64, place: &SealedPlace) -> Result
         return Ok(());
     }
     let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(&path);
-    file.and_then(|file| zero(&file, place.offset, place.bytes)).map_err(AuditError::from_io)
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(&path)?;
+    Ok(zero(&file, place.offset, place.bytes)?)
 }
 
 /// Overwrites bytes with zeros. Blocks in which there are only zeros then become holes.
@@ -691,8 +688,8 @@ pub(super) fn path_of(dir: &Path, first: u64, ending: &str) -> PathBuf {
 /// Returns the numbers of the first entries of the segments in this directory, in order.
 pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
     let mut firsts = Vec::new();
-    for file in fs::read_dir(dir).map_err(AuditError::from_io)? {
-        let name = file.map_err(AuditError::from_io)?.file_name();
+    for file in fs::read_dir(dir)? {
+        let name = file?.file_name();
         let first = name.to_str().and_then(|name| name.strip_suffix(LINES)?.strip_suffix('.')?.parse().ok());
         firsts.extend(first.filter(|first| path_of(dir, *first, LINES).file_name() == Some(&name)));
     }
@@ -756,7 +753,7 @@ impl SegmentReader {
             return Ok(None);
         }
         let mut limited = (&mut self.reader).take(LINE_BYTES);
-        let read = limited.read_until(b'\n', &mut self.line).map_err(AuditError::from_io)?;
+        let read = limited.read_until(b'\n', &mut self.line)?;
         if read == 0 {
             return Ok(None);
         }

@@ -130,7 +130,7 @@ impl WriterDir {
     /// Checks that the lock is the one at its path: another process could hold one that was put there instead.
     pub(crate) fn check(&self) -> Result<(), AuditError> {
         let is_at = |lock: &FileLock| lock.is_at(&self.path.join(LOCK));
-        match self.lock.as_ref().map_or(Ok(false), is_at).map_err(AuditError::from_io)? {
+        match self.lock.as_ref().map_or(Ok(false), is_at)? {
             true => Ok(()),
             false => Err(AuditError::new(AuditErrorKind::Replaced, "the lock of the journal was replaced")),
         }
@@ -141,11 +141,11 @@ impl WriterDir {
 pub(crate) fn names(root: &Path) -> Result<Vec<String>, AuditError> {
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(AuditError::from_io)?,
+        entries => entries?,
     };
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(AuditError::from_io)?;
+        let entry = entry?;
         let name = entry.file_name();
         let name = name.to_str().filter(|name| Uuid::try_parse(name).is_ok());
         // Other things than directories of writers are not theirs.
