@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The maximum wait for another process that holds a file, before an error is returned.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The events that an audit log survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -40,25 +43,12 @@ impl Default for SealedQuota {
 }
 
 /// The settings of an audit log.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct LogSettings {
     /// The durability. Default: [`Durability::Process`].
     pub durability: Durability,
-    /// The maximum wait for another process that holds a file, before an error is returned. Default: 2 seconds.
-    pub busy_timeout: Duration,
     /// The retention of calls; none to store them until they are pruned by hand. Default: none.
     pub retention: Option<Duration>,
     /// The most sealed bytes that it keeps. Default: 256 MiB for one client, 1 GiB in all.
     pub sealed: SealedQuota,
-}
-
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Process,
-            busy_timeout: Duration::from_secs(2),
-            retention: None,
-            sealed: SealedQuota::default(),
-        }
-    }
 }

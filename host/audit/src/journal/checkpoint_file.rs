@@ -32,15 +32,14 @@ const POLICY: FilePolicy = FilePolicy::trusted(4 * 1024 * 1024);
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The factor by which a process waits longer for its turn to sign than for other files. It takes turns with every other
-/// one, and each of them writes to the disk.
-const PATIENCE: u32 = 15;
+/// The maximum wait of a process for its turn to sign. It is longer than for other files: a process takes turns with every
+/// other one, and each of them writes to the disk.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The signed statement of a home, and the state that remembers it, for a process that signs.
 pub(super) struct CheckpointFile {
     reader: CheckpointReader,
     signer: NoteSigner,
-    patience: Duration,
 }
 
 /// The same for a process that only reads.
@@ -52,10 +51,10 @@ pub(super) struct CheckpointReader {
 }
 
 impl CheckpointFile {
-    pub(super) fn new(home: &Path, root: &Path, host_key: &[u8; 32], patience: Duration) -> Self {
+    pub(super) fn new(home: &Path, root: &Path, host_key: &[u8; 32]) -> Self {
         let signer = NoteSigner::new(host_key);
         let (root, state, key) = (root.to_owned(), HomeState::new(home), Some(signer.key()));
-        Self { reader: CheckpointReader { root, state, key }, signer, patience }
+        Self { reader: CheckpointReader { root, state, key }, signer }
     }
 
     /// Signs for a writer that has no entry yet, unless that was done.
@@ -146,7 +145,7 @@ impl CheckpointFile {
     }
 
     fn lock(&self) -> Result<FileLock, AuditError> {
-        let lock = FileLock::acquire(&self.reader.root.join(LOCK), self.patience.saturating_mul(PATIENCE));
+        let lock = FileLock::acquire(&self.reader.root.join(LOCK), PATIENCE);
         let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
         lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process signs"))
     }

@@ -17,6 +17,7 @@ use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
 use crate::error::{AuditError, AuditErrorKind};
+use crate::settings::BUSY_TIMEOUT;
 use crate::sqlite_file;
 
 /// The key table in the directory of the journals, and the lock that its users share.
@@ -75,7 +76,7 @@ impl LogWriter {
         if let Some(loss) = self.checkpoints()?.reader().loss()? {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
-        for _ in 0..=self.settings.busy_timeout.as_millis() / PAUSE.as_millis() {
+        for _ in 0..=BUSY_TIMEOUT.as_millis() / PAUSE.as_millis() {
             if let Some(table) = self.open_existing_keys()? {
                 return Ok(self.hold_keys(table, shared));
             }
@@ -131,10 +132,8 @@ impl LogWriter {
 
     /// Takes the lock of the key table that all its users share.
     fn share_keys(&self) -> Result<SharedLockUse, AuditError> {
-        let shared = self
-            .keys_lock
-            .acquire(self.settings.busy_timeout)
-            .map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
+        let shared =
+            self.keys_lock.acquire(BUSY_TIMEOUT).map_err(|error| AuditError::from_file(KEYS_LOCK, error))?;
         shared.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "the key table is made again"))
     }
 
@@ -171,7 +170,7 @@ impl LogWriter {
             return Ok(None);
         }
         let key = host_key::load_or_create(&self.home.join("host.key"))?;
-        match KeyTable::open(&self.root().join(KEYS), &key, self.settings.busy_timeout) {
+        match KeyTable::open(&self.root().join(KEYS), &key, BUSY_TIMEOUT) {
             Err(error) if is_damaged(&error) => Ok(None),
             table => {
                 let table = table?;
@@ -185,11 +184,11 @@ impl LogWriter {
     fn make_keys(&self) -> Result<(), AuditError> {
         let key = host_key::load_or_create(&self.home.join("host.key"))?;
         let path = self.root().join(KEYS);
-        let table = match KeyTable::open(&path, &key, self.settings.busy_timeout) {
+        let table = match KeyTable::open(&path, &key, BUSY_TIMEOUT) {
             Err(error) if is_damaged(&error) => {
                 tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
                 sqlite_file::move_away(&path, &["", "-wal", "-shm"])?;
-                KeyTable::open(&path, &key, self.settings.busy_timeout)?
+                KeyTable::open(&path, &key, BUSY_TIMEOUT)?
             }
             table => table?,
         };
@@ -257,8 +256,7 @@ impl LogWriter {
             return interrupted.map_or(Ok(()), |it| give_up_unopened(table, &key, &stored, it));
         }
         // None if another process took the journal just now, to resume the call.
-        let patience = self.settings.busy_timeout;
-        let Some(dir) = WriterDir::take_free(self.root(), &stored.writer, patience)? else { return Ok(()) };
+        let Some(dir) = WriterDir::take_free(self.root(), &stored.writer)? else { return Ok(()) };
         self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         // A journal that is older than it was tells nothing either.
         let Some(signed) = self.signed_heads()?.get(&stored.writer).copied() else { return Ok(()) };

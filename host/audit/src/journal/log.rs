@@ -42,7 +42,7 @@ use crate::evidence::AuditEvidence;
 use crate::index::{IndexReader, LogIndex, ProcessCalls};
 use crate::log::{AuditLog, AuditReader, LogFuture, LogPosition, wait};
 use crate::seal::Sealed;
-use crate::settings::LogSettings;
+use crate::settings::{BUSY_TIMEOUT, LogSettings};
 use crate::verify::AcknowledgedFinding;
 
 /// The pause before it is looked again whether a call's beginning is written.
@@ -428,7 +428,7 @@ impl AuditLog for JournalLog {
 
     fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, AuditError> {
         let mut entries = 0;
-        LogIndex::rebuild(&self.0.root, self.0.settings.busy_timeout, &mut |lines, done, all| {
+        LogIndex::rebuild(&self.0.root, BUSY_TIMEOUT, &mut |lines, done, all| {
             entries = lines;
             progress(done, all);
         })?;
@@ -528,7 +528,7 @@ impl LogWriter {
 
     /// Returns a reader of what was written so far.
     fn reader(self: &Arc<Self>) -> Result<Box<dyn AuditReader>, AuditError> {
-        Ok(Box::new(IndexReader::open(&self.root, self.settings.busy_timeout, Arc::clone(self) as _)?))
+        Ok(Box::new(IndexReader::open(&self.root, BUSY_TIMEOUT, Arc::clone(self) as _)?))
     }
 
     /// Returns the journal of this process, which is taken or begun if there is none.
@@ -559,7 +559,7 @@ impl LogWriter {
             return Ok(file);
         }
         let key = host_key::load_or_create(&self.home.join("host.key"))?;
-        let file = CheckpointFile::new(&self.home, &self.root, &key, self.settings.busy_timeout);
+        let file = CheckpointFile::new(&self.home, &self.root, &key);
         Ok(self.checkpoints.get_or_init(|| file))
     }
 
@@ -760,7 +760,7 @@ impl LogWriter {
         };
         let keys = self.keys()?;
         self.follow_clock(&keys.table, claim.at)?;
-        let until = self.clock.now() + self.settings.busy_timeout;
+        let until = self.clock.now() + BUSY_TIMEOUT;
         loop {
             self.settle_claim(&keys, claim)?;
             let by_key =

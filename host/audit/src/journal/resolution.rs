@@ -100,8 +100,7 @@ impl LogWriter {
         }
         let signed = self.signed_heads()?;
         for name in writer_dir::names(self.root())? {
-            let patience = self.settings.busy_timeout;
-            let Some(dir) = WriterDir::take_free(self.root(), &name, patience)? else { continue };
+            let Some(dir) = WriterDir::take_free(self.root(), &name)? else { continue };
             let opened = Journal::open(dir, self.journal_settings, signed.get(&name).copied())?;
             let Some(mut journal) = opened else { continue };
             if has(&mut journal) {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::segment::segments;
 use crate::error::{AuditError, AuditErrorKind};
+use crate::settings::BUSY_TIMEOUT;
 
 /// The lock file of a writer.
 const LOCK: &str = "lock";
@@ -22,9 +23,6 @@ const OWNER: &str = "owner";
 
 /// Others could hold the lock of a file that they can read.
 const OWNER_POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
-
-/// The maximum wait for others that look whether the directory has an owner.
-const OWNER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The pause before it is tried again to take a directory that has no owner.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -79,8 +77,8 @@ impl WriterDir {
 
     /// Takes this directory as [`try_take_regular`](Self::try_take_regular) does, and waits for processes that only look at
     /// it.
-    pub(crate) fn take_free(root: &Path, name: &str, patience: Duration) -> Result<Option<Self>, AuditError> {
-        for _ in 0..patience.as_millis() / PAUSE.as_millis() {
+    pub(crate) fn take_free(root: &Path, name: &str) -> Result<Option<Self>, AuditError> {
+        for _ in 0..BUSY_TIMEOUT.as_millis() / PAUSE.as_millis() {
             let taken = Self::try_take_regular(root, name)?;
             if taken.is_some() || Self::is_held(root, name) {
                 return Ok(taken);
@@ -94,7 +92,8 @@ impl WriterDir {
     pub(crate) fn keep(&mut self) -> Result<(), AuditError> {
         let path = self.path.join(OWNER);
         private_file::check(&path, &OWNER_POLICY).map_err(|error| AuditError::from_file(OWNER, error))?;
-        let owner = FileLock::acquire(&path, OWNER_PATIENCE);
+        // Others take it for a moment, to look whether the directory has an owner.
+        let owner = FileLock::acquire(&path, BUSY_TIMEOUT);
         let owner = owner.map_err(|error| AuditError::from_file(OWNER, error))?;
         let busy =
             || AuditError::new(AuditErrorKind::Locked, "another process holds the owner file of a journal");
