@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_core::event::log_event::LossAccepted;
-use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 
@@ -15,7 +13,7 @@ use super::key_claims::{KEYS_LOCK, is_damaged};
 use super::keys::{KeyTable, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
-use super::log_checkpoint::{SignedJournal, sign_accepted};
+use super::log_checkpoint::{SignedJournal, accepted_entry};
 use super::log_time::believed_time;
 use super::segment::{SegmentReader, files_after, hash_before, hash_of, segments, sync_paths};
 use super::writer_dir;
@@ -65,10 +63,8 @@ impl LogWriter {
         // An operator that repairs the vault first does not accept an older one unseen.
         checkpoints.reader().check_vault()?;
         let (own, now) = (self.own_journal()?, self.clock.timestamp());
-        let accepted = sign_accepted(findings, now, checkpoints.signer());
-        let facts = LossAccepted { accepted, checkpoint: checkpoint_file::text(self.root())? };
         let entries = vec![
-            EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts)),
+            accepted_entry(findings, checkpoint_file::text(self.root())?, now, checkpoints.signer()),
             EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
         ];
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
@@ -80,9 +76,7 @@ impl LogWriter {
             return checkpoint_file::text(self.root()).map(Option::unwrap_or_default);
         }
         let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
-        let accepted = sign_accepted(&findings, now, checkpoints.signer());
-        let facts = LossAccepted { accepted, checkpoint: None };
-        let entry = EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts));
+        let entry = accepted_entry(&findings, None, now, checkpoints.signer());
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
         self.sign()
     }

@@ -22,11 +22,13 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cofferdam_core::event::log_event::LossAccepted;
+use cofferdam_core::event::recorded::RecordedEvent;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::line::ChainHead;
+use super::line::{ChainHead, EntryDraft};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::{hex, unhex};
 use crate::note::{NoteFlaw, NoteKey, NoteSigner};
@@ -204,21 +206,27 @@ fn journal(line: &str) -> Option<(String, SignedJournal)> {
 /// The origin line of statements with accepted findings.
 const ACCEPTED_ORIGIN: &str = "cofferdam audit log, accepted findings";
 
-/// Signs that the operator knows of these findings: the entries of a journal since its last checkpoint can be written
-/// by anything that can write the file.
+/// Returns the entry in which an operator accepts these findings. It is signed: the entries of a journal since its last
+/// checkpoint can be written by anything that can write the file. `checkpoint` is the statement that is replaced then.
 ///
 /// ```text
 /// cofferdam audit log, accepted findings
 /// time 2026-11-24T12:00:00.000000Z
 /// finding <writer, or -> <entry> <kind> <SHA-256 of what it is found in>
 /// ```
-pub fn sign_accepted(findings: &[AcknowledgedFinding], at: Timestamp, signer: &NoteSigner) -> String {
+pub fn accepted_entry(
+    findings: &[AcknowledgedFinding],
+    checkpoint: Option<String>,
+    at: Timestamp,
+    signer: &NoteSigner,
+) -> EntryDraft {
     let mut text = format!("{ACCEPTED_ORIGIN}\ntime {at:.6}\n");
     for AcknowledgedFinding { writer, n, flaw, of } in findings {
         let writer = writer.as_deref().unwrap_or(NO_WRITER);
         let _ = writeln!(text, "finding {writer} {n} {} {}", flaw.name(), hex(of));
     }
-    signer.sign(&text)
+    let facts = LossAccepted { accepted: signer.sign(&text), checkpoint };
+    EntryDraft::of_log(at, &RecordedEvent::LossAccepted(facts))
 }
 
 /// The name in the place of a writer's.

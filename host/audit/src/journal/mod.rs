@@ -45,7 +45,7 @@ pub use log::JournalLog;
 use log::LogWriter;
 pub(crate) use log::on_waiting_thread;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
-pub use log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, sign_accepted};
+pub use log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry};
 pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
 pub use prune_facts::{JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, decision, sign_accepted};
+use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, accepted_entry, decision};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
     FindingKind, KeyDisposition, SealedState, hex, unhex,
 };
-use cofferdam_core::event::log_event::LossAccepted;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -386,10 +385,8 @@ pub(super) async fn accept(
     // An operator that repairs the vault first does not accept an older one unseen.
     checkpoints.state().vault_mark()?;
     let (now, signer) = (shared.clock.timestamp(), checkpoints.signer()?);
-    let accepted = sign_accepted(findings, now, &signer);
-    let facts = LossAccepted { accepted, checkpoint: checkpoint::text(session.client()).await? };
     let entries = vec![
-        EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts)),
+        accepted_entry(findings, checkpoint::text(session.client()).await?, now, &signer),
         EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
     ];
     running.submit(|reply| Command::Entries(entries, reply)).await?;
@@ -405,9 +402,7 @@ pub(super) async fn accept(
         return Ok(note);
     }
     let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
-    let accepted = sign_accepted(&findings, now, &signer);
-    let facts = LossAccepted { accepted, checkpoint: None };
-    let entry = EntryDraft::of_log(now, &RecordedEvent::LossAccepted(facts));
+    let entry = accepted_entry(&findings, None, now, &signer);
     running.submit(|reply| Command::Entries(vec![entry], reply)).await?;
     running.sign().await
 }
