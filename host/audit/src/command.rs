@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::{RecordedKeyEnd, Resolution};
+use cofferdam_core::event::recorded::{RecordedEvent, RecordedKeyEnd, Resolution};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -195,17 +195,39 @@ pub struct CloseCall {
     pub outcome: Option<Sealed>,
 }
 
-/// The resolution of a call that never ended.
+impl OpenCall {
+    /// Returns the last event of the call that this one resumes for `actor`.
+    #[must_use]
+    pub fn resumption<'e>(&'e self, actor: &'e str) -> RecordedEvent<'e> {
+        let by = Some(self.audit_id.as_str().into());
+        RecordedEvent::Resumed(Resolution { actor: actor.into(), by, ..Resolution::default() })
+    }
+}
+
+/// The decision of an operator that nothing is to be done about a call that never ended, or about its key.
 #[derive(Debug, Clone)]
 pub struct ResolveCall {
-    /// Resumed or skipped.
-    pub status: CallStatus,
     /// When.
     pub at: Timestamp,
-    /// The facts that the audit log stores about the resolution.
-    pub facts: Resolution<'static>,
+    /// The operator.
+    pub actor: Arc<str>,
+    /// The reason.
+    pub reason: String,
     /// True if the key that the caller gave may be used again. If false, no call ever runs under it.
     pub frees_key: bool,
+}
+
+impl ResolveCall {
+    /// Returns the last event of the call.
+    #[must_use]
+    pub fn event(&self) -> RecordedEvent<'_> {
+        RecordedEvent::Skipped(Resolution {
+            actor: (&*self.actor).into(),
+            by: None,
+            frees_key: Some(self.frees_key),
+            reason: Some(self.reason.as_str().into()),
+        })
+    }
 }
 
 /// The result of opening a call.

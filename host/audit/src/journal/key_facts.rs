@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cofferdam_core::event::log_event::{KeptKey, KeyDecided};
-use cofferdam_core::event::recorded::{RecordedEvent, Resolution};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -12,15 +12,16 @@ use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
-use crate::command::KeyDisposition;
+use crate::command::{KeyDisposition, ResolveCall};
 use crate::error::AuditError;
 use crate::hex::unhex;
 
 /// Returns the entry that decides about the key of a call that has ended.
-pub fn decided(audit_id: &AuditId, facts: &Resolution<'_>, frees_key: bool, at: Timestamp) -> EntryDraft {
-    let (actor, call) = (facts.actor.to_string(), audit_id.to_string());
-    let reason = facts.reason.as_ref().map(ToString::to_string);
-    EntryDraft::of_log(at, &RecordedEvent::KeyDecided(KeyDecided { actor, call, frees_key, reason }))
+pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
+    let (actor, call) = (decision.actor.to_string(), audit_id.to_string());
+    let (frees_key, reason) = (decision.frees_key, Some(decision.reason.clone()));
+    let facts = KeyDecided { actor, call, frees_key, reason };
+    EntryDraft::of_log(decision.at, &RecordedEvent::KeyDecided(facts))
 }
 
 /// Applies the entries of this writer's journal to the key table that it does not know yet. Returns the number of the

@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
-use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::event::recorded::{EventLine, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
@@ -78,6 +78,11 @@ impl EntryDraft {
     /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.
     pub fn of_call(audit_id: &AuditId, is_end: bool, entry: &Entry) -> Self {
         Self::new(DraftContents::Call { audit_id: audit_id.clone(), entry: entry.clone(), is_end })
+    }
+
+    /// Creates the entry that resolves an interrupted call: with its last event, which has this number.
+    pub fn of_resolution(audit_id: &AuditId, at: Timestamp, seq: u32, event: RecordedEvent<'_>) -> Self {
+        Self::of_call(audit_id, true, &Entry::new(vec![EventLine { at, seq, event }.to_text()]))
     }
 
     /// Creates an entry about the log itself.
@@ -326,7 +331,7 @@ impl<'l> JournalLine<'l> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use cofferdam_core::event::log_event::WriterTaken;
-    use cofferdam_core::event::recorded::{EventLine, Received};
+    use cofferdam_core::event::recorded::Received;
     use serde_json::Value;
 
     use super::*;

@@ -5,8 +5,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
+use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
+use jiff::Timestamp;
 
 use super::Journal;
 use super::key_claims::HeldKeys;
@@ -15,8 +16,7 @@ use super::keys::StoredKeyState;
 use super::line::EntryDraft;
 use super::log::{AdoptedJournal, HeldJournal, LogWriter};
 use super::writer_dir::{self, WriterDir};
-use crate::command::{CallStatus, KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
-use crate::entry::Entry;
+use crate::command::{KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
 use crate::error::AuditError;
 use crate::log::wait;
 
@@ -29,7 +29,7 @@ impl LogWriter {
         actor: &Arc<str>,
     ) -> Result<OpenOutcome, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.adopt(before, |seq| resumed_by(call, actor, seq))? {
+        match self.adopt(before, call.at, call.resumption(actor))? {
             Some((adopted, resolved)) => {
                 wait(self.begin(Arc::clone(&adopted.journal), call, vec![resolved], None))?;
                 Ok(OpenOutcome::Started)
@@ -49,7 +49,7 @@ impl LogWriter {
         actor: &Arc<str>,
     ) -> Result<Option<OpenOutcome>, AuditError> {
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((adopted, resolved)) = self.adopt(before, |seq| resumed_by(call, actor, seq))? else {
+        let Some((adopted, resolved)) = self.adopt(before, call.at, call.resumption(actor))? else {
             // Its outcome, or the call that runs, is the key's.
             let state = keys.table.change(|keys| self.state_of(keys, claim))?;
             return Ok(Some(match state {
@@ -66,17 +66,17 @@ impl LogWriter {
         Ok(opened)
     }
 
-    /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call.
+    /// Takes the journal of an interrupted call, and returns it with the entry that resolves the call by this event.
     fn adopt(
         self: &Arc<Self>,
         audit_id: &AuditId,
-        resolution: impl FnOnce(u32) -> EventLine<'static>,
+        at: Timestamp,
+        event: RecordedEvent<'_>,
     ) -> Result<Option<(JournalUse, EntryDraft)>, AuditError> {
         let Some(adopted) = self.journal_of(audit_id)? else { return Ok(None) };
-        let seq =
-            adopted.journal.committer.with_journal(|journal| journal.last_event(audit_id))?.unwrap_or(0);
-        let line = resolution(seq.saturating_add(1)).to_text();
-        Ok(Some((adopted, EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])))))
+        let last = adopted.journal.committer.with_journal(|journal| journal.last_event(audit_id))?;
+        let seq = last.unwrap_or(0).saturating_add(1);
+        Ok(Some((adopted, EntryDraft::of_resolution(audit_id, at, seq, event))))
     }
 
     /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
@@ -123,14 +123,7 @@ impl LogWriter {
         let keys = self.keys()?;
         self.settle_keys_of(&keys, audit_id)?;
         let _resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
-        let resolved = self.adopt(audit_id, |seq| {
-            let event = match decision.status {
-                CallStatus::Resumed => RecordedEvent::Resumed(decision.facts.clone()),
-                _ => RecordedEvent::Skipped(decision.facts.clone()),
-            };
-            EventLine { at: decision.at, seq, event }
-        })?;
-        if let Some((adopted, draft)) = resolved {
+        if let Some((adopted, draft)) = self.adopt(audit_id, decision.at, decision.event())? {
             wait(self.write(&adopted.journal, vec![draft], Box::new(|_| ()), None))?;
             return keys
                 .table
@@ -140,12 +133,12 @@ impl LogWriter {
         let held = keys.table.change(|keys| keys.rows_of(&audit_id.bytes()))?;
         let is_claimed = held.iter().any(|(_, stored)| stored.state == StoredKeyState::Claimed);
         let is_open = held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key));
-        if decision.status != CallStatus::Skipped || is_claimed || !is_open {
+        if is_claimed || !is_open {
             return Ok(false);
         }
         // The key is not free until the decision is in the log. The table is not locked meanwhile: a commit that fails
         // releases claims in it.
-        let decided = key_facts::decided(audit_id, &decision.facts, decision.frees_key, decision.at);
+        let decided = key_facts::decided(audit_id, decision);
         wait(self.own_journal()?.committer.commit(vec![decided], Box::new(|_| ()), None))?;
         keys.table.change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
     }
@@ -185,14 +178,4 @@ impl Drop for JournalUse {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
         }
     }
-}
-
-/// Returns the event of a call that is resumed by this one.
-fn resumed_by(call: &OpenCall, actor: &Arc<str>, seq: u32) -> EventLine<'static> {
-    let facts = Resolution {
-        actor: actor.to_string().into(),
-        by: Some(call.audit_id.to_string().into()),
-        ..Resolution::default()
-    };
-    EventLine { at: call.at, seq, event: RecordedEvent::Resumed(facts) }
 }

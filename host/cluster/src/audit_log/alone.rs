@@ -7,10 +7,8 @@ use std::time::{Instant, SystemTime};
 
 use cofferdam_audit::store::{ChainHead, EntryDraft, JournalLine, first_entry, key_decided, writer_taken};
 use cofferdam_audit::{
-    AuditError, AuditErrorKind, CallStatus, Entry, KeyClaim, KeyScope, KeyState, OpenCall, OpenOutcome,
-    ResolveCall,
+    AuditError, AuditErrorKind, CallStatus, KeyClaim, KeyScope, KeyState, OpenCall, OpenOutcome, ResolveCall,
 };
-use cofferdam_core::event::recorded::{EventLine, RecordedEvent, Resolution};
 use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
@@ -218,8 +216,7 @@ impl Engine {
                 Some(state) => Tried::Answer(OpenOutcome::KeyInUse(state)),
             });
         };
-        let resolved =
-            EntryDraft::of_call(before, true, &Entry::new(vec![resumed_by(&open, actor, seq).to_text()]));
+        let resolved = EntryDraft::of_resolution(before, open.at, seq, open.resumption(actor));
         let mut batch = Batch::default();
         let mut key = None;
         if let Some((claim, state)) = open.key.as_ref().zip(state) {
@@ -376,19 +373,14 @@ impl Engine {
             if !resolve_once(&transaction, audit_id, None).await? {
                 return Ok(Tried::Answer(false));
             }
-            let event = match decision.status {
-                CallStatus::Resumed => RecordedEvent::Resumed(decision.facts.clone()),
-                _ => RecordedEvent::Skipped(decision.facts.clone()),
-            };
-            let line = EventLine { at: decision.at, seq, event }.to_text();
-            batch.append(chain, &EntryDraft::of_call(audit_id, true, &Entry::new(vec![line])));
+            batch.append(chain, &EntryDraft::of_resolution(audit_id, decision.at, seq, decision.event()));
         } else {
             let is_claimed = held.iter().any(|stored| stored.state == CLAIMED);
             let is_open = held.iter().any(|stored| stored.is_open_to(decision.frees_key));
-            if decision.status != CallStatus::Skipped || is_claimed || !is_open {
+            if is_claimed || !is_open {
                 return Ok(Tried::Answer(false));
             }
-            batch.append(own, &key_decided(audit_id, &decision.facts, decision.frees_key, decision.at));
+            batch.append(own, &key_decided(audit_id, decision));
         }
         let open = held.iter().filter(|stored| stored.is_open_to(decision.frees_key));
         let open: Vec<_> = open.map(|stored| &stored.key[..]).collect();
@@ -520,14 +512,4 @@ async fn last_event(transaction: &Transaction<'_>, writer: Uuid, places: &[i64])
         last = events.ok().and_then(|events| events.last().map(|event| event.seq)).unwrap_or(last);
     }
     Ok(last)
-}
-
-/// Returns the event of a call that is resumed by this one.
-fn resumed_by(open: &OpenCall, actor: &Arc<str>, seq: u32) -> EventLine<'static> {
-    let facts = Resolution {
-        actor: actor.to_string().into(),
-        by: Some(open.audit_id.to_string().into()),
-        ..Resolution::default()
-    };
-    EventLine { at: open.at, seq, event: RecordedEvent::Resumed(facts) }
 }

@@ -4,7 +4,6 @@
 //! that opens the call which resumes it, or by the commit of a new call with its key. A later request finds it
 //! decided and runs nothing.
 
-use cofferdam_core::event::recorded::Resolution;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -348,14 +347,8 @@ pub(crate) async fn skip(
         if skip.frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
     });
     let found = found.await?;
-    let facts = Resolution {
-        actor: skip.actor.to_string().into(),
-        frees_key: Some(skip.frees_key),
-        reason: Some(sanitize_line(&skip.reason, REASON_CHARS).into()),
-        by: None,
-    };
-    let decision =
-        ResolveCall { status: CallStatus::Skipped, at: pipeline.now(), facts, frees_key: skip.frees_key };
+    let (at, reason) = (pipeline.now(), sanitize_line(&skip.reason, REASON_CHARS));
+    let decision = ResolveCall { at, actor: skip.actor, reason, frees_key: skip.frees_key };
     match pipeline.log().resolve(audit_id, decision).await {
         Ok(true) => Ok(()),
         Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {

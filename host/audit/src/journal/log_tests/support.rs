@@ -9,7 +9,7 @@ use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::{
     Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
-    RecordedKeyEnd, Resolution,
+    RecordedKeyEnd,
 };
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
@@ -133,12 +133,7 @@ pub(super) fn state(log: &JournalLog, key: &str) -> KeyState {
 }
 
 pub(super) fn skipped(frees_key: bool) -> ResolveCall {
-    let facts = Resolution {
-        frees_key: Some(frees_key),
-        reason: Some("it is there".into()),
-        ..Resolution::default()
-    };
-    ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key }
+    ResolveCall { at: Timestamp::now(), actor: "ada".into(), reason: "it is there".into(), frees_key }
 }
 
 pub(super) fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {

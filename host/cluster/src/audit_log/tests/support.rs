@@ -14,7 +14,6 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::event::recorded::{
     Admitted, AttemptStarted, Ended, EventLine, Received, RecordedClaim, RecordedEvent, RecordedKeyEnd,
-    Resolution,
 };
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
@@ -323,12 +322,8 @@ pub(super) fn state(log: &PostgresLog, key: &str) -> KeyState {
 }
 
 pub(super) fn skip(log: &PostgresLog, call: &OpenCall, frees_key: bool) -> bool {
-    let facts = Resolution {
-        frees_key: Some(frees_key),
-        reason: Some("it is there".into()),
-        ..Resolution::default()
-    };
-    let decision = ResolveCall { status: CallStatus::Skipped, at: Timestamp::now(), facts, frees_key };
+    let (at, actor, reason) = (Timestamp::now(), "ada".into(), "it is there".into());
+    let decision = ResolveCall { at, actor, reason, frees_key };
     wait(log.resolve(&call.audit_id, decision)).unwrap()
 }
 
