@@ -32,7 +32,7 @@ impl LogWriter {
     pub(super) fn key_state(&self, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let keys = self.keys()?;
         self.follow_clock(&keys.table, claim.at)?;
-        self.settle_claim(&keys, claim)?;
+        self.settle_key(&keys, digest(&claim.key))?;
         keys.table.change(|keys| self.state_of(keys, claim))
     }
 
@@ -221,11 +221,6 @@ impl LogWriter {
         });
     }
 
-    /// Brings a claim up to date whose process may have ended.
-    pub(super) fn settle_claim(&self, keys: &HeldKeys, claim: &KeyClaim) -> Result<(), AuditError> {
-        self.settle_key(keys, digest(&claim.key))
-    }
-
     /// Returns keys to an interrupted call if the calls that took them were never opened.
     pub(super) fn settle_keys_of(&self, keys: &HeldKeys, call: &AuditId) -> Result<(), AuditError> {
         let all = keys.table.all()?.into_iter();
@@ -233,7 +228,8 @@ impl LogWriter {
         taken.try_for_each(|(key, _)| self.settle_key(keys, key))
     }
 
-    fn settle_key(&self, keys: &HeldKeys, key: [u8; 32]) -> Result<(), AuditError> {
+    /// Brings a claim up to date whose process may have ended.
+    pub(super) fn settle_key(&self, keys: &HeldKeys, key: [u8; 32]) -> Result<(), AuditError> {
         let table = &keys.table;
         let Some(stored) = table.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
             return Ok(());
@@ -243,9 +239,9 @@ impl LogWriter {
         }
         // None if the call was opened. Otherwise the interrupted call to which the key returns, if there is one.
         let unopened = |journal: &Journal| {
-            let first_entry = |call: [u8; 16]| journal.unended().first_entry(&AuditId::from_bytes(call));
+            let first_entry = |call: [u8; 16]| journal.unended.first_entry(&AuditId::from_bytes(call));
             // A damaged journal is no evidence: the key stays taken.
-            let is_known = journal.is_intact() && first_entry(stored.call).is_none();
+            let is_known = journal.is_intact && first_entry(stored.call).is_none();
             is_known.then(|| stored.taken_from.and_then(|call| Some((call, first_entry(call)?))))
         };
         if let Some(journal) = self.held_journal(&stored.writer) {

@@ -353,7 +353,13 @@ impl KeyTable {
 
     /// Returns the key, if a call holds it.
     pub(crate) fn get(&self, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
-        self.find_stored(&self.connection(), key)
+        let connection = self.connection();
+        // Another process may add keys between two statements.
+        let transaction = connection.unchecked_transaction()?;
+        match self.find(&transaction, key, || Ok(self.summary(&transaction, 0)?.first))? {
+            KeySlot::Row(row) => read(&row.value).map(Some),
+            KeySlot::Between(..) => Ok(None),
+        }
     }
 
     /// Returns the time that the log goes by, in microseconds since 1970; none before the first key.
@@ -391,15 +397,6 @@ impl KeyTable {
             opened: (0, 0),
             busy_timeout: Duration::ZERO,
         })
-    }
-
-    fn find_stored(&self, connection: &Connection, key: &[u8; 32]) -> Result<Option<StoredKey>, AuditError> {
-        // Another process may add keys between two statements.
-        let transaction = connection.unchecked_transaction()?;
-        match self.find(&transaction, key, || Ok(self.summary(&transaction, 0)?.first))? {
-            KeySlot::Row(row) => read(&row.value).map(Some),
-            KeySlot::Between(..) => Ok(None),
-        }
     }
 
     /// Returns the slot of a key.

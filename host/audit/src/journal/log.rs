@@ -423,7 +423,8 @@ impl AuditLog for JournalLog {
     }
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
-        self.0.reader()
+        let process = Arc::clone(&self.0);
+        Ok(Box::new(IndexReader::open(&self.0.root, BUSY_TIMEOUT, process)?))
     }
 
     fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, AuditError> {
@@ -524,11 +525,6 @@ impl LogWriter {
     /// Returns true if this process has a journal, so that a call can be added without waiting.
     fn is_open(&self) -> bool {
         self.state().own.is_some()
-    }
-
-    /// Returns a reader of what was written so far.
-    fn reader(self: &Arc<Self>) -> Result<Box<dyn AuditReader>, AuditError> {
-        Ok(Box::new(IndexReader::open(&self.root, BUSY_TIMEOUT, Arc::clone(self) as _)?))
     }
 
     /// Returns the journal of this process, which is taken or begun if there is none.
@@ -656,7 +652,7 @@ impl LogWriter {
         let mut state = self.state();
         if state.is_left(journal) {
             state.adopted.remove(&journal.writer);
-            journal.committer.with_journal(Journal::give_back);
+            journal.committer.with_journal(|journal| journal.dir.give_back());
         }
         signed
     }
@@ -762,7 +758,7 @@ impl LogWriter {
         self.follow_clock(&keys.table, claim.at)?;
         let until = self.clock.now() + BUSY_TIMEOUT;
         loop {
-            self.settle_claim(&keys, claim)?;
+            self.settle_key(&keys, digest(&claim.key))?;
             let by_key =
                 self.interrupted_holder(&keys, claim)?.map(|before| (before, Arc::clone(&call.actor)));
             let call = OpenCall { resumes: call.resumes.clone().or(by_key.clone()), ..call.clone() };
@@ -953,7 +949,7 @@ impl ProcessCalls for LogWriter {
             }
             state.adopted.values().map(|adopted| Arc::clone(&adopted.journal)).collect()
         };
-        let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
+        let has = |journal: &mut Journal| journal.unended.first_entry(audit_id).is_some();
         adopted.iter().any(|journal| journal.committer.with_journal(has))
     }
 

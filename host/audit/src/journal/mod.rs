@@ -89,6 +89,7 @@ pub(crate) struct Journal {
     synced: u64,
     /// None if the next entry begins a segment.
     segment: Option<Segment>,
+    /// The calls without an end.
     unended: UnendedCalls,
     /// False if a line of the newest segment was changed before an entry that was signed for.
     is_intact: bool,
@@ -192,21 +193,6 @@ impl Journal {
             #[cfg(test)]
             panics_at: None,
         }))
-    }
-
-    /// Keeps the journal: others know that this process lives.
-    pub(crate) fn keep(&mut self) -> Result<(), AuditError> {
-        self.dir.keep()
-    }
-
-    /// Lets other processes take the journal.
-    pub(crate) fn give_back(&mut self) {
-        self.dir.give_back();
-    }
-
-    /// Returns true if no line of the newest segment was changed, as far as can be told.
-    pub(crate) fn is_intact(&self) -> bool {
-        self.is_intact
     }
 
     /// Returns the name of the writer.
@@ -367,11 +353,6 @@ impl Journal {
     pub(crate) fn last_event(&self, audit_id: &AuditId) -> Result<Option<u32>, AuditError> {
         let Some(first) = self.unended.first_entry(audit_id) else { return Ok(None) };
         last_event(self.dir.path(), audit_id, first).map(Some)
-    }
-
-    /// Returns the calls without an end.
-    pub(crate) fn unended(&self) -> &UnendedCalls {
-        &self.unended
     }
 }
 

@@ -81,7 +81,7 @@ impl LogWriter {
 
     /// Returns the journal with an interrupted call, taken by this process; none if no free journal has the call.
     fn journal_of(self: &Arc<Self>, audit_id: &AuditId) -> Result<Option<JournalUse>, AuditError> {
-        let has = |journal: &mut Journal| journal.unended().first_entry(audit_id).is_some();
+        let has = |journal: &mut Journal| journal.unended.first_entry(audit_id).is_some();
         let held: Vec<_> = {
             let state = self.state();
             // A call of this process runs, or is being ended.
@@ -104,7 +104,7 @@ impl LogWriter {
             let opened = Journal::open(dir, self.journal_settings, signed.get(&name).copied())?;
             let Some(mut journal) = opened else { continue };
             if has(&mut journal) {
-                journal.keep()?;
+                journal.dir.keep()?;
                 let journal = self.held(journal);
                 let adopted = AdoptedJournal { journal: Arc::clone(&journal), users: 0 };
                 self.state().adopted.insert(name, adopted);

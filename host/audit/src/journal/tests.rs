@@ -158,7 +158,7 @@ fn calls_without_an_end_are_known_from_the_newest_segment() {
     write(&mut journal, &begins(&again).resuming(resumed.clone()));
     write_calls(&mut journal, 40);
     let firsts = |journal: &mut Journal| {
-        let unended = journal.unended();
+        let unended = &journal.unended;
         [&open, &resumed, &again].map(|id| unended.first_entry(id))
     };
     let known = firsts(&mut journal);
@@ -339,7 +339,7 @@ fn entries_of_many_threads_are_written_once() {
         callers.join_all().await.len()
     });
     assert_eq!((calls, calls_in(root.path()).len()), (64, 64 * 50 * 2));
-    committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+    committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
 /// Counts the times that were asked for, one for each write, and panics at one of them.
@@ -408,7 +408,7 @@ fn one_write_has_the_entries_of_all_that_wait() {
     let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     assert_eq!(clock.asked.load(Ordering::SeqCst), 2);
-    committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+    committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn a_panic_of_one_caller_is_not_the_others_failure() {
     });
     assert!(matches!(results[..], [Ok(()), Ok(()), Ok(())]), "{results:?}");
     assert_eq!((told.load(Ordering::SeqCst), clock.asked.load(Ordering::SeqCst)), (2, 2));
-    committer.with_journal(|journal| assert!(journal.unended().is_empty()));
+    committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
 #[test]
