@@ -149,7 +149,7 @@ pub fn export(
             }
             let before = head;
             let n = JournalLine::read(line.text).map_or(head.n.saturating_add(1), |line| line.n);
-            head = ChainHead { n: n.saturating_sub(1), ..ChainHead::EMPTY }.after(line.text);
+            head = ChainHead::at(n, line.text);
             let at = time_of(line.text);
             is_over = range.until.is_some_and(|until| at.is_some_and(|at| at >= until));
             let is_due = !is_over && range.since.is_none_or(|since| at.is_none_or(|at| at >= since));

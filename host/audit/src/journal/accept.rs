@@ -119,8 +119,7 @@ impl LogWriter {
             };
             while let Some(read) = reader.next_text()? {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
-                    let before = ChainHead { n: line.n.saturating_sub(1), ..ChainHead::EMPTY };
-                    head = Some(before.after(read.bytes));
+                    head = Some(ChainHead::at(line.n, read.bytes));
                 }
             }
             // A segment with another name than its own may not be where the entry is looked for.

@@ -48,8 +48,7 @@ pub(super) fn apply(
     let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     let mut applied = from;
     for first in firsts.into_iter().skip(begin) {
-        let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-        let Some(mut reader) = SegmentReader::open_regular(&dir, first, before)? else { break };
+        let Some(mut reader) = SegmentReader::open_regular(&dir, first, ChainHead::EMPTY)? else { break };
         while let Some(read) = reader.next()? {
             let Ok(line) = JournalLine::read(read.bytes) else { break };
             if line.n <= from || !read.is_whole {

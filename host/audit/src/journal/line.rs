@@ -29,9 +29,6 @@ use crate::seal::Sealed;
 /// The version of the form of lines.
 const FORMAT_VERSION: u8 = 2;
 
-/// The hash before the first line of a journal.
-pub(crate) const NO_HASH: [u8; 32] = [0; 32];
-
 /// The end of a chain of lines: the number of the last one, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChainHead {
@@ -43,11 +40,16 @@ pub struct ChainHead {
 
 impl ChainHead {
     /// The head of a journal without a line.
-    pub const EMPTY: Self = Self { n: 0, hash: NO_HASH };
+    pub const EMPTY: Self = Self { n: 0, hash: [0; 32] };
+
+    /// Returns the head at the line with this number, which is given without its line break.
+    pub fn at(n: u64, line: &[u8]) -> Self {
+        Self { n, hash: Sha256::digest(line).into() }
+    }
 
     /// Returns the head after this line, which is given without its line break.
     pub fn after(self, line: &[u8]) -> Self {
-        Self { n: self.n.saturating_add(1), hash: Sha256::digest(line).into() }
+        Self::at(self.n.saturating_add(1), line)
     }
 }
 

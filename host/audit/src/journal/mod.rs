@@ -382,8 +382,7 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
     let begin = firsts.iter().rposition(|first| *first <= first_entry).unwrap_or(0);
     let mut last = 0;
     for first in firsts.into_iter().skip(begin) {
-        let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-        let Some(mut reader) = SegmentReader::open(dir, first, before)? else { break };
+        let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else { break };
         while let Some(read) = reader.next()? {
             let Ok(line) = JournalLine::read(read.bytes) else { break };
             if line.audit_id.as_deref() == Some(audit_id.as_str()) {

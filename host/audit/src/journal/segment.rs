@@ -405,9 +405,7 @@ impl Segment {
         };
         let (last, line) = line;
         let before = ChainHead { n: line.n.saturating_sub(1), hash: line.prev().unwrap_or_default() };
-        let follows = lines.next().map_or(start == 0, |text| {
-            ChainHead { n: before.n.saturating_sub(1), ..before }.after(text) == before
-        });
+        let follows = lines.next().map_or(start == 0, |text| ChainHead::at(before.n, text) == before);
         let head = before.after(last);
         let unended = UnendedCalls::after_release(&line).filter(|_| follows && signed == Some(head));
         Ok(unended.map(|unended| SegmentEnd { head, unended, cut_bytes: 0, is_intact: true }))
@@ -436,7 +434,7 @@ impl Segment {
             }
             end.is_intact &= follows;
             let n = read.map_or(end.head.n.saturating_add(1), |line| line.n);
-            end.head = ChainHead { n: n.saturating_sub(1), ..ChainHead::EMPTY }.after(text);
+            end.head = ChainHead::at(n, text);
             length = length.saturating_add(line.len() as u64);
             is_signed |= signed == Some(end.head);
         }
@@ -563,14 +561,15 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
         let next = firsts.first().copied().filter(|first| n > 0 && *first == n.saturating_add(1));
         return next.map_or(Ok(None), |next| hash_before(dir, next));
     };
-    let before = ChainHead { n: first.saturating_sub(1), ..ChainHead::EMPTY };
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, before)? else { return Ok(None) };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
+        return Ok(None);
+    };
     let mut last = first.saturating_sub(1);
     while let Some(read) = reader.next_text()?.filter(|read| read.is_whole) {
         // Lines before it may be missing, which the operator may have accepted.
         last = JournalLine::read(read.bytes).map_or(last.saturating_add(1), |line| line.n);
         if last == n {
-            return Ok(Some(before.after(read.bytes).hash));
+            return Ok(Some(ChainHead::at(n, read.bytes).hash));
         }
     }
     Ok(None)

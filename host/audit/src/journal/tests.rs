@@ -33,7 +33,7 @@ fn take(root: &Path, settings: JournalSettings) -> Result<Journal, AuditError> {
             let mut reader = SegmentReader::open(&dir, first, ChainHead::EMPTY).unwrap().unwrap();
             while let Some(read) = reader.next().unwrap() {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
-                    head = ChainHead { n: line.n - 1, ..ChainHead::EMPTY }.after(read.bytes);
+                    head = ChainHead::at(line.n, read.bytes);
                 }
             }
         }

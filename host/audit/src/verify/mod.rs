@@ -287,8 +287,7 @@ impl<'k> Verifier<'k> {
     }
 
     fn advance(&mut self, n: u64, text: &[u8], audit_id: Option<AuditId>, seq: Option<u32>) {
-        let before = ChainHead { n: n.saturating_sub(1), ..ChainHead::EMPTY };
-        self.journal.head = before.after(text);
+        self.journal.head = ChainHead::at(n, text);
         let last = self.journal.last.get_or_insert_default();
         last.0.clear();
         last.0.extend_from_slice(text);
