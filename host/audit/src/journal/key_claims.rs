@@ -382,20 +382,13 @@ impl LogWriter {
 /// Returns the stored form of a claim, for a call that is about to be opened in this journal.
 fn claimed(call: &OpenCall, claim: &KeyClaim, journal: &HeldJournal) -> StoredKey {
     let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
+    // All earlier calls with the key are in the journal by now.
+    let since = journal.committer.with_journal(|journal| journal.head().n).saturating_add(1);
     StoredKey {
-        call: call.audit_id.bytes(),
-        fingerprint: claim.fingerprint,
         at: call.at.as_microsecond(),
-        state: StoredKeyState::Claimed,
-        until: None,
-        writer: journal.writer.clone(),
-        // All earlier calls with the key are in the journal by now.
-        since: journal.committer.with_journal(|journal| journal.head().n).saturating_add(1),
         is_idempotent: call.idempotent,
         step_of: action.map(|action| name_of(action).to_owned()),
-        has_value: false,
-        outcome: None,
-        taken_from: None,
+        ..StoredKey::claimed(call.audit_id.bytes(), claim.fingerprint, &journal.writer, since)
     }
 }
 

@@ -84,21 +84,8 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
         if keys.get(&key)?.is_some() {
             continue;
         }
-        let blocked = StoredKey {
-            call: call.bytes(),
-            fingerprint,
-            at: 0,
-            state: StoredKeyState::Blocked,
-            until: None,
-            writer: writer.to_owned(),
-            since: line.n,
-            is_idempotent: false,
-            step_of: None,
-            has_value: false,
-            outcome: None,
-            taken_from: None,
-        };
-        keys.put(&key, &blocked)?;
+        let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
+        keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, ..held })?;
     }
     Ok(())
 }
@@ -178,21 +165,8 @@ impl Claim<'_> {
         if is_known {
             return Ok(());
         }
-        let claimed = StoredKey {
-            call: self.call.bytes(),
-            fingerprint,
-            at,
-            state: StoredKeyState::Claimed,
-            until: None,
-            writer: self.writer.to_owned(),
-            since: self.n,
-            is_idempotent,
-            step_of: self.step_of.clone(),
-            has_value: false,
-            outcome: None,
-            taken_from: None,
-        };
-        keys.put(&key, &claimed)
+        let claimed = StoredKey::claimed(self.call.bytes(), fingerprint, self.writer, self.n);
+        keys.put(&key, &StoredKey { at, is_idempotent, step_of: self.step_of.clone(), ..claimed })
     }
 }
 

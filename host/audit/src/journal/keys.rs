@@ -105,6 +105,24 @@ pub(crate) struct StoredKey {
 }
 
 impl StoredKey {
+    /// Creates a key that this call claims, whose first entry in the journal of this writer is `since` or a later one.
+    pub(crate) fn claimed(call: [u8; 16], fingerprint: [u8; 32], writer: &str, since: u64) -> Self {
+        Self {
+            call,
+            fingerprint,
+            at: 0,
+            state: StoredKeyState::Claimed,
+            until: None,
+            writer: writer.to_owned(),
+            since,
+            is_idempotent: false,
+            step_of: None,
+            has_value: false,
+            outcome: None,
+            taken_from: None,
+        }
+    }
+
     /// Returns true if the outcome stands no longer.
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
@@ -710,20 +728,7 @@ mod tests {
     }
 
     fn stored(call: u8) -> StoredKey {
-        StoredKey {
-            call: [call; 16],
-            fingerprint: [1; 32],
-            at: 0,
-            state: StoredKeyState::Claimed,
-            until: None,
-            writer: "w".to_owned(),
-            since: 0,
-            is_idempotent: false,
-            step_of: None,
-            has_value: false,
-            outcome: None,
-            taken_from: None,
-        }
+        StoredKey::claimed([call; 16], [1; 32], "w", 0)
     }
 
     #[test]
