@@ -80,10 +80,7 @@ impl PostgresSettings {
 
 /// The audit log of a cluster, as one process writes and reads it. Nothing is connected before the first command.
 pub struct PostgresLog {
-    database: Database,
-    home: PathBuf,
-    settings: PostgresSettings,
-    clock: Arc<dyn Clock>,
+    shared: Arc<LogShared>,
     /// None before the first command.
     running: Mutex<Option<Arc<Running>>>,
 }
@@ -144,24 +141,13 @@ impl LogShared {
 }
 
 impl Running {
-    fn new(log: &PostgresLog) -> Result<Arc<Self>, AuditError> {
+    fn new(shared: Arc<LogShared>) -> Result<Arc<Self>, AuditError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("cofferdam-audit")
             .enable_all()
             .build()
             .map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
-        let shared = Arc::new(LogShared {
-            database: log.database.clone(),
-            pool: Pool::new(log.database.clone(), SESSIONS),
-            home: log.home.clone(),
-            settings: log.settings.clone(),
-            clock: Arc::clone(&log.clock),
-            checkpoints: Checkpoints::new(&log.home),
-            warnings: WarningLog::default(),
-            full: RwLock::default(),
-            has_new: Notify::new(),
-        });
         let (writer, has_writer) = (Mutex::default(), AtomicBool::new(false));
         Ok(Arc::new(Self { shared, runtime: Some(runtime), writer, has_writer }))
     }
@@ -274,14 +260,25 @@ impl Drop for Running {
 impl PostgresLog {
     /// Creates the audit log of a process in this home directory.
     pub fn new(database: Database, home: &Path, settings: PostgresSettings, clock: Arc<dyn Clock>) -> Self {
-        Self { database, home: home.to_owned(), settings, clock, running: Mutex::default() }
+        let shared = Arc::new(LogShared {
+            pool: Pool::new(database.clone(), SESSIONS),
+            database,
+            home: home.to_owned(),
+            settings,
+            clock,
+            checkpoints: Checkpoints::new(home),
+            warnings: WarningLog::default(),
+            full: RwLock::default(),
+            has_new: Notify::new(),
+        });
+        Self { shared, running: Mutex::default() }
     }
 
     fn running(&self) -> Result<Arc<Running>, AuditError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match &*running {
             Some(running) => Ok(Arc::clone(running)),
-            None => Ok(Arc::clone(running.insert(Running::new(self)?))),
+            None => Ok(Arc::clone(running.insert(Running::new(Arc::clone(&self.shared))?))),
         }
     }
 
@@ -408,7 +405,7 @@ impl AuditLog for PostgresLog {
     }
 
     fn retention(&self) -> Option<Duration> {
-        self.settings.log.retention
+        self.shared.settings.log.retention
     }
 
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {

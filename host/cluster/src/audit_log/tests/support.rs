@@ -108,7 +108,7 @@ impl Cluster {
 
     /// The time of such a host.
     pub(super) fn clock_of(log: &PostgresLog) -> Timestamp {
-        log.clock.timestamp()
+        log.shared.clock.timestamp()
     }
 
     pub(super) fn manual_clock(&self) -> Arc<HandClock> {
