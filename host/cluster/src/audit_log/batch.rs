@@ -14,7 +14,7 @@ pub(super) const UNDETERMINED: i16 = 2;
 pub(super) const BLOCKED: i16 = 3;
 
 /// The state of a key that is free again: none is stored.
-const FREE: i16 = -1;
+pub(super) const FREE: i16 = -1;
 
 /// The statement that appends.
 pub(super) const APPEND: &str = "SELECT cofferdam.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
@@ -54,15 +54,12 @@ pub(super) struct KeyRow {
 
 /// The state of a key after its call has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum KeyState {
-    Free,
-    /// Until this time by the clock of this host, and for this many microseconds from now.
-    Retained {
-        until: i64,
-        ttl: i64,
-        has_value: bool,
-    },
-    Undetermined,
+pub(super) struct KeyEnd {
+    pub(super) state: i16,
+    /// If an outcome is kept: until this time by the clock of this host, and for this many microseconds from now.
+    pub(super) retained: Option<(i64, i64)>,
+    /// True if that is a value.
+    pub(super) has_value: bool,
 }
 
 /// Entries of one transaction. Each journal in it is added to once its end is known.
@@ -79,7 +76,7 @@ pub(super) struct Batch {
 struct EndedKey {
     key: [u8; 32],
     call: Uuid,
-    state: KeyState,
+    end: KeyEnd,
     place: Option<i64>,
 }
 
@@ -154,8 +151,8 @@ impl Batch {
     }
 
     /// Ends a key that this call holds. `place` is that of its outcome.
-    pub(super) fn end_key(&mut self, key: [u8; 32], call: Uuid, state: KeyState, place: Option<i64>) {
-        self.ends.push(EndedKey { key, call, state, place });
+    pub(super) fn end_key(&mut self, key: [u8; 32], call: Uuid, end: KeyEnd, place: Option<i64>) {
+        self.ends.push(EndedKey { key, call, end, place });
     }
 
     /// Returns true if a call of the batch ends this key.
@@ -188,16 +185,12 @@ impl Batch {
         let ends = &self.ends;
         let end_keys: Vec<_> = ends.iter().map(|it| &it.key[..]).collect();
         let end_calls: Vec<_> = ends.iter().map(|it| it.call).collect();
-        let states: Vec<_> = ends.iter().map(|it| it.state.number()).collect();
-        let retained = |it: &EndedKey| match it.state {
-            KeyState::Retained { until, ttl, .. } => Some((until, ttl)),
-            KeyState::Free | KeyState::Undetermined => None,
-        };
-        let untils: Vec<_> = ends.iter().map(|it| retained(it).map(|(until, _)| until)).collect();
-        let ttls: Vec<_> = ends.iter().map(|it| retained(it).map(|(_, ttl)| ttl)).collect();
-        let values: Vec<_> =
-            ends.iter().map(|it| matches!(it.state, KeyState::Retained { has_value: true, .. })).collect();
-        let end_places: Vec<_> = ends.iter().map(|it| it.place.filter(|_| retained(it).is_some())).collect();
+        let states: Vec<_> = ends.iter().map(|it| it.end.state).collect();
+        let untils: Vec<_> = ends.iter().map(|it| it.end.retained.map(|(until, _)| until)).collect();
+        let ttls: Vec<_> = ends.iter().map(|it| it.end.retained.map(|(_, ttl)| ttl)).collect();
+        let values: Vec<_> = ends.iter().map(|it| it.end.has_value).collect();
+        let end_places: Vec<_> =
+            ends.iter().map(|it| it.place.filter(|_| it.end.retained.is_some())).collect();
         let parameters: [&(dyn ToSql + Sync); 28] = [
             &given,
             &process,
@@ -229,16 +222,6 @@ impl Batch {
             &end_places,
         ];
         client.query_one(statement, &parameters).await.map(drop)
-    }
-}
-
-impl KeyState {
-    const fn number(self) -> i16 {
-        match self {
-            Self::Free => FREE,
-            Self::Retained { .. } => RETAINED,
-            Self::Undetermined => UNDETERMINED,
-        }
     }
 }
 

@@ -24,7 +24,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::LogShared;
-use super::batch::{Batch, ChainEnd, KeyRow, KeyState as KeyEnd, signed};
+use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED, signed};
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
 use super::process::{Process, Registration};
@@ -784,13 +784,14 @@ impl Engine {
     /// Returns the state of a call's key after its end.
     fn key_end(&self, end: &CloseCall) -> KeyEnd {
         match end.key {
-            KeyDisposition::Release => KeyEnd::Free,
-            KeyDisposition::Undetermined => KeyEnd::Undetermined,
+            KeyDisposition::Release => KeyEnd { state: FREE, retained: None, has_value: false },
+            KeyDisposition::Undetermined => KeyEnd { state: UNDETERMINED, retained: None, has_value: false },
             KeyDisposition::Retain(until) => {
                 let until = until.as_microsecond();
                 // By the clock of the database: that of this host may be another one.
                 let ttl = until.saturating_sub(self.shared.clock.timestamp().as_microsecond());
-                KeyEnd::Retained { until, ttl, has_value: end.verdict.status == CallStatus::Value }
+                let has_value = end.verdict.status == CallStatus::Value;
+                KeyEnd { state: RETAINED, retained: Some((until, ttl)), has_value }
             }
         }
     }
