@@ -441,11 +441,11 @@ impl Engine {
         }
         let name = Uuid::now_v7();
         // Before its first entry: a journal that is in no statement could be removed unnoticed.
-        match self.shared.checkpoints.register(&self.shared, name).await {
+        match self.shared.checkpoints.sign(&self.shared, &[(name, ChainHead::EMPTY)]).await {
             Err(error) if error.kind() == AuditErrorKind::Tampered => {
                 tracing::warn!(target: "cofferdam::audit", %error, "a journal is begun that no checkpoint covers");
             }
-            registered => registered?,
+            signed => drop(signed?),
         }
         let transaction = session.client.transaction().await?;
         let end = ChainEnd { name, epoch: 1, head: ChainHead::EMPTY, sealed: 0 };

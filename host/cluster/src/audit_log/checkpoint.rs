@@ -26,7 +26,7 @@ pub(super) type SignedHeads = BTreeMap<String, ChainHead>;
 /// The statement of the cluster, and the state of the home that remembers it.
 pub(super) struct Checkpoints {
     host_key: PathBuf,
-    state: HomeState,
+    pub(super) state: HomeState,
     home: HomeIdentity,
 }
 
@@ -38,10 +38,6 @@ impl Checkpoints {
 
     pub(super) fn signer(&self) -> Result<NoteSigner, AuditError> {
         Ok(NoteSigner::new(&host_key::read(&self.host_key)?))
-    }
-
-    pub(super) fn state(&self) -> &HomeState {
-        &self.state
     }
 
     /// Returns the signed ends of journals; none if the statement is missing or was changed.
@@ -60,11 +56,6 @@ impl Checkpoints {
 
     fn read(&self, note: Option<String>) -> Result<StoredCheckpoint, AuditError> {
         Ok(StoredCheckpoint::read(note.as_deref(), Some(&self.signer()?.key())))
-    }
-
-    /// Signs for a journal that has no entry yet.
-    pub(super) async fn register(&self, shared: &LogShared, writer: Uuid) -> Result<(), AuditError> {
-        self.sign(shared, &[(writer, ChainHead::EMPTY)]).await.map(drop)
     }
 
     /// Signs that journals of this process have these ends, and returns the note.

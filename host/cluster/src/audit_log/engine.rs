@@ -1071,7 +1071,7 @@ impl Engine {
                 }
             }
         }
-        self.shared.maintain_soon();
+        self.shared.has_new.notify_one();
     }
 
     /// Draws the consequences of a transaction that wrote nothing.

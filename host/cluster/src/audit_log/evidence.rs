@@ -383,7 +383,7 @@ pub(super) async fn accept(
         return running.sign().await;
     }
     // An operator that repairs the vault first does not accept an older one unseen.
-    checkpoints.state().vault_mark()?;
+    checkpoints.state.vault_mark()?;
     let (now, signer) = (shared.clock.timestamp(), checkpoints.signer()?);
     let entries = vec![
         accepted_entry(findings, checkpoint::text(session.client()).await?, now, &signer),

@@ -96,6 +96,7 @@ struct LogShared {
     warnings: WarningLog,
     /// The clients for which no more is sealed, since their quota is used up.
     full: RwLock<FullClients>,
+    /// Notified of new entries, which are signed for and indexed soon.
     has_new: Notify,
 }
 
@@ -132,11 +133,6 @@ impl LogShared {
     fn is_full(&self, client: &str) -> bool {
         let full = self.full.read().unwrap_or_else(PoisonError::into_inner);
         full.is_all || full.clients.contains(client)
-    }
-
-    /// Has the new entries signed for and indexed soon.
-    fn maintain_soon(&self) {
-        self.has_new.notify_one();
     }
 }
 
