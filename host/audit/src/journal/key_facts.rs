@@ -81,11 +81,8 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
         else {
             continue;
         };
-        if keys.get(&key)?.is_some() {
-            continue;
-        }
         let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
-        keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, ..held })?;
+        keys.put_new(&key, &StoredKey { state: StoredKeyState::Blocked, ..held })?;
     }
     Ok(())
 }
@@ -99,17 +96,24 @@ fn apply_line(
     let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events()) else {
         return Ok(());
     };
-    let mut claim = Claim { call: &call, writer, n: line.n, step_of: None, at: None };
+    let (mut step_of, mut received_at) = (None, Timestamp::UNIX_EPOCH);
     for event in &events {
         match event.event() {
             RecordedEvent::Received(received) => {
                 let action = received.step.and(received.action);
-                claim.step_of = action.map(|action| name_of(&action).to_owned());
-                claim.at = event.at.parse().ok();
+                step_of = action.map(|action| name_of(&action).to_owned());
+                received_at = event.at.parse().unwrap_or_default();
             }
             RecordedEvent::Admitted(admitted) => {
-                if let Some(of) = &admitted.claim {
-                    claim.put(keys, &of.key_sha256, &of.fingerprint, admitted.idempotent.unwrap_or(false))?;
+                let Some(of) = &admitted.claim else { continue };
+                if let (Some(key), Some(fingerprint)) = (unhex(&of.key_sha256), unhex(&of.fingerprint)) {
+                    let claimed = StoredKey {
+                        at: received_at.as_microsecond(),
+                        is_idempotent: admitted.idempotent.unwrap_or(false),
+                        step_of: step_of.clone(),
+                        ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
+                    };
+                    claim(keys, &key, &claimed)?;
                 }
             }
             RecordedEvent::Skipped(decision) => {
@@ -131,43 +135,18 @@ fn apply_line(
     Ok(())
 }
 
-/// A call that claims a key.
-struct Claim<'c> {
-    call: &'c AuditId,
-    writer: &'c str,
-    /// The number of its first entry.
-    n: u64,
-    step_of: Option<String>,
-    /// When it was received.
-    at: Option<Timestamp>,
-}
-
-impl Claim<'_> {
-    fn put(
-        &self,
-        keys: &mut KeyChange<'_>,
-        key: &str,
-        fingerprint: &str,
-        is_idempotent: bool,
-    ) -> Result<(), AuditError> {
-        let (Some(key), Some(fingerprint)) = (unhex(key), unhex(fingerprint)) else { return Ok(()) };
-        let stored = keys.get(&key)?;
-        let at = self.at.unwrap_or_default().as_microsecond();
-        // Of two calls in different journals, the later one holds the key; within one, the order of the entries decides. A
-        // call that has claimed the key may have no entry yet.
-        let is_known = stored.is_some_and(|stored| {
-            stored.call == self.call.bytes()
-                || match stored.writer == self.writer {
-                    true => stored.since >= self.n,
-                    false => stored.at > at,
-                }
-        });
-        if is_known {
-            return Ok(());
-        }
-        let claimed = StoredKey::claimed(self.call.bytes(), fingerprint, self.writer, self.n);
-        keys.put(&key, &StoredKey { at, is_idempotent, step_of: self.step_of.clone(), ..claimed })
-    }
+/// Stores the claim of a key. Of two calls in different journals, the later one holds the key; within one, the order of
+/// the entries decides.
+fn claim(keys: &mut KeyChange<'_>, key: &[u8; 32], claimed: &StoredKey) -> Result<(), AuditError> {
+    // A call that has claimed the key may have no entry yet.
+    let is_known = keys.get(key)?.is_some_and(|stored| {
+        stored.call == claimed.call
+            || match stored.writer == claimed.writer {
+                true => stored.since >= claimed.since,
+                false => stored.at > claimed.at,
+            }
+    });
+    if is_known { Ok(()) } else { keys.put(key, claimed) }
 }
 
 fn close(keys: &mut KeyChange<'_>, end: &KeyEnd, outcome: Option<SealedOutcome>) -> Result<(), AuditError> {
