@@ -241,7 +241,7 @@ impl LogWriter {
         let unopened = |journal: &Journal| {
             let first_entry = |call: [u8; 16]| journal.unended.first_entry(&AuditId::from_bytes(call));
             // A damaged journal is no evidence: the key stays taken.
-            let is_known = journal.is_intact && first_entry(stored.call).is_none();
+            let is_known = !journal.is_changed && first_entry(stored.call).is_none();
             is_known.then(|| stored.taken_from.and_then(|call| Some((call, first_entry(call)?))))
         };
         if let Some(journal) = self.held_journal(&stored.writer) {

@@ -91,8 +91,8 @@ pub(crate) struct Journal {
     segment: Option<Segment>,
     /// The calls without an end.
     unended: UnendedCalls,
-    /// False if a line of the newest segment was changed before an entry that was signed for.
-    is_intact: bool,
+    /// True if a line of the newest segment was changed before an entry that was signed for.
+    is_changed: bool,
     /// Bytes that were cut off the end; none once this process has written that it took the journal.
     untold: Option<u64>,
     lines: Vec<u8>,
@@ -126,7 +126,7 @@ impl Journal {
             match Self::open(dir, settings, signed)? {
                 Some(mut journal) => {
                     let is_known = signed.is_some() || journal.head.n == 0;
-                    if is_known && journal.is_intact && journal.unended.is_empty() {
+                    if is_known && !journal.is_changed && journal.unended.is_empty() {
                         journal.dir.keep()?;
                         return Ok(journal);
                     }
@@ -176,7 +176,7 @@ impl Journal {
         if segment.is_none() && signed.is_some_and(|signed| signed.n > 0) {
             return Ok(None);
         }
-        let SegmentEnd { head, cut_bytes, unended, is_intact } = end;
+        let SegmentEnd { head, cut_bytes, unended, is_changed } = end;
         let (lines, sealed) = (Vec::new(), Vec::new());
         let untold = Some(cut_bytes.saturating_add(begun_bytes));
         Ok(Some(Self {
@@ -186,7 +186,7 @@ impl Journal {
             synced: signed.map_or(0, |signed| signed.n),
             segment,
             unended,
-            is_intact,
+            is_changed,
             untold,
             lines,
             sealed,

@@ -151,23 +151,16 @@ impl From<AuditError> for AppendError {
     }
 }
 
-/// The end of a segment, as the next process finds it.
-#[derive(Debug)]
+/// The end of a segment, as the next process finds it. By default, that of a journal without one.
+#[derive(Debug, Default)]
 pub(super) struct SegmentEnd {
     pub(super) head: ChainHead,
     /// The bytes without a line that were cut off.
     pub(super) cut_bytes: u64,
     /// The calls without an end.
     pub(super) unended: UnendedCalls,
-    /// False if a line was changed that was signed for, or one before it.
-    pub(super) is_intact: bool,
-}
-
-impl Default for SegmentEnd {
-    /// Returns the end of a journal without a segment.
-    fn default() -> Self {
-        Self { head: ChainHead::EMPTY, cut_bytes: 0, unended: UnendedCalls::default(), is_intact: true }
-    }
+    /// True if a line was changed that was signed for, or one before it.
+    pub(super) is_changed: bool,
 }
 
 /// The lengths of a segment's files.
@@ -408,7 +401,7 @@ impl Segment {
         let follows = lines.next().map_or(start == 0, |text| ChainHead::at(before.n, text) == before);
         let head = before.after(last);
         let unended = UnendedCalls::after_release(&line).filter(|_| follows && signed == Some(head));
-        Ok(unended.map(|unended| SegmentEnd { head, unended, cut_bytes: 0, is_intact: true }))
+        Ok(unended.map(|unended| SegmentEnd { head, unended, ..SegmentEnd::default() }))
     }
 
     /// Reads the lines up to the first one after the signed entry that does not hold. None if there is no such line.
@@ -432,7 +425,7 @@ impl Segment {
             if !follows && is_signed {
                 break;
             }
-            end.is_intact &= follows;
+            end.is_changed |= !follows;
             let n = read.map_or(end.head.n.saturating_add(1), |line| line.n);
             end.head = ChainHead::at(n, text);
             length = length.saturating_add(line.len() as u64);
