@@ -108,12 +108,8 @@ impl Checkpoints {
             matches!(stored, StoredCheckpoint::Missing) && memory.is_new() && is_empty(&transaction).await?;
         let checkpoint = stored.signable(is_new, "the signed statement in the database")?;
         self.join(checkpoint.as_ref())?;
-        let memory = match self.state.read()? {
-            StoredState::Missing => memory,
-            _ => HomeMemory::read(&self.state)?,
-        };
         // A statement over a loss would grow past what the home remembers, and hide it.
-        if let Err(loss) = memory.progress(checkpoint.as_ref()) {
+        if let Err(loss) = HomeMemory::read(&self.state)?.progress(checkpoint.as_ref()) {
             return Err(AuditError::new(AuditErrorKind::Tampered, loss));
         }
         let mut journals = checkpoint.map(|checkpoint| checkpoint.journals).unwrap_or_default();
