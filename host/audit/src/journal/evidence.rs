@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sha2::{Digest as _, Sha256};
+use cofferdam_core::digest::Digest;
 
 use super::LogWriter;
 use super::checkpoint_file;
@@ -14,7 +14,6 @@ use super::segment::{LineText, SegmentReader, is_torn_from, open_sealed, segment
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
-use crate::hex::hex;
 
 /// The files of a home, as they are when they are read.
 pub(super) struct JournalEvidence {
@@ -97,11 +96,10 @@ impl AuditEvidence for JournalEvidence {
         let mut sealed = Vec::new();
         file.seek(SeekFrom::Start(place.offset))?;
         file.take(place.bytes).read_to_end(&mut sealed)?;
-        let sha256: [u8; 32] = Sha256::digest(&sealed).into();
         let is_dropped = sealed.iter().all(|byte| *byte == 0);
         Ok(match (sealed.len() as u64) < place.bytes {
             true => SealedState::Short,
-            false if hex(&sha256) == place.sha256 || is_dropped => SealedState::Intact,
+            false if Digest::sha256(&sealed).to_string() == place.sha256 || is_dropped => SealedState::Intact,
             false => SealedState::Changed,
         })
     }

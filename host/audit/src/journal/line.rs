@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
 
+use cofferdam_core::digest::Digest;
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
 use cofferdam_core::event::recorded::{EventLine, RecordedEvent};
 use cofferdam_core::failure::AuditId;
@@ -19,7 +20,6 @@ use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
 
 use super::keys::SealedOutcome;
 use crate::entry::{Entry, LoggedEvent};
@@ -44,7 +44,7 @@ impl ChainHead {
 
     /// Returns the head at the line with this number, which is given without its line break.
     pub fn at(n: u64, line: &[u8]) -> Self {
-        Self { n, hash: Sha256::digest(line).into() }
+        Self { n, hash: *Digest::sha256(line).as_bytes() }
     }
 
     /// Returns the head after this line, which is given without its line break.
@@ -197,8 +197,8 @@ pub struct SealedPlace {
 impl SealedPlace {
     /// Returns the place of a part that is appended to a file of this length.
     pub fn at(offset: u64, sealed: &Sealed) -> Self {
-        let sha256: [u8; 32] = Sha256::digest(sealed.bytes()).into();
-        Self { bytes: sealed.bytes().len() as u64, offset, sha256: hex(&sha256) }
+        let (bytes, sha256) = (sealed.bytes().len() as u64, Digest::sha256(sealed.bytes()).to_string());
+        Self { bytes, offset, sha256 }
     }
 }
 

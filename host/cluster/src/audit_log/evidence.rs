@@ -8,13 +8,13 @@ use std::time::Duration;
 use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, accepted_entry, decision};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
-    FindingKind, KeyDisposition, SealedState, hex, unhex,
+    FindingKind, KeyDisposition, SealedState, unhex,
 };
+use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
@@ -121,8 +121,7 @@ impl AuditEvidence for PostgresEvidence {
         })?;
         // One that was dropped is not there.
         let Some(part) = part else { return Ok(SealedState::Intact) };
-        let sha256: [u8; 32] = Sha256::digest(&part).into();
-        let is_same = part.len() as u64 == place.bytes && hex(&sha256) == place.sha256;
+        let is_same = part.len() as u64 == place.bytes && Digest::sha256(&part).to_string() == place.sha256;
         Ok(if is_same { SealedState::Intact } else { SealedState::Changed })
     }
 
