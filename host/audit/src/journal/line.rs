@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::keys::SealedOutcome;
+use crate::command::OpenCall;
 use crate::entry::{Entry, LoggedEvent};
 use crate::hex::{hex, unhex};
 use crate::seal::Sealed;
@@ -82,6 +83,15 @@ impl EntryDraft {
         Self::new(DraftContents::Call { audit_id: audit_id.clone(), entry: entry.clone(), is_end })
     }
 
+    /// Creates the first entry of a call, with its sealed request if that is kept.
+    pub fn of_opening(call: &OpenCall, request: Option<Sealed>) -> Self {
+        // A call that was refused for its key, or got the outcome of another one, holds none: read again, its claim
+        // would take the key from the call that does.
+        let entry = if call.key.is_some() { call.entry.clone() } else { call.entry.without_claims() };
+        let resumes = call.resumes.as_ref().map(|(before, _)| before.clone());
+        Self { resumes, ..Self::of_call(&call.audit_id, false, &entry).with_sealed(request) }
+    }
+
     /// Creates the entry that resolves an interrupted call: with its last event, which has this number.
     pub fn of_resolution(audit_id: &AuditId, at: Timestamp, seq: u32, event: RecordedEvent<'_>) -> Self {
         Self::of_call(audit_id, true, &Entry::new(vec![EventLine { at, seq, event }.to_text()]))
@@ -136,7 +146,8 @@ impl EntryDraft {
     }
 
     /// Adds the interrupted call that the entry's call resumes.
-    pub fn resuming(self, before: AuditId) -> Self {
+    #[cfg(test)]
+    pub(crate) fn resuming(self, before: AuditId) -> Self {
         Self { resumes: Some(before), ..self }
     }
 

@@ -726,15 +726,7 @@ impl LogWriter {
 
     /// Returns the first entry of a call.
     fn opening(&self, call: &OpenCall) -> EntryDraft {
-        let request = self.sealable(&call.actor, call.request.as_ref());
-        // A call that was refused for its key, or got the outcome of another one, holds none: read again, its claim would
-        // take the key from the call that does.
-        let entry = if call.key.is_some() { call.entry.clone() } else { call.entry.without_claims() };
-        let opening = EntryDraft::of_call(&call.audit_id, false, &entry).with_sealed(request);
-        match &call.resumes {
-            Some((before, _)) => opening.resuming(before.clone()),
-            None => opening,
-        }
+        EntryDraft::of_opening(call, self.sealable(&call.actor, call.request.as_ref()))
     }
 
     /// Returns the sealed part, unless the client's quota of sealed bytes is used up.

@@ -813,14 +813,7 @@ impl Engine {
 
     /// Returns the first entry of a call.
     pub(super) fn opening(&self, open: &OpenCall) -> EntryDraft {
-        let request = self.sealable(&open.actor, open.request.as_ref());
-        // A call that was refused for its key, or got the outcome of another one, holds none.
-        let entry = if open.key.is_some() { open.entry.clone() } else { open.entry.without_claims() };
-        let opening = EntryDraft::of_call(&open.audit_id, false, &entry).with_sealed(request);
-        match &open.resumes {
-            Some((before, _)) => opening.resuming(before.clone()),
-            None => opening,
-        }
+        EntryDraft::of_opening(open, self.sealable(&open.actor, open.request.as_ref()))
     }
 
     fn sealable(&self, client: &str, part: Option<&Sealed>) -> Option<Sealed> {
