@@ -1,7 +1,8 @@
 //! The row of an approval in a store, which is not trusted: each has a MAC under a key of the host.
 
 use cofferdam_core::host_key::{derived, hmac};
-use hmac::Mac;
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
 
 use super::approval::{ApprovalState, StoredApproval};
 use crate::error::{AuditError, AuditErrorKind};
@@ -40,7 +41,7 @@ impl ApprovalSeal {
         let value =
             serde_json::to_string(stored).map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
         let (id, binding) = (stored.approval.id.to_string(), &stored.binding);
-        let mac = self.mac(&id, &value).finalize().into_bytes().to_vec();
+        let mac = mac_of(&self.0, &id, &value).finalize().into_bytes().to_vec();
         let (exact, same_arguments) = (binding.exact.to_vec(), binding.same_arguments.to_vec());
         Ok(ApprovalRow { id, exact, same_arguments, value, mac })
     }
@@ -48,7 +49,7 @@ impl ApprovalSeal {
     /// Reads a row; none if it is not one that a host with this key wrote.
     #[must_use]
     pub fn open(&self, row: &ApprovalRow) -> Option<StoredApproval> {
-        let is_own = self.mac(&row.id, &row.value).verify_slice(&row.mac).is_ok();
+        let is_own = mac_of(&self.0, &row.id, &row.value).verify_slice(&row.mac).is_ok();
         let stored = is_own.then(|| serde_json::from_str(&row.value).ok()).flatten();
         let stored = stored.filter(|stored: &StoredApproval| {
             let binding = &stored.binding;
@@ -61,15 +62,15 @@ impl ApprovalSeal {
         }
         stored
     }
+}
 
-    /// Returns the MAC of a row. No id contains a line break.
-    fn mac(&self, id: &str, value: &str) -> impl Mac + use<> {
-        let mut mac = hmac(&self.0);
-        mac.update(id.as_bytes());
-        mac.update(b"\n");
-        mac.update(value.as_bytes());
-        mac
-    }
+/// Returns the MAC of an approval's id and a text. No id contains a line break.
+pub(super) fn mac_of(key: &[u8; 32], id: &str, text: &str) -> Hmac<Sha256> {
+    let mut mac = hmac(key);
+    mac.update(id.as_bytes());
+    mac.update(b"\n");
+    mac.update(text.as_bytes());
+    mac
 }
 
 /// Returns true if the approval waits for an answer, as it was stored.

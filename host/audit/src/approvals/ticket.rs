@@ -1,11 +1,11 @@
 //! Tickets: the proof that a host asked about an approval through the client of the call, for clients that return what
 //! they were asked instead of keeping a session.
 
-use cofferdam_core::host_key::{derived, hmac};
-use hmac::{Hmac, Mac as _};
-use sha2::Sha256;
+use cofferdam_core::host_key::derived;
+use hmac::Mac as _;
 
 use super::ApprovalId;
+use super::row::mac_of;
 use crate::hex::{hex, unhex};
 
 /// Issues and checks tickets. A ticket is an id with a MAC under a key of the host, for one asker.
@@ -22,7 +22,7 @@ impl ApprovalTickets {
     /// Returns a ticket for the approval, which only `asker` can return.
     #[must_use]
     pub fn issue(&self, id: &ApprovalId, asker: &str) -> String {
-        let mac: [u8; 32] = self.mac(id, asker).finalize().into_bytes().into();
+        let mac: [u8; 32] = mac_of(&self.0, id.as_str(), asker).finalize().into_bytes().into();
         format!("{id}.{}", hex(&mac))
     }
 
@@ -31,16 +31,7 @@ impl ApprovalTickets {
     pub fn check(&self, ticket: &str, asker: &str) -> Option<ApprovalId> {
         let (id, mac) = ticket.split_once('.')?;
         let (id, mac) = (ApprovalId::parse(id)?, unhex(mac)?);
-        self.mac(&id, asker).verify_slice(&mac).is_ok().then_some(id)
-    }
-
-    /// Returns the MAC of a ticket. No id contains a line break.
-    fn mac(&self, id: &ApprovalId, asker: &str) -> Hmac<Sha256> {
-        let mut mac = hmac(&self.0);
-        mac.update(id.as_str().as_bytes());
-        mac.update(b"\n");
-        mac.update(asker.as_bytes());
-        mac
+        mac_of(&self.0, id.as_str(), asker).verify_slice(&mac).is_ok().then_some(id)
     }
 }
 
