@@ -228,9 +228,7 @@ pub fn verify_export(
         let what = format!("the export names the key {}, and {} is to be the one", own.id(), key.id());
         verifier.find(0, FindingKind::Signature, what);
     }
-    if header.part {
-        verifier.only_part();
-    }
+    verifier.is_part = header.part;
     pinned.iter().for_each(|note| drop(verifier.note(note, "a checkpoint kept elsewhere")));
     let mut journals = BTreeMap::new();
     let mut current: Option<(String, ChainHead)> = None;

@@ -47,7 +47,8 @@ pub(crate) struct Verifier<'k> {
     more: u64,
     stats: VerifyStats,
     verified: Vec<VerifiedJournal>,
-    is_part: bool,
+    /// True if no more than a part of the log is expected: what was signed of the rest is not missing.
+    pub(crate) is_part: bool,
 }
 
 /// The journal that is being checked.
@@ -148,11 +149,6 @@ impl<'k> Verifier<'k> {
             verified: Vec::new(),
             is_part: false,
         }
-    }
-
-    /// Expects no more than a part of the log: what was signed of the rest is not missing.
-    pub(crate) fn only_part(&mut self) {
-        self.is_part = true;
     }
 
     /// Takes a signed statement, before the journals. `from` says where it is stored. Returns it, if it holds.
