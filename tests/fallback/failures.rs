@@ -59,7 +59,8 @@ fn the_last_failure_lists_all_earlier_ones() {
 #[test]
 fn the_end_of_a_chain_has_no_failure_twice() {
     let stage = Stage::new();
-    let call = ask("a", stage.a("/status/503/once")).or_else(fallback("b", stage.b("/status/404/once")));
+    let call =
+        ask("a", stage.a("/status/503/repeated")).or_else(fallback("b", stage.b("/status/404/repeated")));
     let CallResult { outcome, report } = run(stage.host.run(call));
     failed(outcome);
     let mut reader = stage.host.audit().reader().unwrap();
