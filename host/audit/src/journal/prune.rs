@@ -149,8 +149,9 @@ impl LogWriter {
     /// Begins a segment after one that is to be removed. Nothing is removed if a process took the journal meanwhile: the
     /// next pruning does.
     fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
-        let has_newest = |firsts: Vec<u64>| firsts.last().is_some_and(|newest| *newest <= cut.base.n);
-        if cut.entries == 0 || !has_newest(segments(&self.root().join(writer))?) {
+        // Any later segment is not enough: before it was begun, entries may have been appended to one that is to be removed.
+        let next = cut.base.n.saturating_add(1);
+        if cut.entries == 0 || segments(&self.root().join(writer))?.contains(&next) {
             return Ok(());
         }
         let now = self.clock.timestamp();
