@@ -506,12 +506,13 @@ impl KeyTable {
         self.mac(&[b"mask", nonce], b"")
     }
 
-    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC. Two keys are
-    /// longer than those.
+    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC. The length of
+    /// that comes first: values have any bytes, and the summary must not pass for a row.
     fn mac(&self, of: &[&[u8]], value: &[u8]) -> [u8; 32] {
         let mut mac = self.mac.clone();
+        let length: usize = of.iter().map(|part| part.len()).sum();
+        mac.update(&(length as u64).to_be_bytes());
         of.iter().for_each(|part| mac.update(part));
-        mac.update(b"\n");
         mac.update(value);
         mac.finalize().into_bytes().into()
     }
