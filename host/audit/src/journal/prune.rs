@@ -21,7 +21,7 @@ use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
 use super::prune_facts::{JournalCut, PruneTimes, prune_entries, prune_result};
-use super::segment::{LINES, SEALED, SegmentReader, TORN, path_of, segments};
+use super::segment::{LINES, SEALED, SegmentReader, TORN, files_after, path_of, segments, sync_paths};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, Pruned};
@@ -148,11 +148,19 @@ impl LogWriter {
 
     /// Begins a segment after one that is to be removed. Nothing is removed if a process took the journal meanwhile: the
     /// next pruning does.
-    fn begin_next_segment(self: &Arc<Self>, writer: &str, cut: &mut JournalCut) -> Result<(), AuditError> {
+    pub(super) fn begin_next_segment(
+        self: &Arc<Self>,
+        writer: &str,
+        cut: &mut JournalCut,
+    ) -> Result<(), AuditError> {
         // Any later segment is not enough: before it was begun, entries may have been appended to one that is to be removed.
-        let next = cut.base.n.saturating_add(1);
-        if cut.entries == 0 || segments(&self.root().join(writer))?.contains(&next) {
+        let (dir, next) = (self.root().join(writer), cut.base.n.saturating_add(1));
+        if cut.entries == 0 {
             return Ok(());
+        }
+        if segments(&dir)?.contains(&next) {
+            // Once the files before it are gone, a power cut must not take it.
+            return sync_paths(&files_after(&dir, cut.base.n, u64::MAX)?);
         }
         let now = self.clock.timestamp();
         let own = self.state().own.clone().filter(|own| own.writer == writer);

@@ -6,6 +6,7 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 
 use super::*;
 use crate::command::{PruneBlocker, Pruned};
+use crate::journal::JournalCut;
 use crate::verify::FindingKind;
 
 fn day(number: i64) -> Timestamp {
@@ -39,6 +40,27 @@ fn calls_by_a_clock_that_was_behind_stay_their_time() {
     assert!(calls.iter().all(|id| text_of(home.path()).contains(id.as_str())));
     assert!(prune(home.path(), day(3), false).unwrap().calls > 25);
     check(home.path());
+}
+
+/// Even if the segment is not the newest one any more.
+#[test]
+fn entries_after_the_cut_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let log = small_log(home.path());
+    let runs = || {
+        let call = call(None, false);
+        open(&log, &call);
+        close(&log, value(&call));
+    };
+    runs();
+    let own = log.0.own_journal().unwrap();
+    let mut cut = JournalCut::after(own.committer.with_journal(|journal| journal.head()));
+    cut.entries = cut.base.n;
+    while segment_files(home.path()).len() < 2 {
+        runs();
+    }
+    log.0.begin_next_segment(&own.writer, &mut cut).unwrap();
+    assert_eq!(cut.entries, 0);
 }
 
 #[test]
