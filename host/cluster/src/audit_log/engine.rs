@@ -53,7 +53,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 pub(super) enum Command {
     Open(Box<OpenCall>, Reply<OpenOutcome>),
     Append(AuditId, Entry, Reply<()>),
-    Close(Option<Box<OpenCall>>, Box<CloseCall>, Reply<()>),
+    Close(Option<Box<OpenCall>>, Box<CloseCall>, Option<Reply<()>>),
     /// The end of a call whose entries are known already.
     End(Box<PlannedEnd>, Option<Reply<()>>),
     /// Entries about the log itself.
@@ -228,6 +228,8 @@ pub(super) struct Engine {
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
     late_events: HashMap<AuditId, Vec<Entry>>,
     pub(super) late_ends: HashMap<AuditId, Box<PlannedEnd>>,
+    /// Ends of calls whose beginnings are parked: they depend on whether those were written.
+    late_closes: HashMap<AuditId, (Option<Box<OpenCall>>, Box<CloseCall>)>,
     /// Calls whose late end was written, until their caller tries to write it again.
     ended_late: HashSet<AuditId>,
     pub(super) parked: Option<Parked>,
@@ -254,6 +256,7 @@ impl Engine {
             calls: HashMap::new(),
             late_events: HashMap::new(),
             late_ends: HashMap::new(),
+            late_closes: HashMap::new(),
             ended_late: HashSet::new(),
             parked: None,
             contended: HashSet::new(),
@@ -305,6 +308,9 @@ impl Engine {
 
     /// Carries out commands from the front of the queue, in one transaction.
     async fn step(&mut self, queue: &mut VecDeque<Command>) {
+        for (begin, end) in std::mem::take(&mut self.late_closes).into_values() {
+            queue.push_front(Command::Close(begin, end, None));
+        }
         if let Err(error) = self.prepare(queue).await {
             for command in std::mem::take(queue) {
                 self.fail(command, &error);
@@ -705,12 +711,12 @@ impl Engine {
         &mut self,
         begin: Option<Box<OpenCall>>,
         end: CloseCall,
-        reply: Reply<()>,
+        reply: Option<Reply<()>>,
         batch: &mut Batch,
         effects: &mut Vec<Effect>,
     ) -> Planned {
         if self.ended_late.remove(&end.audit_id) {
-            drop(reply.send(Ok(())));
+            reply.map(|reply| reply.send(Ok(())));
             return Planned::Done;
         }
         let is_ending =
@@ -724,7 +730,7 @@ impl Engine {
             return Planned::Next(Command::Close(begin, Box::new(end), reply));
         }
         if let Some(late) = self.late_ends.remove(&end.audit_id) {
-            self.plan_end(*late, Some(reply), batch, effects);
+            self.plan_end(*late, reply, batch, effects);
             return Planned::Done;
         }
         let known = self.opened(&end.audit_id, effects);
@@ -738,7 +744,7 @@ impl Engine {
                 (opened(begin, chain.name, None), vec![self.opening(begin)])
             }
             (Err(error), ..) => {
-                drop(reply.send(Err(error)));
+                reply.map(|reply| reply.send(Err(error)));
                 return Planned::Done;
             }
         };
@@ -755,7 +761,7 @@ impl Engine {
         // A call without an end holds its key until an operator decides about it.
         let key = is_end.then(|| self.key_end(&end));
         let end = PlannedEnd { id: end.audit_id, call, drafts, key };
-        self.plan_end(end, Some(reply), batch, effects);
+        self.plan_end(end, reply, batch, effects);
         Planned::Done
     }
 
@@ -1115,14 +1121,19 @@ impl Engine {
                     .iter()
                     .flat_map(|parked| &parked.effects)
                     .any(|effect| matches!(effect, Effect::Ended { end, .. } if end.id == id));
-                // Planned for later, in a batch that is not written.
-                if !is_parked && !self.late_ends.contains_key(&id) && self.own_end().is_some() {
+                let is_begun_there = self.parked.iter().any(|parked| opens(&parked.effects, &id));
+                if is_begun_there && !is_parked {
+                    // With a beginning of its own, the call could have two, and its key would stay claimed.
+                    self.late_closes.insert(id, (begin, end));
+                    reply.map(|reply| reply.send(Err(error.clone())));
+                } else if !is_parked && !self.late_ends.contains_key(&id) && self.own_end().is_some() {
+                    // Planned for later, in a batch that is not written.
                     let (mut batch, mut effects) = (Batch::default(), Vec::new());
                     if let Planned::Done = self.plan_close(begin, *end, reply, &mut batch, &mut effects) {
                         self.failed(effects, error);
                     }
                 } else {
-                    drop(reply.send(Err(error.clone())));
+                    reply.map(|reply| reply.send(Err(error.clone())));
                 }
             }
             Command::End(end, reply) => self.failed(vec![Effect::Ended { end, reply }], error),
@@ -1166,7 +1177,7 @@ impl Engine {
 
     /// Writes what is left, and gives up what this process holds.
     async fn finish(&mut self) {
-        if !self.late_ends.is_empty() {
+        if !self.late_ends.is_empty() || !self.late_closes.is_empty() {
             let mut nothing = VecDeque::from([Command::Entries(Vec::new(), oneshot::channel().0)]);
             self.step(&mut nothing).await;
         }

@@ -318,7 +318,7 @@ impl AuditLog for PostgresLog {
     }
 
     fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
-        self.submit(|reply| Command::Close(begin, Box::new(end), reply))
+        self.submit(|reply| Command::Close(begin, Box::new(end), Some(reply)))
     }
 
     fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
