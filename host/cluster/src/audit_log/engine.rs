@@ -47,6 +47,10 @@ const KEY_CHECK_AGE: Duration = Duration::from_secs(1);
 /// The most ends of calls that are kept in memory until they can be written.
 const LATE_ENDS: usize = 4_096;
 
+/// The number of kept ends up to which those of calls that never began are kept as well. While the database is away, each
+/// call is one, which did nothing.
+const LATE_REFUSALS: usize = 64;
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 
 /// A command to the log.
@@ -1030,6 +1034,7 @@ impl Engine {
     fn succeeded(&mut self, effects: Vec<Effect>) {
         self.has_new = true;
         if self.shared.warnings.resolve("written") {
+            self.shared.warnings.resolve("refused");
             tracing::info!(target: "cofferdam::audit", "the audit log is written again");
         }
         for effect in effects {
@@ -1088,13 +1093,17 @@ impl Engine {
                     }
                 }
                 Effect::Ended { end, .. } => {
+                    let never_began = end.drafts.first().is_some_and(|draft| draft.has_event("received"));
+                    let most = if never_began { LATE_REFUSALS } else { LATE_ENDS };
                     if error.kind().may_pass()
-                        && self.late_ends.len() < LATE_ENDS
+                        && self.late_ends.len() < most
                         && self.chains.contains_key(&end.call.chain)
                     {
                         self.late_ends.insert(end.id.clone(), end);
-                    } else {
+                    } else if !never_began {
                         tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
+                    } else if self.shared.warnings.is_new("refused", error) {
+                        tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
                     }
                 }
                 Effect::Opened { .. }
