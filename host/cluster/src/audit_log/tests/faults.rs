@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cofferdam_audit::{AuditErrorKind, AuditLog as _, CallStatus, Filter, OpenOutcome, Sealed, wait};
+use cofferdam_audit::{
+    AuditErrorKind, AuditLog as _, CallStatus, CloseCall, Entry, Filter, KeyDisposition, KeyState, OpenCall,
+    OpenOutcome, Sealed, wait,
+};
 
 use super::super::PostgresLog;
 use super::support::*;
@@ -98,6 +101,58 @@ fn what_fails_is_not_begun_and_ends_later() {
     assert!(reader.call(&second.audit_id).unwrap().is_none());
     assert!(matches!(state(&log, "k"), cofferdam_audit::KeyState::Done { .. }));
     assert!(cluster.findings(&log).is_empty());
+}
+
+/// Returns true if a transaction with this statement is committed on the server, and waits for a standby to confirm it.
+fn awaits_standby(cluster: &Cluster, statement: &str) -> bool {
+    let select = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE";
+    cluster.psql(&format!("{select} '{statement}%'")) != "0"
+}
+
+/// The call ends while the database is away, when it is not known whether its beginning was committed. It was.
+#[test]
+fn an_end_waits_for_a_beginning_in_doubt() {
+    let Some(mut cluster) = Cluster::alone() else { return };
+    let log = cluster.host("a");
+    // From here on the process has a journal, so that the append is the next write of its session.
+    let first = call(None, true);
+    assert!(matches!(open(&log, &first), OpenOutcome::Started));
+    close(&log, value(&first));
+
+    // No such standby exists. A commit is durable before it waits for one, and is confirmed to no client.
+    cluster.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
+    cluster.psql("SELECT pg_reload_conf()");
+    // The server applies the setting some time later. The renewals of the lease show when.
+    until(|| awaits_standby(&cluster, "UPDATE cofferdam.processes"));
+    let begun = call(Some("k"), false);
+    let opening = log.open(begun.clone());
+    until(|| awaits_standby(&cluster, "SELECT cofferdam.append"));
+    cluster.psql("ALTER SYSTEM RESET synchronous_standby_names");
+    cluster.server().stop();
+    assert!(wait(opening).is_err(), "the reply is lost");
+
+    // The runtime ends such a call without its last event, which did not happen, and its beginning claims no key.
+    let earlier = begun.entry.events()[..2].to_vec();
+    let refused = OpenCall { entry: Entry::new(earlier), ..begun.clone() };
+    let end = end(&refused, CallStatus::Refused, KeyDisposition::Release);
+    let end = CloseCall { attempts: 0, outcome: None, ..end };
+    let begin = Box::new(OpenCall { key: None, ..refused });
+    assert!(wait(log.close(Some(begin), end)).is_err(), "the database is away");
+
+    cluster.server().start_again();
+    retried(|| log.flush());
+    assert!(matches!(state(&log, "k"), KeyState::Free));
+    let next = call(Some("k"), false);
+    assert!(matches!(open(&log, &next), OpenOutcome::Started));
+    close(&log, value(&next));
+    let mut reader = log.reader().unwrap();
+    assert_eq!(reader.call(&begun.audit_id).unwrap().unwrap().status, CallStatus::Refused);
+    let entries = reader.entries_of(&begun.audit_id).unwrap();
+    let events: Vec<_> = entries.iter().flat_map(|entry| entry.events().unwrap()).collect();
+    let events: Vec<_> = events.iter().map(|event| (event.seq, &*event.name)).collect();
+    assert_eq!(events, [(1, "received"), (2, "admitted"), (3, "attempt_started"), (4, "final")]);
+    let found = cluster.findings(&log);
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

@@ -294,7 +294,8 @@ pub(super) fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> C
     };
     let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
     let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
-    let line = EventLine { at: call.at, seq: 4, event: RecordedEvent::Final(ended) }.to_text();
+    let seq = u32::try_from(call.entry.events().len()).unwrap() + 1;
+    let line = EventLine { at: call.at, seq, event: RecordedEvent::Final(ended) }.to_text();
     CloseCall {
         audit_id: call.audit_id.clone(),
         attempts: u32::from(status != CallStatus::Cancelled),
