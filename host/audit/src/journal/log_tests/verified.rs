@@ -486,7 +486,8 @@ fn a_clock_that_jumps_leaves_no_finding() {
     assert_eq!(log(home.path()).loss().unwrap(), None);
 }
 
-/// Flips bits in all files of the log. Each flip is found, mended or without any consequence, and none frees a key.
+/// Flips bits in all files of the log. Each flip is found, mended or without any consequence for keys and lists, and none
+/// frees a key.
 fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
     let home = tempfile::tempdir().unwrap();
     let keys = ["value", "unknown", "free", "interrupted", "skipped", "other", "unused"];
@@ -512,6 +513,13 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
         keys.map(state).into_iter().collect::<Result<Vec<_>, _>>()
     };
     let before = states(home.path()).unwrap();
+    let listed = |home: &Path| {
+        let mut reader = log(home).reader()?;
+        let incomplete = crate::Filter { incomplete: true, ..crate::Filter::default() };
+        Ok::<_, AuditError>([reader.list(&crate::Filter::default())?, reader.list(&incomplete)?])
+    };
+    let rows = listed(home.path()).unwrap();
+    assert!(!rows[1].is_empty() && rows[1].len() < rows[0].len(), "{rows:?}");
     let whole = files_below(home.path());
     let targets: Vec<_> = whole
         .iter()
@@ -544,8 +552,10 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
             Err(error) => assert!(loss.is_some() || !found.is_empty(), "{what}: {error}"),
         }
         let is_found = loss.is_some() || !found.is_empty();
+        let contents = listed(home.path());
         if !is_found {
             assert_eq!(findings(home.path()), [], "{what}");
+            assert_eq!(contents.as_ref().ok(), Some(&rows), "{what}: {:?}", contents.as_ref().err());
         }
         let is_mended = fs::read(path).ok().as_deref() != Some(&changed[..]);
         counts[if is_found {
