@@ -172,6 +172,22 @@ fn refusals_and_retries_are_logged() {
     assert_eq!(payload(&retried, "final")["retried"], 2);
 }
 
+/// What is repeated is on record before it runs: each retry adds the wait and the next attempt.
+#[test]
+fn a_call_takes_two_writes_and_two_a_retry() {
+    let world = shared_host();
+    let written = |path: &str, key: Option<&str>| {
+        let call = Call::new(example("probe"), "fetch", json!({"url": world.upstream.url(path)}));
+        let call = key.into_iter().fold(call, |call, key| call.idempotency_key(key));
+        let (outcome, id) = at(&world.host, call);
+        outcome.unwrap();
+        world.home.host().audit().reader().unwrap().entries_of(&id).unwrap().len()
+    };
+    assert_eq!(written("/text/written", None), 2);
+    assert_eq!(written("/text/written-once", Some("written-once")), 2);
+    assert_eq!(written("/flaky/2/written", None), 6);
+}
+
 #[test]
 fn an_unsigned_package_is_logged_as_unsigned() {
     let home = Home::new(COFFERDAM);
