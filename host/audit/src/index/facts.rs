@@ -305,6 +305,11 @@ fn micros(at: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
+    use cofferdam_core::event::recorded::{
+        Admitted, AttemptEnded, Ended, EventLine, EventText as RecordedText, Received, RecordedClaim,
+        RecordedEvent, RecordedKeyEnd, RecordedRequest,
+    };
+
     use super::*;
 
     fn boundary(failure: &str) -> String {
@@ -318,6 +323,98 @@ mod tests {
             (CallStatus::Failure, "network_error", Some(7))
         );
         end.boundary.into_owned()
+    }
+
+    /// A fact that is renamed where it is written would be missing here.
+    #[test]
+    fn recorded_facts_are_read() {
+        let text = |event| EventLine { at: Timestamp::UNIX_EPOCH, seq: 1, event }.to_text();
+        let requests = vec![
+            RecordedRequest { bytes_received: 9, method: "POST".into(), ..request("a.example:443") },
+            RecordedRequest { keyed: true, status: Some(503), ..request("b.example:443") },
+            RecordedRequest {
+                code: Some("dns".into()),
+                phase: Some("dns".into()),
+                ..request("c.example:443")
+            },
+        ];
+        let usage = RecordedUsage {
+            bytes_in: 1,
+            bytes_out: 2,
+            fuel: 3,
+            fuel_limit: 4,
+            memory_bytes: 5,
+            memory_limit_bytes: 6,
+            requests: 7,
+            wall_limit_ms: 8,
+            wall_us: 9,
+            ..RecordedUsage::default()
+        };
+        let claim = RecordedClaim { fingerprint: "f".to_owned(), key_sha256: "k".to_owned() };
+        let key_end = RecordedKeyEnd { state: "unknown".into(), until: None };
+        let events = [
+            RecordedEvent::Received(Received {
+                action: Some("an action".into()),
+                actor: "an actor".into(),
+                connector: "c@1".into(),
+                op: "o".into(),
+                step: Some("a step".into()),
+                ..Received::default()
+            }),
+            RecordedEvent::Admitted(Admitted {
+                claim: Some(claim),
+                idempotent: Some(true),
+                ..Admitted::default()
+            }),
+            RecordedEvent::AttemptEnded(AttemptEnded {
+                attempt: 2,
+                connector: Some("d@1".into()),
+                requests,
+                usage,
+                ..AttemptEnded::default()
+            }),
+            RecordedEvent::Final(Ended {
+                attempts: Some(2),
+                class: Some("network_error".into()),
+                code: Some("dns".into()),
+                duration_us: Some(7),
+                failure: serde_json::from_str(r#"{"boundary":"external"}"#).unwrap(),
+                key_end: Some(key_end),
+                status: "failure".into(),
+                ..Ended::default()
+            }),
+        ];
+        let texts: Vec<_> = events.into_iter().map(text).collect();
+        let line = format!("[{}]", texts.iter().map(RecordedText::as_str).collect::<Vec<_>>().join(","));
+        let facts = LineFacts::read(&line).unwrap();
+        let (received, at) = facts.received.unwrap();
+        assert_eq!(
+            (received.target(), &*received.actor, at),
+            (["c@1", "o", "an action", "a step"], "an actor", 0)
+        );
+        assert_eq!((facts.idempotent, facts.key.as_deref()), (Some(true), Some("k")));
+        assert_eq!(facts.attempts, [AttemptUsage { used: [3, 5, 9, 7, 3, 9], limits: [4, 6, 8] }]);
+        let kind = |result, is_write, is_keyed| RequestKind { result, is_write, is_repeated: true, is_keyed };
+        let requests: Vec<_> = facts.requests.iter().map(|it| (&*it.connector, &*it.host, it.kind)).collect();
+        let expected = [
+            ("d@1", "a.example:443", kind(RequestResult::Answered, true, false)),
+            ("d@1", "b.example:443", kind(RequestResult::ServerError, false, true)),
+            ("d@1", "c.example:443", kind(RequestResult::Unanswered, false, false)),
+        ];
+        assert_eq!(requests, expected);
+        let end = facts.end.unwrap();
+        let texts = [&*end.class, &*end.code, &*end.boundary];
+        assert_eq!((end.status, texts), (CallStatus::Failure, ["network_error", "dns", "external"]));
+        assert_eq!((end.duration_us, end.attempts, end.is_undetermined), (Some(7), Some(2), true));
+    }
+
+    fn request(host: &str) -> RecordedRequest<'_> {
+        RecordedRequest {
+            host: host.into(),
+            method: "GET".into(),
+            status: Some(200),
+            ..RecordedRequest::default()
+        }
     }
 
     #[test]
