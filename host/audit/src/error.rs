@@ -180,11 +180,6 @@ impl AuditError {
         }
     }
 
-    /// Converts an error of the file system.
-    pub(crate) fn from_io(error: io::Error) -> Self {
-        error.into()
-    }
-
     /// The kind.
     #[must_use]
     pub fn kind(&self) -> AuditErrorKind {

@@ -23,7 +23,7 @@ pub(super) fn read_at(
             Ok(0) => break,
             Ok(more) => read = read.saturating_add(more),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(AuditError::from_io(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     buffer.truncate(read);

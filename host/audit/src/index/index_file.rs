@@ -112,10 +112,8 @@ impl IndexFile {
         }
         // Nothing, or no index of this version.
         remove(&path)?;
-        match private_file::create_new(&path, b"", &POLICY).map_err(io::Error::from) {
-            Err(error) => return Err(AuditError::from_io(error)),
-            Ok(()) => write_stamp(root, COPYING)?,
-        }
+        private_file::create_new(&path, b"", &POLICY).map_err(io::Error::from)?;
+        write_stamp(root, COPYING)?;
         let connection = connect(&path, busy_timeout)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         create(&connection)?;
@@ -237,7 +235,7 @@ fn check(path: &Path) -> Result<(), AuditError> {
 
 fn remove(path: &Path) -> Result<(), AuditError> {
     files(path).try_for_each(|path| match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(AuditError::from_io(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     })
 }
@@ -258,11 +256,11 @@ fn write_stamp(root: &Path, stamp: &str) -> Result<(), AuditError> {
         file.write_all(stamp.as_bytes())?;
         file.replace()
     };
-    write().map_err(|error| AuditError::from_io(error.into()))
+    Ok(write().map_err(io::Error::from)?)
 }
 
 fn stamp_of(path: &Path) -> Result<String, AuditError> {
-    let file = fs::symlink_metadata(path).map_err(AuditError::from_io)?;
+    let file = fs::symlink_metadata(path)?;
     let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
     Ok(format!("{} {} {} {times:?}", file.dev(), file.ino(), file.len()))
 }
@@ -272,6 +270,6 @@ fn file_at(path: &Path) -> Result<Option<(u64, u64)>, AuditError> {
     match fs::symlink_metadata(path) {
         Ok(file) => Ok(Some((file.dev(), file.ino()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(AuditError::from_io(error)),
+        Err(error) => Err(error.into()),
     }
 }

@@ -60,7 +60,7 @@ impl JournalFiles {
 
     fn length(&self, segment: u64) -> Result<u64, AuditError> {
         let file = open_lines(&self.dir, segment)?;
-        file.map_or(Ok(0), |file| file.metadata().map(|file| file.len())).map_err(AuditError::from_io)
+        Ok(file.map_or(Ok(0), |file| file.metadata().map(|file| file.len()))?)
     }
 }
 

@@ -53,7 +53,7 @@ impl LogWriter {
         dry_run: bool,
         user: Option<&str>,
     ) -> Result<Pruned, AuditError> {
-        if !self.root().try_exists().map_err(AuditError::from_io)? {
+        if !self.root().try_exists()? {
             return Ok(Pruned::default());
         }
         let lock = FileLock::try_acquire(&self.root().join(LOCK));
@@ -232,14 +232,14 @@ impl LogWriter {
             for ending in [SEALED, TORN, LINES] {
                 match fs::remove_file(path_of(&dir, *first, ending)) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(AuditError::from_io(error));
+                        return Err(error.into());
                     }
                     _ => {}
                 }
             }
         }
         if !old.is_empty() {
-            private_file::sync_dir(&dir).map_err(AuditError::from_io)?;
+            private_file::sync_dir(&dir)?;
         }
         Ok(())
     }
