@@ -4,7 +4,7 @@ pub use crate::home_memory::HomeMemory;
 pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest, ReceivedFacts};
 pub use crate::journal::{
     ChainHead, ClockState, EntryDraft, JournalCut, JournalLine, KeptFacts, LineFault, LogCheckpoint,
-    LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry, accepted_time,
-    accepted_time_in, action_name, believed_time, clock_state, decision, ends_call, first_entry, key_decided,
-    prune_entries, prune_result, writer_taken,
+    LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry, accepted_time_in,
+    action_name, believed_time, clock_state, decision, first_entry, key_decided, prune_entries, prune_result,
+    writer_taken,
 };

@@ -66,7 +66,7 @@ pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
 }
 
 /// Returns the time that the operator accepts in an entry.
-pub fn accepted_time(line: &JournalLine<'_>) -> Option<i64> {
+pub(super) fn accepted_time(line: &JournalLine<'_>) -> Option<i64> {
     let RecordedEvent::Operator(event) = line.log.as_ref()?.event() else { return None };
     accepted_time_in(&event)
 }

@@ -46,12 +46,12 @@ use log::LogWriter;
 pub(crate) use log::on_waiting_thread;
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry};
-pub use log_time::{ClockState, accepted_time, accepted_time_in, believed_time, clock_state};
+pub use log_time::{ClockState, accepted_time_in, believed_time, clock_state};
 pub use prune_facts::{JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
-pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls};
-pub use unended::{ends_call, first_entry};
+pub use unended::first_entry;
+pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls, ends_call};
 pub(crate) use unended_cache::UnendedCache;
 pub(crate) use writer_dir::{WriterDir, names as writer_names};
 

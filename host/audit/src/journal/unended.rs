@@ -15,7 +15,7 @@ use super::line::{EntryDraft, JournalLine};
 pub(crate) const SEGMENT_BEGUN: &str = "segment_begun";
 
 /// Returns true if a call ends with the event of this name.
-pub fn ends_call(event: &str) -> bool {
+pub(crate) fn ends_call(event: &str) -> bool {
     matches!(event, "final" | "resumed" | "skipped")
 }
 
