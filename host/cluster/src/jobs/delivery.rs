@@ -18,6 +18,7 @@ use cofferdam_runtime::call::{CallResult, Cancellation, SPANS};
 use cofferdam_runtime::flow::{ActionResult, CheckedAction};
 use cofferdam_server::http_api::{JobState, JobWork};
 use jiff::Timestamp;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
@@ -290,11 +291,11 @@ impl WorkerContext {
         streams: &QueueStreams,
         cancellation: &Cancellation,
         is_cancel_requested: &Arc<AtomicBool>,
-    ) -> AbortOnDrop {
+    ) -> AbortOnDropHandle<()> {
         let (message, id, records) = (message.clone(), id.clone(), streams.records.clone());
         let (cancellation, requested) = (cancellation.clone(), Arc::clone(is_cancel_requested));
         let (every, shutdown) = (self.queue.settings().ack_wait / 3, self.shutdown.clone());
-        AbortOnDrop(tokio::spawn(async move {
+        AbortOnDropHandle::new(tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every.max(Duration::from_millis(50)));
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             // The first one is at once: the message is as old as its delivery.
@@ -669,21 +670,6 @@ enum TakeOver {
     Waits,
     /// It is done.
     IsDone,
-}
-
-/// A task that ends with this value.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl AbortOnDrop {
-    fn abort(&self) {
-        self.0.abort();
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 fn deliveries(message: &Message) -> u64 {
