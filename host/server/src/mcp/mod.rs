@@ -18,6 +18,7 @@ mod jsonrpc;
 mod listing;
 mod live_catalog;
 mod notifications;
+mod output;
 mod pins;
 mod progress;
 mod replay_buffer;

@@ -2,16 +2,14 @@
 //!
 //! Reading continues if a client has more running requests than the limit: the excess ones are answered at
 //! once, so that a cancellation of the others arrives. It stops if a client leaves thousands of such answers
-//! unread. One task writes, so that answers are never interleaved. The end of input starts the shutdown:
-//! running calls may end within the grace period, and are cancelled then. If output cannot be written any
-//! more, running calls are cancelled at once.
+//! unread. The end of input starts the shutdown: running calls may end within the grace period, and are
+//! cancelled then. If output cannot be written any more, running calls are cancelled at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions as _, JsonRpcRequest, RequestId,
@@ -19,14 +17,15 @@ use rmcp::model::{
 };
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::Transport;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error_response::ErrorResponse;
 use super::jsonrpc::{self, MessageKind, RpcError, RpcMessage};
+use super::output::{Output, OutputLine};
 use super::server::RequestPermit;
 use super::server::{McpServer, McpSettings, McpShared};
 use crate::server::{BODY_BYTES, BudgetClient, CallArguments};
@@ -36,12 +35,6 @@ const UNDER_WAY: u32 = 1_024;
 
 /// The weight of a request for tools among them: its answer may be a page of a mebibyte.
 const PAGE: u32 = 16;
-
-/// The most messages that wait to be written.
-const UNWRITTEN: usize = 64;
-
-/// The most waiting answers to rejected requests. Each is an id and a name: some hundred bytes.
-const REFUSALS: usize = 16_384;
 
 /// The cancelled requests whose ids stay reserved: late output of one would pass for that of a new request.
 const CANCELLED: usize = 256;
@@ -68,14 +61,11 @@ impl McpSettings {
     }
 }
 
-/// An outgoing message, and the permit that it holds.
-struct OutputLine(Bytes, Option<RequestPermit>);
-
 /// The running requests, each with its permit.
 type InFlightPermits = Arc<Mutex<HashMap<RequestId, RequestPermit>>>;
 
 /// The streams as the SDK uses them.
-struct StdioTransport<R> {
+struct StdioTransport<R, W> {
     input: LineReader<R>,
     /// The time at which the client's input ended.
     ended: Option<Instant>,
@@ -85,17 +75,20 @@ struct StdioTransport<R> {
     under_way: InFlightPermits,
     /// The most recently cancelled requests.
     cancelled: VecDeque<RequestId>,
-    output: Option<mpsc::Sender<OutputLine>>,
-    refusals: Option<mpsc::Sender<ErrorResponse>>,
-    writing: Option<JoinHandle<()>>,
+    output: Arc<Output<W>>,
+    _writing: AbortOnDropHandle<()>,
     shared: Arc<McpShared>,
 }
 
-impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
-    fn new(shared: Arc<McpShared>, input: R, output: impl AsyncWrite + Send + Unpin + 'static) -> Self {
-        let (sender, lines) = mpsc::channel(UNWRITTEN);
-        let (refusals, refused) = mpsc::channel(REFUSALS);
-        let writing = tokio::spawn(write(output, lines, refused, Arc::clone(&shared)));
+impl<R, W> StdioTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    fn new(shared: Arc<McpShared>, input: R, output: W) -> Self {
+        let output = Arc::new(Output::new(output, shared.settings.shutdown.clone()));
+        let writing = Arc::clone(&output);
+        let writing = tokio::spawn(async move { writing.write_waiting().await });
         Self {
             input: LineReader::new(input),
             ended: None,
@@ -103,9 +96,8 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
             room: Arc::new(Semaphore::new(UNDER_WAY as usize)),
             under_way: InFlightPermits::default(),
             cancelled: VecDeque::new(),
-            output: Some(sender),
-            refusals: Some(refusals),
-            writing: Some(writing),
+            output,
+            _writing: AbortOnDropHandle::new(writing),
             shared,
         }
     }
@@ -195,7 +187,11 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
     }
 }
 
-impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
+impl<R, W> Transport<RoleServer> for StdioTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     type Error = io::Error;
 
     fn send(
@@ -207,18 +203,28 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
             ServerJsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        let room = id.and_then(|id| self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id));
-        let output = self.output.clone();
+        let permit =
+            id.and_then(|id| self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id));
+        let line = serde_json::to_vec(&message).map(|line| OutputLine::Message(line, permit));
+        let output = Arc::clone(&self.output);
+        // Written here and now: the SDK runs the future as a task of its own.
+        let sent = match output.try_slot() {
+            Some(slot) => Ok(line.map_err(io::Error::other).and_then(|line| output.write(line, slot))),
+            None => Err(line),
+        };
         async move {
-            let output = output.ok_or(io::ErrorKind::NotConnected)?;
-            let line = serde_json::to_vec(&message).map_err(io::Error::other)?;
-            output.send(OutputLine(line.into(), room)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+            match sent {
+                Ok(written) => written,
+                Err(line) => {
+                    let slot = output.slot().await.ok_or(io::ErrorKind::BrokenPipe)?;
+                    output.write(line.map_err(io::Error::other)?, slot)
+                }
+            }
         }
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         let shutdown = self.shared.settings.shutdown.clone();
-        let refusals = self.refusals.clone()?;
         loop {
             if let Some(ended) = self.ended {
                 self.drain(ended).await;
@@ -229,59 +235,26 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                 () = shutdown.begun() => None,
                 read = async {
                     // Reading stops if the client leaves them unread.
-                    let refuse = refusals.reserve().await.ok()?;
-                    Some((refuse, self.input.next_line().await?))
+                    let slot = self.output.refusal_slot().await?;
+                    Some((slot, self.input.next_line().await?))
                 } => read,
             };
-            let Some((refuse, line)) = read else {
+            let Some((slot, line)) = read else {
                 self.ended = Some(Instant::now());
                 continue;
             };
             match line.map_err(ErrorResponse::from).and_then(|line| self.read(&line)) {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
-                Err(refusal) => refuse.send(refusal),
+                Err(refusal) => drop(self.output.write(OutputLine::Refusal(refusal), slot)),
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.output = None;
-        self.refusals = None;
-        if let Some(writing) = self.writing.take() {
-            drop(timeout(DRAIN_TIMEOUT, writing).await);
-        }
+        drop(timeout(DRAIN_TIMEOUT, self.output.wait_idle()).await);
         Ok(())
     }
-}
-
-/// Writes line after line; waiting lines are written together.
-async fn write(
-    output: impl AsyncWrite + Send + Unpin,
-    mut lines: mpsc::Receiver<OutputLine>,
-    mut refusals: mpsc::Receiver<ErrorResponse>,
-    shared: Arc<McpShared>,
-) {
-    let mut output = tokio::io::BufWriter::new(output);
-    loop {
-        let OutputLine(line, room) = tokio::select! {
-            Some(line) = lines.recv() => line,
-            Some(refusal) = refusals.recv() => OutputLine(refusal.answer().into(), None),
-            else => break,
-        };
-        let written = async {
-            output.write_all(&line).await?;
-            output.write_all(b"\n").await?;
-            if lines.is_empty() && refusals.is_empty() { output.flush().await } else { Ok(()) }
-        };
-        if let Err(error) = written.await {
-            tracing::info!(target: "cofferdam::mcp", %error, "nobody takes the answers any more");
-            shared.settings.shutdown.cancel();
-            return;
-        }
-        drop(room);
-    }
-    drop(output.flush().await);
 }
 
 /// A stream of lines.
