@@ -1,8 +1,8 @@
 //! The cost of the protocol and of the server's confinement: `tools/call` over stdio and HTTP on warm servers, confined
 //! and not, beside the same call through the crate.
 //!
-//! All with the record, on one machine, in one run. Over stdio 8 clients are 8 requests under way on one pair of pipes;
-//! over HTTP they are 8 connections that stay open, of the version without sessions.
+//! All with the record, on one machine, in one run. Over stdio 8 clients are 8 requests under way on one pair of pipes,
+//! which one thread writes and reads; over HTTP they are 8 connections that stay open, of the version without sessions.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,7 +12,8 @@
     reason = "a benchmark"
 )]
 
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,8 @@ use cofferdam::{Call, Compiler, ConnectorRef, Host};
 use cofferdam_test_support::package::guest_package;
 use cofferdam_test_support::{Home, Signer, connector};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -57,7 +57,17 @@ impl Measured {
     }
 }
 
-fn server(home: &Home, args: &[&str]) -> Child {
+/// A server, which ends with this value.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn server(home: &Home, args: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
     command.arg("mcp").args(["--operations", "hello.greet", "--concurrency", "64"]).args(args);
     command
@@ -65,7 +75,7 @@ fn server(home: &Home, args: &[&str]) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    command.kill_on_drop(true).spawn().unwrap()
+    Server(command.spawn().unwrap())
 }
 
 fn request(id: usize, modern: bool) -> String {
@@ -102,47 +112,45 @@ async fn through_the_crate(host: &Host, hello: &ConnectorRef, clients: usize) ->
 struct Pipes {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    _child: Child,
+    _server: Server,
 }
 
 impl Pipes {
-    async fn greeted(home: &Home, args: &[&str]) -> Self {
-        let mut child = server(home, args);
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut pipes = Self { input: child.stdin.take().unwrap(), output, _child: child };
+    fn greeted(home: &Home, args: &[&str]) -> Self {
+        let mut server = server(home, args);
+        let output = BufReader::new(server.0.stdout.take().unwrap());
+        let mut pipes = Self { input: server.0.stdin.take().unwrap(), output, _server: server };
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}});
-        pipes
-            .write(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).to_string())
-            .await;
-        pipes.read().await;
+        pipes.write(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).to_string());
+        pipes.read();
         pipes
     }
 
-    async fn write(&mut self, line: &str) {
-        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    fn write(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// The id of the next answer, which has to be a value.
-    async fn read(&mut self) -> usize {
+    fn read(&mut self) -> usize {
         let mut line = String::new();
-        self.output.read_line(&mut line).await.unwrap();
+        self.output.read_line(&mut line).unwrap();
         assert!(!line.contains("\"isError\":true") && !line.contains("\"error\":"), "{line}");
         let after = line.split("\"id\":").nth(1).unwrap();
         after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    async fn measure(&mut self, clients: usize) -> Measured {
+    fn measure(&mut self, clients: usize) -> Measured {
         let start = Instant::now();
         let mut begun = vec![start; CALLS];
         let mut each = Vec::new();
         for at in 0..CALLS + clients {
             if at >= clients {
-                let id = self.read().await;
+                let id = self.read();
                 each.push(begun[id].elapsed());
             }
             if at < CALLS {
                 begun[at] = Instant::now();
-                self.write(&request(at, false)).await;
+                self.write(&request(at, false));
             }
         }
         Measured { each, all: start.elapsed() }
@@ -150,15 +158,14 @@ impl Pipes {
 }
 
 /// A server over HTTP, and its address.
-async fn listening(home: &Home, args: &[&str]) -> (Arc<str>, Child) {
-    let mut child = server(home, &[&["--http", "127.0.0.1:0"], args].concat());
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    loop {
-        let line = lines.next_line().await.unwrap().unwrap();
-        if let Some((_, url)) = line.split_once("http://") {
-            return (url.trim().trim_end_matches("/mcp").into(), child);
+fn listening(home: &Home, args: &[&str]) -> (Arc<str>, Server) {
+    let mut server = server(home, &[&["--http", "127.0.0.1:0"], args].concat());
+    for line in BufReader::new(server.0.stderr.take().unwrap()).lines() {
+        if let Some((_, url)) = line.unwrap().split_once("http://") {
+            return (url.trim().trim_end_matches("/mcp").into(), server);
         }
     }
+    panic!("the server has ended");
 }
 
 async fn over_http(address: Arc<str>, clients: usize) -> Measured {
@@ -169,7 +176,7 @@ async fn over_http(address: Arc<str>, clients: usize) -> Measured {
         all.spawn(async move {
             let stream = TcpStream::connect(&*address).await.unwrap();
             stream.set_nodelay(true).unwrap();
-            let mut stream = BufReader::new(stream);
+            let mut stream = tokio::io::BufReader::new(stream);
             let body = request(1, true);
             let length = body.len();
             let request = format!(
@@ -190,7 +197,7 @@ async fn over_http(address: Arc<str>, clients: usize) -> Measured {
     Measured { each: all.join_all().await.concat(), all: start.elapsed() }
 }
 
-async fn answered(stream: &mut BufReader<TcpStream>) {
+async fn answered(stream: &mut tokio::io::BufReader<TcpStream>) {
     let (mut length, mut line) = (0, String::new());
     loop {
         line.clear();
@@ -221,16 +228,14 @@ fn main() {
             through_the_crate(&host, &hello, clients).await;
             through_the_crate(&host, &hello, clients).await.print("crate", clients);
         }
-        let mut pipes = [Pipes::greeted(&home, &[]).await, Pipes::greeted(&home, &["--no-confine"]).await];
-        let servers = [listening(&home, &[]).await, listening(&home, &["--no-confine"]).await];
+        let mut pipes = [Pipes::greeted(&home, &[]), Pipes::greeted(&home, &["--no-confine"])];
+        let servers = [listening(&home, &[]), listening(&home, &["--no-confine"])];
         for clients in CLIENTS {
             let (mut stdio, mut http) = <([Measured; 2], [Measured; 2])>::default();
             for round in 0..=ROUNDS {
                 for at in 0..2 {
-                    let measured = (
-                        pipes[at].measure(clients).await,
-                        over_http(Arc::clone(&servers[at].0), clients).await,
-                    );
+                    let measured =
+                        (pipes[at].measure(clients), over_http(Arc::clone(&servers[at].0), clients).await);
                     // The first round warms up.
                     if round > 0 {
                         stdio[at].add(measured.0);
