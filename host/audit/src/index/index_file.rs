@@ -16,6 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{AuditError, AuditErrorKind};
+use crate::settings::BUSY_TIMEOUT;
 
 /// The version of the schema and of what is stored in it.
 pub(super) const FORMAT_VERSION: i64 = 5;
@@ -52,7 +53,6 @@ pub(super) struct IndexFile {
 /// The place of the file that is open.
 struct FilePlace {
     root: PathBuf,
-    busy_timeout: Duration,
     /// The device and the number of the file.
     opened: (u64, u64),
 }
@@ -60,8 +60,8 @@ struct FilePlace {
 impl IndexFile {
     /// Opens the index of the journals below `root`, or creates it. One that no host left so is replaced by an empty
     /// one.
-    pub(super) fn open(root: &Path, busy_timeout: Duration) -> Result<Self, AuditError> {
-        Self::open_unless(root, busy_timeout, |there| match there {
+    pub(super) fn open(root: &Path) -> Result<Self, AuditError> {
+        Self::open_unless(root, |there| match there {
             None => Ok(None),
             Some(_) => unfit(root),
         })
@@ -69,11 +69,11 @@ impl IndexFile {
 
     /// Replaces the index by an empty one, unless another process did since this one opened it.
     pub(super) fn replace(&mut self, reason: &str) -> Result<(), AuditError> {
-        let Some(FilePlace { root, busy_timeout, opened }) = &self.place else {
+        let Some(FilePlace { root, opened }) = &self.place else {
             *self = Self::in_memory()?;
             return Ok(());
         };
-        *self = Self::open_unless(root, *busy_timeout, |there| match there == Some(*opened) {
+        *self = Self::open_unless(root, |there| match there == Some(*opened) {
             true => Ok(Some(reason.to_owned())),
             false => unfit(root),
         })?;
@@ -91,20 +91,19 @@ impl IndexFile {
     /// Opens the index, after it was removed if `unfit` returns a reason for that.
     fn open_unless(
         root: &Path,
-        busy_timeout: Duration,
         unfit: impl FnOnce(Option<(u64, u64)>) -> Result<Option<String>, AuditError>,
     ) -> Result<Self, AuditError> {
         let path = root.join(FILE);
-        let _lock = lock(root, busy_timeout)?;
+        let _lock = lock(root)?;
         check(&path)?;
         if let Some(reason) = unfit(file_at(&path)?)? {
             tracing::warn!(target: "cofferdam::audit", reason, "the index of the audit log is made again from the journals");
             remove(&path)?;
         }
-        match open_existing(&path, busy_timeout) {
+        match open_existing(&path) {
             Ok(Some(connection)) => {
                 let opened = file_at(&path)?.unwrap_or_default();
-                return Ok(Self::at(connection, root, busy_timeout, opened));
+                return Ok(Self::at(connection, root, opened));
             }
             Ok(None) => {}
             Err(error) if error.kind() == AuditErrorKind::Corrupt => {}
@@ -114,16 +113,16 @@ impl IndexFile {
         remove(&path)?;
         private_file::create_new(&path, b"", &POLICY).map_err(io::Error::from)?;
         write_stamp(root, COPYING)?;
-        let connection = connect(&path, busy_timeout)?;
+        let connection = connect(&path)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         create(&connection)?;
         write_stamp(root, &stamp_of(&path)?)?;
         let opened = file_at(&path)?.unwrap_or_default();
-        Ok(Self::at(connection, root, busy_timeout, opened))
+        Ok(Self::at(connection, root, opened))
     }
 
-    fn at(connection: Connection, root: &Path, busy_timeout: Duration, opened: (u64, u64)) -> Self {
-        Self { connection, place: Some(FilePlace { root: root.to_owned(), busy_timeout, opened }) }
+    fn at(connection: Connection, root: &Path, opened: (u64, u64)) -> Self {
+        Self { connection, place: Some(FilePlace { root: root.to_owned(), opened }) }
     }
 
     /// Returns true if the open file is the one at its path.
@@ -143,7 +142,7 @@ impl IndexFile {
     }
 
     pub(super) fn copy_log_now(&self) -> Result<(), AuditError> {
-        let Some(FilePlace { root, busy_timeout, .. }) = &self.place else { return Ok(()) };
+        let Some(FilePlace { root, .. }) = &self.place else { return Ok(()) };
         let lock =
             FileLock::try_acquire(&root.join(LOCK)).map_err(|error| AuditError::from_file(LOCK, error))?;
         if lock.is_none() || !self.is_in_place() {
@@ -153,7 +152,7 @@ impl IndexFile {
         // Readers are not waited for: what they still need stays in the log.
         self.connection.busy_timeout(Duration::ZERO)?;
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        self.connection.busy_timeout(*busy_timeout)?;
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
         // Where it was not copied, the database is as it was.
         write_stamp(root, &stamp_of(&root.join(FILE))?)?;
         match copied.map_err(AuditError::from) {
@@ -173,27 +172,27 @@ fn unfit(root: &Path) -> Result<Option<String>, AuditError> {
     Ok((!fits).then(|| "the file was changed, and not by a host".to_owned()))
 }
 
-fn lock(root: &Path, busy_timeout: Duration) -> Result<FileLock, AuditError> {
-    let lock = FileLock::acquire(&root.join(LOCK), busy_timeout)
+fn lock(root: &Path) -> Result<FileLock, AuditError> {
+    let lock = FileLock::acquire(&root.join(LOCK), BUSY_TIMEOUT)
         .map_err(|error| AuditError::from_file(LOCK, error))?;
     lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "another process opens the index"))
 }
 
 /// Opens a file that exists; none if it is no index of this version.
-fn open_existing(path: &Path, busy_timeout: Duration) -> Result<Option<Connection>, AuditError> {
+fn open_existing(path: &Path) -> Result<Option<Connection>, AuditError> {
     if file_at(path)?.is_none() {
         return Ok(None);
     }
-    let connection = connect(path, busy_timeout)?;
+    let connection = connect(path)?;
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let fits = number("application_id")? == APPLICATION && number("user_version")? == FORMAT_VERSION;
     Ok(fits.then_some(connection))
 }
 
-fn connect(path: &Path, busy_timeout: Duration) -> Result<Connection, AuditError> {
+fn connect(path: &Path) -> Result<Connection, AuditError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(busy_timeout)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     configure(&connection)?;
     // The log is copied by `copy_log` only.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;

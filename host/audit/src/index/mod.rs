@@ -44,6 +44,7 @@ pub(crate) use self::sealed_quota::QuotaOutcome;
 pub use self::usage::AttemptUsage;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;
+use crate::settings::BUSY_TIMEOUT;
 
 /// The wait for another process that fills the index, before it is looked again whether that is done.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
@@ -54,7 +55,6 @@ pub(crate) type FillProgress<'p> = dyn FnMut(u64, u64, u64) + 'p;
 /// The index of the journals below a directory.
 pub(crate) struct LogIndex {
     root: PathBuf,
-    busy_timeout: Duration,
     file: IndexFile,
     interner: Interner,
     /// True once the last indexed line of each journal was found where it was.
@@ -76,30 +76,26 @@ impl LogIndex {
     ///
     /// # Errors
     /// The file cannot be written, or is not private.
-    pub(crate) fn open(root: &Path, busy_timeout: Duration) -> Result<Self, AuditError> {
-        Ok(Self::new(root, busy_timeout, IndexFile::open(root, busy_timeout)?))
+    pub(crate) fn open(root: &Path) -> Result<Self, AuditError> {
+        Ok(Self::new(root, IndexFile::open(root)?))
     }
 
     /// Creates an index in memory, for a directory that cannot be written.
-    fn in_memory(root: &Path, busy_timeout: Duration) -> Result<Self, AuditError> {
-        Ok(Self::new(root, busy_timeout, IndexFile::in_memory()?))
+    fn in_memory(root: &Path) -> Result<Self, AuditError> {
+        Ok(Self::new(root, IndexFile::in_memory()?))
     }
 
-    fn new(root: &Path, busy_timeout: Duration, file: IndexFile) -> Self {
+    fn new(root: &Path, file: IndexFile) -> Self {
         let (root, interner) = (root.to_owned(), Interner::default());
-        Self { root, busy_timeout, file, interner, is_checked: false, buffer: Vec::new() }
+        Self { root, file, interner, is_checked: false, buffer: Vec::new() }
     }
 
     /// Makes the index again from the journals.
     ///
     /// # Errors
     /// The journals cannot be read, or the file cannot be written.
-    pub(crate) fn rebuild(
-        root: &Path,
-        busy_timeout: Duration,
-        progress: &mut FillProgress<'_>,
-    ) -> Result<(), AuditError> {
-        let mut index = Self::open(root, busy_timeout)?;
+    pub(crate) fn rebuild(root: &Path, progress: &mut FillProgress<'_>) -> Result<(), AuditError> {
+        let mut index = Self::open(root)?;
         index.replace("the operator asked for it")?;
         index.fill(Some(progress))
     }
@@ -142,7 +138,7 @@ impl LogIndex {
     ) -> Result<Option<String>, AuditError> {
         if !self.file.is_in_place() {
             self.interner = Interner::default();
-            self.file = IndexFile::open(&self.root, self.busy_timeout)?;
+            self.file = IndexFile::open(&self.root)?;
         }
         let (mut lines, mut version, mut waited_from) = (0, 0, Instant::now());
         loop {
@@ -164,7 +160,7 @@ impl LogIndex {
                         self.file.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
                     if version != now {
                         (version, waited_from) = (now, Instant::now());
-                    } else if waited_from.elapsed() > self.busy_timeout {
+                    } else if waited_from.elapsed() > BUSY_TIMEOUT {
                         return Err(error);
                     }
                 }
@@ -210,7 +206,7 @@ impl LogIndex {
         let connection = &self.file.connection;
         connection.busy_timeout(BUSY_WAIT)?;
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate);
-        connection.busy_timeout(self.busy_timeout)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         let transaction = transaction?;
         let mut stored = IndexProgress::read_all(&transaction)?;
         let mut budget = FillBudget::new();

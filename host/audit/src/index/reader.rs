@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
@@ -116,11 +115,7 @@ impl IndexReader {
     ///
     /// # Errors
     /// `Absent`: no journal has an entry; the journals or the index cannot be read.
-    pub(crate) fn open(
-        root: &Path,
-        busy_timeout: Duration,
-        process: Arc<dyn ProcessCalls>,
-    ) -> Result<Self, AuditError> {
+    pub(crate) fn open(root: &Path, process: Arc<dyn ProcessCalls>) -> Result<Self, AuditError> {
         let absent = || AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet");
         let mut has_segments = false;
         for name in writer_names(root)? {
@@ -129,8 +124,8 @@ impl IndexReader {
         if !has_segments {
             return Err(absent());
         }
-        let index = match LogIndex::open(root, busy_timeout) {
-            Err(error) if error.kind().is_unwritable() => LogIndex::in_memory(root, busy_timeout)?,
+        let index = match LogIndex::open(root) {
+            Err(error) if error.kind().is_unwritable() => LogIndex::in_memory(root)?,
             index => index?,
         };
         let mut own = Self { index, process, followed: HashMap::new(), is_made_again: false };
@@ -150,7 +145,7 @@ impl IndexReader {
         let free = FreeWriters::read(&self.index.root)?;
         match self.index.update() {
             Err(error) if error.kind().is_unwritable() => {
-                self.index = LogIndex::in_memory(&self.index.root, self.index.busy_timeout)?;
+                self.index = LogIndex::in_memory(&self.index.root)?;
                 self.index.update()?;
             }
             updated => updated?,

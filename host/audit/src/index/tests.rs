@@ -22,8 +22,6 @@ use crate::{
     LogSettings, Stats, StatsQuery,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-
 /// A process without calls of its own.
 struct NoCalls;
 
@@ -42,11 +40,11 @@ impl ProcessCalls for NoCalls {
 }
 
 pub(super) fn reader_of(home: &Path) -> IndexReader {
-    IndexReader::open(&home.join("audit"), TIMEOUT, Arc::new(NoCalls)).unwrap()
+    IndexReader::open(&home.join("audit"), Arc::new(NoCalls)).unwrap()
 }
 
 pub(super) fn index_of(home: &Path) -> LogIndex {
-    let mut index = LogIndex::open(&home.join("audit"), TIMEOUT).unwrap();
+    let mut index = LogIndex::open(&home.join("audit")).unwrap();
     index.update().unwrap();
     index
 }
@@ -97,7 +95,7 @@ fn filled(calls: usize) -> (tempfile::TempDir, (Vec<CallRow>, Stats)) {
 fn a_home_without_entries_has_no_reader() {
     let home = tempfile::tempdir().unwrap();
     let open = || {
-        let opened = IndexReader::open(&home.path().join("audit"), TIMEOUT, Arc::new(NoCalls));
+        let opened = IndexReader::open(&home.path().join("audit"), Arc::new(NoCalls));
         opened.err().map(|error| error.kind())
     };
     assert_eq!(open(), Some(AuditErrorKind::Absent));
@@ -115,8 +113,7 @@ fn a_missing_index_is_made_again() {
     fs::remove_file(file(home.path(), "index.db")).unwrap();
     assert_eq!(answers(home.path()), before);
     let mut seen = (0, 0, 0);
-    LogIndex::rebuild(&home.path().join("audit"), TIMEOUT, &mut |lines, done, all| seen = (lines, done, all))
-        .unwrap();
+    LogIndex::rebuild(&home.path().join("audit"), &mut |lines, done, all| seen = (lines, done, all)).unwrap();
     assert!(seen.0 > 570 && seen.1 == seen.2 && seen.2 > 100_000, "{seen:?}");
     assert_eq!(answers(home.path()), before);
 }
@@ -327,7 +324,7 @@ fn a_directory_that_cannot_be_written_can_be_read() {
     // Permissions do not stop root.
     if rustix::process::geteuid().is_root() {
         remove_index(home.path());
-        reader.index = LogIndex::in_memory(&dir, TIMEOUT).unwrap();
+        reader.index = LogIndex::in_memory(&dir).unwrap();
     }
     let found = (
         reader.list(&Filter::default()).unwrap(),
@@ -342,7 +339,7 @@ fn a_directory_that_cannot_be_written_can_be_read() {
 fn an_exposed_index_is_refused() {
     let (home, _) = filled(60);
     fs::set_permissions(file(home.path(), "index.db"), fs::Permissions::from_mode(0o644)).unwrap();
-    let opened = LogIndex::open(&home.path().join("audit"), TIMEOUT);
+    let opened = LogIndex::open(&home.path().join("audit"));
     assert_eq!(opened.err().map(|error| error.kind()), Some(AuditErrorKind::Exposed));
 }
 

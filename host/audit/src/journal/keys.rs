@@ -219,7 +219,7 @@ impl KeyTable {
         if !private_file::check(path, &POLICY).map_err(refused)? {
             sqlite_file::create_private(path)?;
         }
-        let connect = |busy_timeout| {
+        let connect = || {
             let connection = Connection::open(path)?;
             connection.busy_timeout(busy_timeout)?;
             connection.pragma_update(None, "journal_mode", "wal")?;
@@ -227,7 +227,7 @@ impl KeyTable {
             connection.pragma_update(None, "cache_size", CACHE)?;
             Ok::<_, AuditError>(connection)
         };
-        let connection = connect(busy_timeout)?;
+        let connection = connect()?;
         connection.execute_batch(SCHEMA)?;
         let expected = Connection::open_in_memory()?;
         expected.execute_batch(SCHEMA)?;
@@ -235,7 +235,7 @@ impl KeyTable {
         if schema(&connection)? != schema(&expected)? {
             return Err(changed());
         }
-        let at_once = connect(busy_timeout)?;
+        let at_once = connect()?;
         at_once.busy_timeout(Duration::ZERO)?;
         // Copying the write-ahead log into the file waits for the disk: see `copy_changes`.
         at_once.pragma_update(None, "wal_autocheckpoint", 0)?;

@@ -424,12 +424,12 @@ impl AuditLog for JournalLog {
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
         let process = Arc::clone(&self.0);
-        Ok(Box::new(IndexReader::open(&self.0.root, BUSY_TIMEOUT, process)?))
+        Ok(Box::new(IndexReader::open(&self.0.root, process)?))
     }
 
     fn reindex(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, AuditError> {
         let mut entries = 0;
-        LogIndex::rebuild(&self.0.root, BUSY_TIMEOUT, &mut |lines, done, all| {
+        LogIndex::rebuild(&self.0.root, &mut |lines, done, all| {
             entries = lines;
             progress(done, all);
         })?;

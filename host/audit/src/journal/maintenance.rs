@@ -16,7 +16,6 @@ use super::log::{HeldJournal, LogWriter};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
 use crate::log::wait;
-use crate::settings::BUSY_TIMEOUT;
 
 /// The delay after an entry, before it is signed for and indexed.
 const MAINTENANCE_DELAY: Duration = Duration::from_secs(1);
@@ -141,7 +140,7 @@ impl LogWriter {
         let mut opened = self.maintenance.index.lock().unwrap_or_else(PoisonError::into_inner);
         let mut index = match opened.take() {
             Some(index) => index,
-            None => LogIndex::open(self.root(), BUSY_TIMEOUT)?,
+            None => LogIndex::open(self.root())?,
         };
         let quota = with_lower_priority(|| {
             index.update()?;
