@@ -7,7 +7,6 @@ mod read_only;
 mod unwritable;
 
 use cofferdam::{AuditId, Call, Host, InstallOptions};
-use cofferdam_audit::restore_facts;
 use cofferdam_runtime::call::CallResult;
 use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, package};
 use serde_json::{Value, json};
@@ -130,9 +129,7 @@ fn failures_are_logged_in_full_and_redacted_elsewhere() {
     // The reader adds the facts again.
     let mut reader = world.home.host().audit().reader().unwrap();
     let row = reader.call(&report.audit_id).unwrap().unwrap();
-    let entries = reader.entries_of(&report.audit_id).unwrap();
-    let mut read: Vec<_> = entries.iter().flat_map(|entry| entry.events().unwrap()).collect();
-    restore_facts(&mut read);
+    let (_, read) = reader.events_of(&report.audit_id).unwrap();
     let mut read = read.iter().rev().find_map(|event| event.failure(&row)).unwrap();
     let mut view = report.operator_view().unwrap().clone();
     // The operator's view is made just before the event.

@@ -8,8 +8,9 @@ use crate::entry::LoggedEvent;
 /// The fields of a failure's view that are among its details, too.
 const OF_DETAILS: [&str; 3] = ["status", "trap", "upstream_code"];
 
-/// Removes the facts that a view of a failure, or of an error of the host, has twice; [`restore_facts`] adds them.
-/// A fact that is among a failure's `details`, too, stays there; its code does not, which is a fact of the event.
+/// Removes the facts that a view of a failure, or of an error of the host, has twice;
+/// [`events_of`](crate::AuditReader::events_of) adds them. A fact that is among a failure's `details`, too, stays
+/// there; its code does not, which is a fact of the event.
 pub fn remove_repeated(view: &mut Map<String, Value>) {
     let first = view.get("chain").and_then(|chain| chain.get(0));
     if first.is_some() && first == view.get("message") {
@@ -93,7 +94,7 @@ fn with_difference(mut failure: Map<String, Value>, difference: Map<String, Valu
 
 /// Adds the facts that events leave out because another event of their call, or another field of theirs, has them.
 /// `events` are all events of one call, in order.
-pub fn restore_facts(events: &mut [LoggedEvent]) {
+pub(crate) fn restore_facts(events: &mut [LoggedEvent]) {
     let mut connector: Option<Value> = None;
     // The number of the attempt that ended last, and its failure as it is recorded.
     let mut last: Option<(Value, Map<String, Value>)> = None;

@@ -33,8 +33,8 @@ impl LoggedEvent {
     }
 
     /// Returns the operator's view of the failure or the error that this call or an attempt of it ended with, complete:
-    /// with the facts that the event and the call have. None for other events, and after a value. The facts of the event
-    /// have to be [restored](crate::restore_facts).
+    /// with the facts that the event and the call have. None for other events, and after a value. The event has to be
+    /// one of [`events_of`](crate::AuditReader::events_of).
     #[must_use]
     pub fn failure(&self, call: &CallRow) -> Option<Map<String, Value>> {
         let (failure, class, code, retried) = match self.event() {

@@ -30,7 +30,7 @@ mod stats_report;
 pub mod store;
 mod verify;
 
-pub use call_facts::{difference_from_attempt, remove_repeated, restore_facts};
+pub use call_facts::{difference_from_attempt, remove_repeated};
 pub use command::{
     CallOutcome, CallStatus, CallTarget, CloseCall, KeyClaim, KeyDisposition, KeyScope, KeyState, LogTime,
     OpenCall, OpenOutcome, PruneBlocker, PruneStop, Pruned, ResolveCall,

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use super::call_facts::restore_facts;
 use super::command::{
     CallStatus, CloseCall, INCOMPLETE, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned,
     ResolveCall, serialize_time,
@@ -239,6 +240,21 @@ pub trait AuditReader: Send {
     /// # Errors
     /// The audit log cannot be read. `Tampered`: an entry was changed.
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError>;
+
+    /// Returns the entries of one call and their events, in order. Each event has all its facts, also those that the
+    /// log has only once for several events.
+    ///
+    /// # Errors
+    /// Those of [`entries_of`](Self::entries_of).
+    fn events_of(&mut self, audit_id: &AuditId) -> Result<(Vec<StoredEntry>, Vec<LoggedEvent>), AuditError> {
+        let entries = self.entries_of(audit_id)?;
+        let mut events = Vec::new();
+        for entry in &entries {
+            events.extend(entry.events()?);
+        }
+        restore_facts(&mut events);
+        Ok((entries, events))
+    }
 
     /// Returns the bytes of sealed requests and outcomes by client, the most first.
     ///
@@ -482,7 +498,7 @@ impl StoredEntry {
         Digest::sha256(self.text.as_bytes()).to_string()
     }
 
-    /// Reads the events of the call; none from an entry that is of no call.
+    /// Reads the events of the call as they are recorded; none from an entry that is of no call.
     ///
     /// # Errors
     /// `Tampered`: the text is not that of an entry.

@@ -207,8 +207,9 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 /// Returns a view as the audit log has it: without the facts that it, its event or the call has already, which
-/// [`restore_facts`](cofferdam_audit::restore_facts) and [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure)
-/// add again. `call` ended with it; none for an attempt.
+/// [`events_of`](cofferdam_audit::AuditReader::events_of) and
+/// [`LoggedEvent::failure`](cofferdam_audit::LoggedEvent::failure) add again. `call` ended with it; none for an
+/// attempt.
 pub(super) fn recorded_view(mut view: Map<String, Value>, call: Option<&AuditId>) -> Map<String, Value> {
     remove_repeated(&mut view);
     view.retain(|field, value| match field.as_str() {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, restore_facts};
+use cofferdam_audit::{AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter};
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::{AuditId, BindingCode, Denial, DenialCode, FailureClass, GrantLine};
 use cofferdam_egress::vault::{BindingName, DEFAULT_IDENTITY};
@@ -230,15 +230,12 @@ fn denied_calls(
     }
     let mut denied = DeniedByConnector::new();
     for row in newest(rows) {
-        let entries = match reader.entries_of(&row.audit_id) {
-            Ok(entries) => entries,
+        let events = match reader.events_of(&row.audit_id) {
+            Ok((_, events)) => events,
             // `audit verify` reports it.
             Err(error) if error.kind() == AuditErrorKind::Tampered => continue,
             Err(error) => return Err(error),
         };
-        let events = entries.iter().flat_map(|entry| entry.events().unwrap_or_default());
-        let mut events: Vec<_> = events.collect();
-        restore_facts(&mut events);
         if let Some(failure) = events.iter().rev().find_map(|event| event.failure(&row))
             && let Some(access) = DeniedAccess::read(&failure)
         {

@@ -8,9 +8,7 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{
-    AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry, restore_facts,
-};
+use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -320,7 +318,8 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
     let mut reader = host.audit().existing()?.ok_or_else(not_there)?;
     let mut read = || -> Result<_, AuditError> {
         let Some(row) = reader.call(id)? else { return Ok(None) };
-        let mut view = call_view(row, &reader.entries_of(id)?);
+        let (entries, events) = reader.events_of(id)?;
+        let mut view = call_view(row, entries, events);
         // An operator may have decided since.
         view.key_undecided = view.key_undecided && !reader.undecided_keys(Some(id))?.is_empty();
         Ok(Some(view))
@@ -328,12 +327,8 @@ fn read_call(host: &Host, id: &AuditId) -> Result<LoggedCallView, HostError> {
     read().map_err(unreadable)?.ok_or_else(not_there)
 }
 
-/// Returns the call of these entries, as it ended.
-fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
-    // An invalid entry has no events here: `audit verify` checks the chain.
-    let mut events: Vec<LoggedEvent> =
-        entries.iter().flat_map(|entry| entry.events().unwrap_or_default()).collect();
-    restore_facts(&mut events);
+/// Returns the call of these entries and events, as it ended.
+fn call_view(row: CallRow, entries: Vec<StoredEntry>, events: Vec<LoggedEvent>) -> LoggedCallView {
     let failure = events.iter().rev().find_map(|event| event.failure(&row));
     // The host's own errors are returned as a code only: their messages may name paths of the machine.
     let failure = failure.filter(|failure| failure.contains_key("class"));
@@ -370,8 +365,8 @@ fn call_view(row: CallRow, entries: &[StoredEntry]) -> LoggedCallView {
             })
             .collect(),
         entries: entries
-            .iter()
-            .map(|entry| LoggedEntryView { writer: entry.writer.clone(), n: entry.n })
+            .into_iter()
+            .map(|entry| LoggedEntryView { writer: entry.writer, n: entry.n })
             .collect(),
     }
 }

@@ -1,6 +1,5 @@
 //! The requests and the log lines of an attempt, for people.
 
-use cofferdam_audit::restore_facts;
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedLogLine, RecordedRequest};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
@@ -15,11 +14,7 @@ use crate::report::CommandError;
 /// Returns the recorded attempts of a call, in order.
 pub(crate) fn attempts_of(host: &Host, id: &AuditId) -> Result<Vec<AttemptEnded<'static>>, CommandError> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(Vec::new()) };
-    let mut events = Vec::new();
-    for entry in reader.entries_of(id)? {
-        events.extend(entry.events()?);
-    }
-    restore_facts(&mut events);
+    let (_, events) = reader.events_of(id)?;
     let ended = events.iter().filter(|event| event.name == "attempt_ended");
     Ok(ended.filter_map(|event| serde_json::from_value(event.facts().into()).ok()).collect())
 }

@@ -1,6 +1,6 @@
 //! `audit show`: everything in the audit log about one call, for its operator.
 
-use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry, restore_facts};
+use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -59,10 +59,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     let id = id::find(Some(&mut *reader), &args.id)?;
     let gone = || HostError::new(HostErrorKind::AuditNotFound, "The call is not in the audit log any more.");
     let row = reader.call(&id)?.ok_or_else(gone)?;
-    let entries = reader.entries_of(&id)?;
-    let events = entries.iter().map(StoredEntry::events).collect::<Result<Vec<_>, _>>()?;
-    let mut events: Vec<_> = events.into_iter().flatten().collect();
-    restore_facts(&mut events);
+    let (entries, events) = reader.events_of(&id)?;
     let places: Vec<_> = entries.iter().map(EntryPlace::from).collect();
     let error = error(&row, &events);
     let shown = CallDetails { call: &row, error: error.as_ref(), events: &events, entries: &places };
