@@ -1,10 +1,11 @@
-//! The parts that the stores of an audit log share: the form of its lines, of its signed statement, and of the facts in them.
+//! The parts that the stores of an audit log share: the form of its lines, of its signed statement, and of the facts in
+//! them, and the choice of the ends that are written later.
 
 pub use crate::home_memory::HomeMemory;
 pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest, ReceivedFacts};
 pub use crate::journal::{
-    ChainHead, ClockState, EntryDraft, JournalCut, JournalLine, KeptFacts, LineFault, LogCheckpoint,
-    LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry, accepted_time_in,
-    action_name, believed_time, clock_state, decision, first_entry, key_decided, prune_entries, prune_result,
-    writer_taken,
+    ChainHead, ClockState, EntryDraft, JournalCut, JournalLine, KeptFacts, LATE_ENDS, LineFault,
+    LogCheckpoint, LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry,
+    accepted_time_in, action_name, believed_time, clock_state, decision, first_entry, keeps_late_end,
+    key_decided, prune_entries, prune_result, writer_taken,
 };

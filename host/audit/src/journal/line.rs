@@ -135,7 +135,7 @@ impl EntryDraft {
     }
 
     /// Returns true if the call of the entry has an event of this name in it.
-    pub fn has_event(&self, name: &str) -> bool {
+    pub(crate) fn has_event(&self, name: &str) -> bool {
         match &self.contents {
             DraftContents::Call { entry, .. } => {
                 let ending = format!("\"type\":\"{name}\"}}");

@@ -19,6 +19,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
 use cofferdam_core::private_file::SharedFileLock;
+use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -52,10 +53,10 @@ const OPENING_PAUSE: Duration = Duration::from_millis(1);
 const DIRECTORY: &str = "audit";
 
 /// The most ends of calls that are kept in memory until they can be written.
-const LATE_ENDS: usize = 4_096;
+pub const LATE_ENDS: usize = 4_096;
 
-/// The number of kept ends up to which those of calls that never began are kept as well. On a full disk each call is
-/// one, which did nothing, and all that are kept are tried again with the next call.
+/// The number of kept ends up to which those of calls that never began are kept as well. While nothing can be written,
+/// each call is one, which did nothing, and all that are kept are tried again with the next call.
 const LATE_REFUSALS: usize = 64;
 
 /// The audit log of a host, in journals of its home directory.
@@ -890,15 +891,10 @@ impl LogWriter {
                     }
                 }
                 Err(error) => {
-                    let never_began = again.first().is_some_and(|draft| draft.has_event("received"));
-                    let most = if never_began { LATE_REFUSALS } else { LATE_ENDS };
-                    if error.kind().may_pass() && state.late_ends.len() < most {
+                    let kept = Some(state.late_ends.len());
+                    if keeps_late_end(&again, error, kept, &own.maintenance.warnings) {
                         state.late_ends.insert(id, LateEnd { call, drafts: again });
                         own.has_unwritten.store(true, Ordering::Relaxed);
-                    } else if !never_began {
-                        tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
-                    } else if own.maintenance.warnings.is_new("refused", error) {
-                        tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
                     }
                     ending.finish(&mut state, result);
                     drop(state);
@@ -1007,6 +1003,25 @@ fn report_unsigned(sign: impl FnOnce() -> Result<(), AuditError>) {
     if let Err(error) = catch_unwind(AssertUnwindSafe(sign)).unwrap_or_else(panicked) {
         tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
     }
+}
+
+/// Returns true if the end of a call that could not be written is to be kept, and logs the error otherwise. `kept` is
+/// the number of ends that are kept already; none if this one cannot be written later either.
+pub fn keeps_late_end(
+    drafts: &[EntryDraft],
+    error: &AuditError,
+    kept: Option<usize>,
+    warnings: &WarningLog,
+) -> bool {
+    let never_began = drafts.first().is_some_and(|draft| draft.has_event("received"));
+    let most = if never_began { LATE_REFUSALS } else { LATE_ENDS };
+    let is_kept = error.kind().may_pass() && kept.is_some_and(|kept| kept < most);
+    if !is_kept && !never_began {
+        tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
+    } else if !is_kept && warnings.is_new("refused", error) {
+        tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
+    }
+    is_kept
 }
 
 fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {

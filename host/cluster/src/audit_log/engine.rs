@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cofferdam_audit::store::{ChainHead, EntryDraft};
+use cofferdam_audit::store::{ChainHead, EntryDraft, LATE_ENDS, keeps_late_end};
 use cofferdam_audit::{
     AuditError, AuditErrorKind, CallStatus, CloseCall, Entry, KeyClaim, KeyDisposition, KeyScope, KeyState,
     LogTime, OpenCall, OpenOutcome, ResolveCall, Sealed,
@@ -43,13 +43,6 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time for which it is not looked again whether calls may run under keys.
 const KEY_CHECK_AGE: Duration = Duration::from_secs(1);
-
-/// The most ends of calls that are kept in memory until they can be written.
-const LATE_ENDS: usize = 4_096;
-
-/// The number of kept ends up to which those of calls that never began are kept as well. While the database is away, each
-/// call is one, which did nothing.
-const LATE_REFUSALS: usize = 64;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, AuditError>>;
 
@@ -1093,17 +1086,10 @@ impl Engine {
                     }
                 }
                 Effect::Ended { end, .. } => {
-                    let never_began = end.drafts.first().is_some_and(|draft| draft.has_event("received"));
-                    let most = if never_began { LATE_REFUSALS } else { LATE_ENDS };
-                    if error.kind().may_pass()
-                        && self.late_ends.len() < most
-                        && self.chains.contains_key(&end.call.chain)
-                    {
+                    let can_wait = self.chains.contains_key(&end.call.chain);
+                    let kept = can_wait.then_some(self.late_ends.len());
+                    if keeps_late_end(&end.drafts, error, kept, &self.shared.warnings) {
                         self.late_ends.insert(end.id.clone(), end);
-                    } else if !never_began {
-                        tracing::error!(target: "cofferdam::audit", %error, "the end of a call cannot be written: it is incomplete");
-                    } else if self.shared.warnings.is_new("refused", error) {
-                        tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
                     }
                 }
                 Effect::Opened { .. }
