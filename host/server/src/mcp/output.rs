@@ -33,7 +33,7 @@ pub(super) enum OutputLine {
 }
 
 /// The place of a line among those that wait.
-pub(super) struct OutputSlot(OwnedSemaphorePermit);
+pub(super) struct OutputSlot(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 /// The output stream, and the lines that wait for it.
 pub(super) struct Output<W> {
