@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,35 @@ fn a_change_that_is_killed_leaves_the_old_or_the_new() {
     assert!(both.0 > 0, "no round was killed before its change: {both:?}");
     set(&cli, "bearer/last/x");
     assert!(!home.path().join("vault.tmp").exists(), "the next writer sweeps up");
+}
+
+#[test]
+fn a_vault_killed_before_its_state_is_used() {
+    let home = Home::new(COFFERDAM);
+    let cli = Cli::new(COFFERDAM, home.path());
+    let file = private(&home, "secret", "a-secret-to-be-kept");
+    let is_killed = |args: &[&str]| {
+        let output = cli.command(args).env("COFFERDAM_FAILPOINTS", "vault.written=kill").output().unwrap();
+        assert_eq!(output.status.signal(), Some(9), "{args:?}: {output:?}");
+    };
+    // One after the other: each finds a vault that is one change ahead of home.state. The first creates the vault.
+    for name in ["bearer/a/x", "bearer/b/x", "bearer/c/x"] {
+        is_killed(&[&["binding", "set", name, "--file", &file], &TO[..]].concat());
+    }
+    assert_eq!(names(&cli), ["bearer/a/x", "bearer/b/x", "bearer/c/x"]);
+    is_killed(&["binding", "revoke", "bearer/a/x", "--yes"]);
+    assert_eq!(names(&cli), ["bearer/b/x", "bearer/c/x"]);
+    cli.run(&["audit", "verify"]).ok();
+    // The next change catches up: an older vault is missed again.
+    let older = fs::read(home.path().join("vault")).unwrap();
+    set(&cli, "bearer/d/x");
+    assert_eq!(names(&cli), ["bearer/b/x", "bearer/c/x", "bearer/d/x"]);
+    fs::write(home.path().join("vault"), older).unwrap();
+    let refused = cli.run(&["binding", "list", "--format", "json"]).fails(83).envelope();
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("older than home.state says"),
+        "{refused}"
+    );
 }
 
 #[test]

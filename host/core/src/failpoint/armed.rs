@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// All failpoints, in the order in which a call passes them; then those of the writer and of the end of the
 /// process.
-pub const NAMES: [&str; 36] = [
+pub const NAMES: [&str; 37] = [
     "received",
     "admitted",
     "approval.used",
@@ -31,6 +31,7 @@ pub const NAMES: [&str; 36] = [
     "checkpoint.written",
     "state.before",
     "state.written",
+    "vault.written",
     "accept.committed",
     "prune.signed",
     "pull.signed",
