@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fixture::{Stage, tools};
+use super::fixture::{PROBE, Stage, tools};
 
 /// The places at which a worker is killed while it runs an action of three steps, and how often they are passed before.
 const POINTS: [(&str, u32); 11] = [
@@ -64,6 +64,27 @@ fn a_killed_worker_repeats_no_step() {
     }
     assert!((1..=3).contains(&unknown), "{unknown} of {} are unknown", POINTS.len());
     stage.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_job_stored_by_a_killed_command_runs_once() {
+    let Some(tools) = tools() else { return };
+    let stage = Stage::new(&tools);
+    for key in ["stored-1", "stored-2"] {
+        let args = json!({"url": stage.upstream.url(&format!("/text/{key}")), "body": "x"}).to_string();
+        let mut command = stage.cli().command(&["submit", "call", PROBE, "post", &args, "--key", key]);
+        let killed = command.env("COFFERDAM_FAILPOINTS", "job.stored=kill").output().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9), "{killed:?}");
+    }
+    // The messages are in the queue, without records. One is submitted again before a worker has it, the other one after.
+    let first = stage.submit_post("/text/stored-1", "stored-1");
+    let _worker = stage.worker();
+    stage.reaches("/text/stored-2");
+    let second = stage.submit_post("/text/stored-2", "stored-2");
+    for (id, path) in [(first, "/text/stored-1"), (second, "/text/stored-2")] {
+        stage.becomes(&id, "done");
+        assert_eq!(stage.asked(path), 1, "{path}");
+    }
 }
 
 /// Waits until the job is over.
