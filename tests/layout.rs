@@ -122,6 +122,39 @@ fn every_file_begins_with_its_purpose() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A test can arm every failpoint, and a test does: the list is compared with the code, since no compiler checks a name.
+#[cfg(cofferdam_failpoints)]
+#[test]
+fn failpoints_are_listed_and_armed_by_a_test() {
+    use std::collections::BTreeSet;
+
+    use cofferdam_core::failpoint::NAMES;
+
+    let mut passed = BTreeSet::new();
+    for path in sources("host") {
+        let code = code(&fs::read_to_string(&path).unwrap());
+        for call in code.split("failpoint::").skip(1) {
+            let functions = ["pass(", "pass_if(", "skips("];
+            let Some(rest) = functions.iter().find_map(|function| call.strip_prefix(function)) else {
+                continue;
+            };
+            let name = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+            passed.insert(name.unwrap_or_else(|| panic!("{}: no literal", path.display())).to_owned());
+        }
+    }
+    assert_eq!(passed, NAMES.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
+    let actions = ["=kill", "=pause", "=panic", "=skip"];
+    let texts = sources("tests").into_iter().map(|path| fs::read_to_string(path).unwrap());
+    let tests: String = texts.filter(|text| actions.iter().any(|action| text.contains(action))).collect();
+    let is_armed = |name: &str| {
+        [format!("\"{name}\""), format!("{name}="), format!("{name}:")]
+            .iter()
+            .any(|text| tests.contains(text))
+    };
+    let unarmed: Vec<_> = NAMES.into_iter().filter(|name| !is_armed(name)).collect();
+    assert!(unarmed.is_empty(), "no test arms {unarmed:?}");
+}
+
 /// The checker of a cluster's history shares no code with the host, whose faults it is to find.
 #[test]
 fn the_history_checker_uses_no_host_code() {
