@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use cofferdam_core::digest::Digest;
+use cofferdam_test_support::services::Tools;
 use cofferdam_test_support::{Cli, Home, Signer, Snapshot, package};
 use serde_json::json;
 
@@ -90,22 +91,31 @@ fn a_home_that_is_not_a_directory_is_named() {
     discard(&file);
 }
 
+/// A command that runs the program in its arguments in a mount namespace of its own. None if no file system can be
+/// mounted on this machine by this user, which is said with `what` is not tried; where services are required, as in CI,
+/// that is a failure.
+pub(crate) fn mount_namespace(what: &str) -> Option<Command> {
+    let namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user"]);
+        command
+    };
+    let possible = namespace().args(["mount", "-t", "tmpfs", "none", "/mnt"]).stderr(Stdio::null()).status();
+    if possible.is_ok_and(|status| status.success()) {
+        return Some(namespace());
+    }
+    assert!(!Tools::required(), "COFFERDAM_REQUIRE_SERVICES is set, and no file system can be mounted here");
+    crate::skipped(&format!("no file system can be mounted here; {what} is not tried"));
+    None
+}
+
 /// Runs `script` with a small file system mounted over the home, in a separate mount namespace; none if this
 /// machine or user cannot have one. In the script `$C` is the binary, `$H` the home.
 pub(crate) fn with_mount(home: &Path, size: &str, script: &str) -> Option<Output> {
-    let namespace = || {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--map-root-user", "sh", "-ec"]);
-        command
-    };
-    let possible = namespace().arg("mount -t tmpfs none /mnt").stderr(Stdio::null()).status();
-    if !possible.is_ok_and(|status| status.success()) {
-        crate::skipped("no file system can be mounted here; full and read-only disks are not tried");
-        return None;
-    }
+    let mut command = mount_namespace("a full or read-only disk")?;
     let set_up = r#"cp -a "$H" /tmp/"$$"; mount -t tmpfs -o size="$SIZE" none "$H"; cp -a /tmp/"$$"/. "$H"; rm -r /tmp/"$$"; set +e; "#;
-    let mut command = namespace();
-    command.arg(format!("{set_up}{script}")).env("C", COFFERDAM).env("H", home).env("SIZE", size);
+    command.args(["sh", "-ec"]).arg(format!("{set_up}{script}"));
+    command.env("C", COFFERDAM).env("H", home).env("SIZE", size);
     Some(command.env("COFFERDAM_HOME", home).output().unwrap())
 }
 

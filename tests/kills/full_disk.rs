@@ -211,18 +211,8 @@ fn a_server_on_a_full_disk_stays_bounded() {
     if std::env::var_os(HAS_MOUNTS).is_some() {
         return serve_on_a_full_disk();
     }
-    let namespace = || {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--map-root-user"]);
-        command
-    };
-    let possible = namespace().args(["mount", "-t", "tmpfs", "none", "/mnt"]).stderr(Stdio::null()).status();
-    if !possible.is_ok_and(|status| status.success()) {
-        crate::skipped("no file system can be mounted here; a server on a full disk is not tried");
-        return;
-    }
+    let Some(mut command) = crate::disk::mount_namespace("a server on a full disk") else { return };
     let test = "kills::full_disk::a_server_on_a_full_disk_stays_bounded";
-    let mut command = namespace();
     command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
     let output = command.env(HAS_MOUNTS, "1").output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

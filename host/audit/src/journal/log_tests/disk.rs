@@ -10,7 +10,8 @@ use crate::verify::{ExpectedState, verify_log};
 /// The directory with a small file system, in the process that a test starts for itself.
 const SMALL_DISK: &str = "COFFERDAM_TEST_SMALL_DISK";
 
-/// Runs a test in a process with a small file system of its own; not at all where none can be mounted.
+/// Runs a test in a process with a small file system of its own. Where none can be mounted, the test is skipped, visibly;
+/// with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure.
 fn on_small_disk(test: &str, bytes: usize, run: impl FnOnce(&Path)) {
     if let Some(dir) = std::env::var_os(SMALL_DISK) {
         return run(Path::new(&dir));
@@ -24,7 +25,12 @@ fn on_small_disk(test: &str, bytes: usize, run: impl FnOnce(&Path)) {
     };
     let mount = format!("mount -t tmpfs -o size={bytes},mode=700 none \"${SMALL_DISK}\"");
     if !start(mount.clone()).is_ok_and(|output| output.status.success()) {
-        eprintln!("no file system can be mounted here; full and read-only disks are not tried");
+        let required = std::env::var_os("COFFERDAM_REQUIRE_SERVICES");
+        let is_required = required.is_some_and(|value| !value.is_empty() && value != "0");
+        assert!(!is_required, "COFFERDAM_REQUIRE_SERVICES is set, and no file system can be mounted here");
+        let why = "no file system can be mounted here; a full or read-only disk is not tried";
+        // Past the capture of a test's output.
+        let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
         return;
     }
     let output = start(format!("{mount}; exec \"$@\"")).unwrap();
