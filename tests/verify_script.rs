@@ -2,12 +2,15 @@
 //! tampered ones.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use cofferdam_core::digest::Digest;
 use cofferdam_test_support::{Cli, Home, ManualClock, connector, package};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::COFFERDAM;
@@ -119,6 +122,42 @@ fn edited(text: &[u8], edit: impl FnOnce(&mut Vec<&[u8]>)) -> Vec<u8> {
     lines.concat()
 }
 
+/// Appends bytes to a file.
+fn append(file: &Path, bytes: &[u8]) {
+    fs::OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
+}
+
+/// Appends an entry to a segment, as anyone can who may write the file: with the next number, and the hash of the last
+/// line.
+fn append_entry(file: &Path, mut entry: Value) {
+    let text = fs::read_to_string(file).unwrap();
+    let last = text.lines().next_back().unwrap();
+    let n = serde_json::from_str::<Value>(last).unwrap()["n"].as_u64().unwrap();
+    entry["n"] = (n + 1).into();
+    entry["prev"] = Digest::sha256(last.as_bytes()).to_string().into();
+    append(file, format!("{entry}\n").as_bytes());
+}
+
+/// Returns the entry as one of a call that is not in the log.
+fn of_another_call(mut entry: Value) -> Value {
+    let mut id = entry["audit_id"].as_str().unwrap().to_owned();
+    let last = if id.pop() == Some('0') { '1' } else { '0' };
+    id.push(last);
+    entry["audit_id"] = id.into();
+    entry
+}
+
+/// A home that is signed to its end, the path of its only segment in it, and its script.
+fn signed_home() -> Option<(Home, PathBuf, Script)> {
+    let (home, cli) = recorded();
+    cli.run(&["audit", "checkpoint"]).ok();
+    let script = Script::new(cli.run(&["audit", "key"]).ok().trim().to_owned())?;
+    let segments = home.segments();
+    let [segment] = &*segments else { panic!("{segments:?}") };
+    let segment = segment.strip_prefix(home.path()).unwrap().to_owned();
+    Some((home, segment, script))
+}
+
 #[test]
 fn both_verifiers_agree_on_directories() {
     let (home, cli) = home_with_journals();
@@ -223,6 +262,101 @@ fn verdicts_beside_the_journals_are_as_documented() {
     check("a changed state", only_the_script, &mut |copy| flip(&copy.join("home.state"), &mut random));
     check("an older state", both, &mut |copy| copy_all(&before.join("home.state"), &copy.join("home.state")));
     check("an older log", only_the_script, &mut |copy| copy_all(&before.join("audit"), &copy.join("audit")));
+}
+
+#[test]
+fn the_script_is_stricter_where_documented() {
+    let Some((home, segment, script)) = signed_home() else { return };
+    let (neither, both, only_the_host) = ([false; 2], [true; 2], [false, true]);
+    let check = |what: &str, are_sound, change: &dyn Fn(&Path)| {
+        script.check(home.path(), what, are_sound, |copy| change(copy));
+    };
+    let accept = |copy: &Path| {
+        Cli::new(COFFERDAM, copy).run(&["audit", "verify", "--accept-loss"]).ok();
+    };
+    let edit = |copy: &Path| {
+        let text = fs::read_to_string(copy.join(&segment)).unwrap();
+        let changed = text.replacen("\"op\":\"run\"", "\"op\":\"ran\"", 1);
+        assert_ne!(changed, text);
+        fs::write(copy.join(&segment), changed).unwrap();
+    };
+    check("an edit", neither, &edit);
+    check("an edit that is accepted", only_the_host, &|copy| {
+        edit(copy);
+        accept(copy);
+    });
+    let cut = |copy: &Path| {
+        let text = fs::read(copy.join(&segment)).unwrap();
+        let cut = edited(&text, |lines| {
+            lines.pop();
+        });
+        fs::write(copy.join(&segment), cut).unwrap();
+    };
+    check("an end that is cut off", neither, &cut);
+    // The log is signed as it is then.
+    check("an end that is accepted as lost", both, &|copy| {
+        cut(copy);
+        accept(copy);
+    });
+    let hole = [&b"{\"audit_id\":\""[..], &[0; 300], b"\"}\n"].concat();
+    for (what, tail, are_sound) in
+        [("zeros in a line", &hole[..], only_the_host), ("zeros at the end", &[0; 300][..], both)]
+    {
+        check(what, are_sound, &|copy| append(&copy.join(&segment), tail));
+        check("a host after a power cut", both, &|copy| {
+            append(&copy.join(&segment), tail);
+            Cli::new(COFFERDAM, copy).run(&["call", REFERENCE, "run"]).ok();
+        });
+    }
+    let unused = Home::new(COFFERDAM);
+    script.check(unused.path(), "no call", only_the_host, |_| ());
+}
+
+#[test]
+fn the_script_misses_what_is_documented() {
+    let Some((home, segment, script)) = signed_home() else { return };
+    let (both, only_the_script) = ([true; 2], [true, false]);
+    let check = |what: &str, are_sound, change: &dyn Fn(&Path)| {
+        script.check(home.path(), what, are_sound, |copy| change(copy));
+    };
+    let text = fs::read_to_string(home.path().join(&segment)).unwrap();
+    let entries: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // The first entry of a call with a key, or of one without.
+    let opening = |has_key: bool| {
+        let is_opening = |entry: &&Value| {
+            let claims = |events: &Vec<Value>| events.iter().any(|it| it["payload"]["claim"].is_object());
+            let is_first = entry["events"][0]["type"] == "received";
+            is_first && entry["events"].as_array().is_some_and(claims) == has_key
+        };
+        entries.iter().find(is_opening).unwrap().clone()
+    };
+    let ended = opening(false);
+    let added = of_another_call(ended.clone());
+    let changed = |event: &str, value: Value| {
+        let mut entry = added.clone();
+        *entry.pointer_mut(&format!("/events/0/{event}")).unwrap() = value;
+        entry
+    };
+    for (what, are_sound, entry) in [
+        ("an event after the end of its call", only_the_script, &ended),
+        ("another number of an event", only_the_script, &changed("seq", 3.into())),
+        ("another form of an event", only_the_script, &changed("seq", "1".into())),
+        // Nothing follows the last entry, and nothing signs it.
+        ("an entry after the signed one", both, &added),
+        ("another last entry", both, &changed("payload/op", "ran".into())),
+        ("two calls under one key", both, &of_another_call(opening(true))),
+    ] {
+        check(what, are_sound, &|copy| append_entry(&copy.join(&segment), entry.clone()));
+    }
+    let lock = |copy: &Path| copy.join("audit/keys.lock");
+    check("a directory in the place of a file", only_the_script, &|copy| {
+        fs::remove_file(lock(copy)).unwrap();
+        fs::create_dir(lock(copy)).unwrap();
+    });
+    check("a link in the place of a file", only_the_script, &|copy| {
+        fs::rename(lock(copy), copy.join("audit/moved")).unwrap();
+        symlink("moved", lock(copy)).unwrap();
+    });
 }
 
 #[test]
