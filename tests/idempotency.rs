@@ -4,6 +4,7 @@
 //! The effect is a request that a real server counts.
 
 mod cancelled;
+mod clock;
 mod command;
 mod concurrent;
 

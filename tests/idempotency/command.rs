@@ -9,7 +9,7 @@ use super::count;
 use crate::COFFERDAM;
 use crate::shared_host::{run, shared_host};
 
-fn desk() -> (Home, Cli) {
+pub(super) fn desk() -> (Home, Cli) {
     let (home, signer) = (Home::new(COFFERDAM), Signer::new());
     home.trust(&signer.public(), "github://cofferdam/*");
     let probe = shared_host().packages.iter().find(|(name, _)| *name == "probe").unwrap();
@@ -20,7 +20,7 @@ fn desk() -> (Home, Cli) {
     (home, cli)
 }
 
-fn post(path: &str, more: &[&str]) -> Vec<String> {
+pub(super) fn post(path: &str, more: &[&str]) -> Vec<String> {
     let url = format!("url={}", shared_host().upstream.url(path));
     let call = ["call", "github://cofferdam/probe", "post", "--arg", &url, "--arg", "body=b"];
     call.iter().chain(more).map(|arg| (*arg).to_owned()).collect()

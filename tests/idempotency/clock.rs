@@ -1,0 +1,67 @@
+//! Clocks that leap: `audit clock` shows it, and after `audit clock --accept` keys expire, and calls under keys go on.
+
+use cofferdam_test_support::{Cli, Home, ManualClock};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::command::{desk, post};
+use super::{count, key};
+use crate::shared_host::{run, shared_host};
+
+/// Makes a call under a key of the path's own, by a host whose clock is so many hours ahead of the machine's.
+fn call_at(home: &Home, path: &str, hours: i64) {
+    let clock = ManualClock::starting_at(Timestamp::now() + SignedDuration::from_hours(hours));
+    let host = home.builder_at(&clock).allow_private(shared_host().upstream.host_port()).build().unwrap();
+    run(host.run(super::post(path))).outcome.unwrap();
+}
+
+/// True if the audit log goes by the clock of the machine, according to `audit clock`.
+fn is_believed(cli: &Cli, more: &[&str]) -> bool {
+    let time = cli.run(&[&["audit", "clock", "--format", "json"], more].concat()).json();
+    time["believed"].as_bool().unwrap_or_else(|| panic!("{time}"))
+}
+
+/// The accepted times in the audit log, each after the one that the log went by before.
+fn accepted(cli: &Cli) -> Vec<[Timestamp; 2]> {
+    let changes = cli.run(&["audit", "changes", "--format", "json"]).json();
+    let of_clock = changes.as_array().unwrap().iter().filter(|change| change["action"] == "clock");
+    let time = |change: &Value, state: &str| change[state]["time"].as_str().unwrap().parse().unwrap();
+    of_clock.map(|change| ["before", "after"].map(|state| time(change, state))).collect()
+}
+
+#[test]
+fn an_accepted_clock_that_is_ahead_frees_keys() {
+    let (home, cli) = desk();
+    let path = "/text/clock?ahead";
+    call_at(&home, path, -72);
+    let under_its_key = post(path, &["--idempotency-key", &key(path)]);
+    assert!(!is_believed(&cli, &[]));
+    cli.run(&["audit", "clock"]).said("cofferdam audit clock --accept");
+    // The command is another caller, and the outcome of three days ago still has the key.
+    cli.run(&under_its_key).fails(67).said("another call");
+    assert!(is_believed(&cli, &["--accept"]));
+    assert!(is_believed(&cli, &[]), "also in the next process");
+    cli.run(&under_its_key).ok();
+    assert_eq!(count(path), 2);
+    let [[before, after]] = accepted(&cli)[..] else { panic!("{:?}", accepted(&cli)) };
+    assert!(after.duration_since(before) > SignedDuration::from_hours(71), "{before} to {after}");
+    cli.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn an_accepted_clock_that_is_behind_admits_keys() {
+    let (home, cli) = desk();
+    call_at(&home, "/text/clock?first", 72);
+    let path = "/text/clock?behind";
+    let under_a_key = post(path, &["--idempotency-key", &key(path), "--format", "json"]);
+    assert!(!is_believed(&cli, &[]));
+    let refused = cli.run(&under_a_key).fails(84).envelope();
+    assert_eq!((&refused["error"]["code"], count(path)), (&json!("audit_unavailable"), 0));
+    assert!(is_believed(&cli, &["--accept"]));
+    assert!(is_believed(&cli, &[]), "also in the next process");
+    cli.run(&under_a_key).ok();
+    assert_eq!(count(path), 1);
+    let [[before, after]] = accepted(&cli)[..] else { panic!("{:?}", accepted(&cli)) };
+    assert!(before.duration_since(after) > SignedDuration::from_hours(71), "{before} to {after}");
+    cli.run(&["audit", "verify"]).ok();
+}
