@@ -914,7 +914,7 @@ mod tests {
     use super::*;
 
     /// Every fact of every event, with texts that need escapes and the largest numbers.
-    fn samples() -> Vec<(&'static str, Value)> {
+    pub(super) fn samples() -> Vec<(&'static str, Value)> {
         let n: u64 = (1 << 53) - 1;
         let text = "\u{0}\u{1f}\"\\/\n\u{7f}\u{e9}\u{2028}\u{1f600}";
         let payload = json!({"bytes": n, "sha256": text, "text": text});
@@ -935,9 +935,9 @@ mod tests {
             "stdio_bytes": n, "stdio_bytes_dropped": n, "wall_limit_ms": n, "wall_us": n,
         });
         let end = json!({
-            "arguments": payload, "attempts": 1, "class": text, "code": text, "failed_attempt": 1, "failure": failure,
-            "key_end": {"state": text, "until": text}, "prompt": text, "replayed": text, "result": payload,
-            "retried": 2, "status": text,
+            "arguments": payload, "attempts": 1, "class": text, "code": text, "duration_us": n, "failed_attempt": 1,
+            "failure": failure, "key_end": {"state": text, "until": text}, "prompt": text, "replayed": text,
+            "result": payload, "retried": 2, "status": text,
         });
         let resolution = json!({"actor": text, "by": text, "frees_key": true, "reason": text});
         vec![

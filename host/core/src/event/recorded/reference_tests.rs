@@ -208,3 +208,35 @@ fn the_reference_is_the_committed_one() {
         );
     }
 }
+
+/// Checks that a sample has every fact of this part of the schema, and of the parts in it.
+fn has_every_fact(parts: &Value, schema: &Value, sample: &Value, at: &str) {
+    if let Some(name) = part(schema) {
+        return has_every_fact(parts, &parts[name], sample, at);
+    }
+    if let Some(of) = schema["anyOf"].as_array() {
+        return has_every_fact(parts, &of[0], sample, at);
+    }
+    for item in sample.as_array().into_iter().flatten() {
+        has_every_fact(parts, &schema["items"], item, at);
+    }
+    for (name, fact) in schema["properties"].as_object().into_iter().flatten() {
+        let at = format!("{at}.{name}");
+        assert!(!sample[name].is_null(), "the sample has no {at}");
+        has_every_fact(parts, fact, &sample[name], &at);
+    }
+}
+
+/// A fact that is in no sample might be written in another place than that of canonical JSON.
+#[test]
+fn samples_have_every_fact() {
+    let (schema, events) = schema();
+    let samples = super::tests::samples();
+    assert_eq!(samples.len(), events.len());
+    // The facts of a change by an operator are held by a test of their own.
+    let events = events.iter().zip(&samples).filter(|(event, _)| event.name != "operator");
+    for (event, (name, sample)) in events {
+        assert_eq!(event.name, *name);
+        has_every_fact(&schema["$defs"], &event.payload, sample, name);
+    }
+}
