@@ -3,15 +3,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cofferdam::{HostErrorKind, NewBinding, Secret, SecretMaterial, Vault, VaultFile};
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_egress::vault::{Bindings, VaultError};
-use cofferdam_test_support::{Cli, Home, InstallAccepted as _, Signer, connector, package};
+use cofferdam_test_support::{Cli, Home, InstallAccepted as _, ManualClock, Signer, connector, package};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::COFFERDAM;
 use crate::bindings::{fed, slack};
+use crate::shared_host::run;
 
 const NAME: &str = "github://acme/slack";
 const BINDING: &str = "basic/jira/work";
@@ -99,6 +102,10 @@ fn changes_are_recorded_with_old_and_new_state() {
 
     assert_eq!((of(7).0, &of(7).1["hosts"]), (&Value::Null, &json!(["a.example:443"])));
     assert_eq!(of(7).1["connectors"], json!([NAME]));
+    // Only the time says that the secret is another one, however soon it was replaced.
+    assert_eq!(of(8), (of(7).1, of(9).0));
+    assert_ne!(of(8).0["changed"], of(8).1["changed"]);
+    assert!(of(8).0["changed"].as_str().unwrap().contains('.'), "{}", changes[8]);
     assert_eq!(of(8).0["hosts"], of(8).1["hosts"]);
     assert_eq!(of(9).1["hosts"], json!(["a.example:443", "b.example:443"]));
     assert_eq!(of(10), (of(9).1, of(11).0));
@@ -271,4 +278,25 @@ fn an_embedder_s_changes_have_its_user_and_failures() {
         recorded,
         [("bind", ada), ("trust", ada), ("consent", ada), ("install", ada), ("remove", ada)]
     );
+}
+
+#[test]
+fn an_accepted_clock_has_the_old_and_new_time() {
+    let (home, clock) = (Home::new(COFFERDAM), ManualClock::new());
+    let host = home.builder_at(&clock).user("ada of operations").build().unwrap();
+    // The log goes by some time, which the clock then leaves behind.
+    host.audit().accept_clock().unwrap();
+    clock.skip(Duration::from_secs(50 * 60 * 60));
+    let leapt = run(host.audit().time()).unwrap();
+    assert!(!leapt.is_believed, "{leapt:?}");
+    host.audit().accept_clock().unwrap();
+    assert!(run(host.audit().time()).unwrap().is_believed);
+    let mut reader = host.audit().reader().unwrap();
+    let change = reader.operator_events(&Default::default()).unwrap().remove(0).event;
+    assert_eq!((change.action, &*change.subject), (OperatorAction::Clock, "audit"));
+    assert_eq!((&*change.user, change.failed), ("ada of operations", false));
+    let [old, new] = [change.before, change.after].map(|state| state.unwrap().time.unwrap());
+    assert_eq!(old, format!("{:.6}", leapt.time));
+    let [old, new]: [Timestamp; 2] = [old, new].map(|time| time.parse().unwrap());
+    assert!(new.duration_since(old) > SignedDuration::from_hours(49), "{old} {new}");
 }

@@ -280,7 +280,8 @@ pub(super) fn binding_state(binding: &Binding, now: Timestamp) -> OperatorState<
     let details = details.map(|(name, text)| (name.into(), note(&text)));
     let texts = |texts: Vec<String>| texts.into_iter().map(Cow::Owned).collect();
     OperatorState {
-        changed: Some(view.changed.into()),
+        // More exactly than the view: a secret may be replaced twice in a second.
+        changed: Some(format!("{:.6}", binding.changed).into()),
         connectors: texts(view.connectors),
         details: details.collect(),
         hosts: texts(view.hosts),
