@@ -49,6 +49,7 @@ fn refused_until_accepted(home: &Path, what: &str) {
     let (before, after) = (accepted.before.unwrap(), accepted.after.unwrap());
     assert!(before.status.as_deref() == Some("open") && before.reason.is_some(), "{what}: {before:?}");
     assert_eq!(after.status.as_deref(), Some("accepted"), "{what}");
+    assert_eq!(after.findings, Some(found.len() as u64), "{what}");
     assert!(keyed(&living, "k").is_ok(), "{what}: a living host sees that it is accepted");
     assert!(matches!(keyed(&log(home), "other"), Ok(OpenOutcome::Started)), "{what}");
     assert_eq!(log(home).loss().unwrap(), None, "{what}");

@@ -92,6 +92,7 @@ fn old_segments_are_pruned_and_the_rest_verifies() {
     let after = prunes[0].after.as_ref().unwrap();
     assert_eq!((prunes[0].action, &*prunes[0].user, prunes.len()), (OperatorAction::Prune, "ada", 1));
     assert_eq!((after.calls, after.entries), (Some(would.calls), Some(would.entries)));
+    assert_eq!(after.until.as_deref(), Some("2023-11-16T22:13:20.000000Z"));
     let oldest = prunes[0].before.as_ref().and_then(|state| state.until.as_deref());
     assert_eq!(oldest, Some("2023-11-14T22:13:20.000000Z"));
     check(home.path());
