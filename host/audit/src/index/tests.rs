@@ -119,6 +119,20 @@ fn a_missing_index_is_made_again() {
 }
 
 #[test]
+fn an_index_may_be_deleted_under_its_reader() {
+    let (home, before) = filled(60);
+    let mut reader = reader_of(home.path());
+    for is_alone in [true, false] {
+        match is_alone {
+            true => fs::remove_file(file(home.path(), "index.db")).unwrap(),
+            false => remove_index(home.path()),
+        }
+        assert_eq!(reader.list(&Filter::default()).unwrap(), before.0);
+        assert!(file(home.path(), "index.db").exists());
+    }
+}
+
+#[test]
 fn calls_are_found_while_they_are_written() {
     let home = tempfile::tempdir().unwrap();
     let (log, mut calls) = (log(home.path()), traffic::Calls::new(1));

@@ -556,6 +556,29 @@ async fn a_statement_is_signed_a_second_after_an_entry() {
     }
 }
 
+#[tokio::test]
+async fn a_running_host_fills_the_index() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let call = call(None, false);
+    log.open(call.clone()).await.unwrap();
+    log.close(None, value(&call)).await.unwrap();
+    let [path, stamp] = ["index.db", "index.stamp"].map(|name| home.path().join("audit").join(name));
+    // A query by a host would fill it, too.
+    let ended = || {
+        // Until the file is made, another connection could be in the way.
+        fs::read_to_string(&stamp).ok().filter(|stamp| stamp != "copying")?;
+        let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let index = rusqlite::Connection::open_with_flags(&path, read_only).ok()?;
+        index.query_row("SELECT count(*) FROM calls WHERE outcome <> 0", [], |row| row.get::<_, i64>(0)).ok()
+    };
+    let mut tries = 0..200;
+    while ended() != Some(1) {
+        assert!(tries.next().is_some(), "nothing is indexed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// The caller of a call may go while its beginning is written.
 #[test]
 fn the_end_of_a_call_waits_for_its_beginning() {

@@ -87,7 +87,7 @@ fn each_changed_byte_is_found_with_its_entry() {
     }
 }
 
-/// Changes one bit in 997 bytes of a journal of 200 calls, or in as many as are asked for.
+/// Changes a bit of one in 997 bytes of a journal of 200 calls, or of one in as many as are asked for.
 #[test]
 fn changed_bytes_of_a_long_journal_are_found() {
     let home = tempfile::tempdir().unwrap();
@@ -486,8 +486,8 @@ fn a_clock_that_jumps_leaves_no_finding() {
     assert_eq!(log(home.path()).loss().unwrap(), None);
 }
 
-/// Flips bits in all files of the log. Each flip is found, mended or without any consequence for keys and lists, and none
-/// frees a key.
+/// Flips bits in all files of the log. Each flip is found, mended or without any consequence for keys, lists, statistics
+/// and operators' changes, and none frees a key.
 fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
     let home = tempfile::tempdir().unwrap();
     let keys = ["value", "unknown", "free", "interrupted", "skipped", "other", "unused"];
@@ -503,6 +503,8 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
         sign(&one);
         kill(one);
         assert!(skip(&other, &calls[4], false));
+        let change = OperatorEvent { action: OperatorAction::Trust, ..OperatorEvent::default() };
+        wait_for(other.record(Timestamp::now(), change)).unwrap();
         sign(&other);
     }
     fill(home.path(), 6);
@@ -515,11 +517,17 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
     let before = states(home.path()).unwrap();
     let listed = |home: &Path| {
         let mut reader = log(home).reader()?;
-        let incomplete = crate::Filter { incomplete: true, ..crate::Filter::default() };
-        Ok::<_, AuditError>([reader.list(&crate::Filter::default())?, reader.list(&incomplete)?])
+        let all = crate::Filter::default();
+        let incomplete = crate::Filter { incomplete: true, ..all.clone() };
+        let rows = [reader.list(&all)?, reader.list(&incomplete)?];
+        let stats = reader.stats(&all, crate::StatsQuery { usage: true, ..crate::StatsQuery::default() })?;
+        let changes = reader.operator_events(&OperatorEventFilter::default())?;
+        let changes: Vec<_> = changes.into_iter().map(|change| (change.place, change.event)).collect();
+        Ok::<_, AuditError>((rows, stats, changes))
     };
-    let rows = listed(home.path()).unwrap();
-    assert!(!rows[1].is_empty() && rows[1].len() < rows[0].len(), "{rows:?}");
+    let contents = listed(home.path()).unwrap();
+    let (rows, _, changes) = &contents;
+    assert!(!rows[1].is_empty() && rows[1].len() < rows[0].len() && changes.len() == 1, "{contents:?}");
     let whole = files_below(home.path());
     let targets: Vec<_> = whole
         .iter()
@@ -552,10 +560,10 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
             Err(error) => assert!(loss.is_some() || !found.is_empty(), "{what}: {error}"),
         }
         let is_found = loss.is_some() || !found.is_empty();
-        let contents = listed(home.path());
+        let now = listed(home.path());
         if !is_found {
             assert_eq!(findings(home.path()), [], "{what}");
-            assert_eq!(contents.as_ref().ok(), Some(&rows), "{what}: {:?}", contents.as_ref().err());
+            assert_eq!(now.as_ref().ok(), Some(&contents), "{what}: {:?}", now.as_ref().err());
         }
         let is_mended = fs::read(path).ok().as_deref() != Some(&changed[..]);
         counts[if is_found {
