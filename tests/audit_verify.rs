@@ -65,7 +65,12 @@ fn verify_accepts_a_sound_log_and_names_edits() {
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     let first = &found["findings"][0];
     assert_eq!((&first["n"], &first["flaw"]), (&Value::from(n), &Value::from("edited")), "{found}");
-    assert!(first["audit_id"].as_str().unwrap().starts_with("audit-") && first["seq"] == 1, "{found}");
+    let id = first["audit_id"].as_str().unwrap();
+    assert!(id.starts_with("audit-") && first["seq"] == 1, "{found}");
+    // What reads the entry names it as well.
+    let shown = cli.run(&["audit", "show", id]).fails(86);
+    assert!(shown.stderr.contains(&format!("read: entry {n} of the journal ")), "{}", shown.stderr);
+    shown.said(" was changed.");
     // A log that does not verify is not signed.
     let ran = cli.run(&["audit", "export", "calls.jsonl"]);
     assert_eq!(ran.code, Some(86), "{}", ran.stderr);

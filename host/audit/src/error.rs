@@ -187,12 +187,13 @@ impl AuditError {
     }
 
     /// Describes the error without any path of the machine: of a file that is not this user's alone or is missing,
-    /// which one and why.
+    /// which one and why; of a log that was changed, where.
     pub fn says(&self) -> &str {
         match self.kind {
             AuditErrorKind::Exposed
             | AuditErrorKind::Key
             | AuditErrorKind::Lost
+            | AuditErrorKind::Tampered
             | AuditErrorKind::Unreachable
             | AuditErrorKind::Refused => &self.detail,
             kind => kind.says(),
