@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::BufReader;
+use std::process::Stdio;
+use std::time::Duration;
 
 use cofferdam_audit::{FindingKind, NoteKey};
 use cofferdam_runtime::host::{VerificationReport, verify_export};
 use cofferdam_test_support::package::repository;
-use cofferdam_test_support::{Cli, Home, Signer, package};
+use cofferdam_test_support::{Cli, Home, Signer, package, process, traffic};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::COFFERDAM;
@@ -100,6 +103,29 @@ fn verify_detects_a_truncated_log() {
     // Removing all of it is detected too.
     home.remove_log();
     assert_eq!(cli.run(&["audit", "verify", "--checkpoint", "kept.checkpoint"]).code, Some(86));
+}
+
+/// Verifies a log with so many calls. Returns the most memory of the process, and the size of the journal, in bytes.
+fn memory_of_verify(calls: usize) -> [u64; 2] {
+    let home = Home::new(COFFERDAM);
+    traffic::fill(home.path(), calls, 2, Timestamp::now());
+    let mut command = Cli::new(COFFERDAM, home.path()).command(&["audit", "verify"]);
+    let mut verifies = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut most, mut status) = (0, None);
+    while status.is_none() {
+        most = process::peak_resident_bytes_of(verifies.id()).max(most);
+        std::thread::sleep(Duration::from_millis(1));
+        status = verifies.try_wait().unwrap();
+    }
+    assert!(status.unwrap().success());
+    [most, home.segments().iter().map(|path| fs::metadata(path).unwrap().len()).sum()]
+}
+
+#[test]
+fn verify_takes_the_same_memory_for_a_longer_log() {
+    let [[short, _], [long, bytes]] = [1_000, 20_000].map(memory_of_verify);
+    assert!(bytes > 12 << 20, "{bytes}");
+    assert!(short > 0 && long < short + bytes / 2, "{short} and {long} for a journal of {bytes} bytes");
 }
 
 #[test]

@@ -261,6 +261,9 @@ fn verdicts_beside_the_journals_are_as_documented() {
     check("no state", only_the_script, &mut |copy| fs::remove_file(copy.join("home.state")).unwrap());
     check("a changed state", only_the_script, &mut |copy| flip(&copy.join("home.state"), &mut random));
     check("an older state", both, &mut |copy| copy_all(&before.join("home.state"), &copy.join("home.state")));
+    check("an older checkpoint", only_the_script, &mut |copy| {
+        copy_all(&before.join("audit/checkpoint"), &copy.join("audit/checkpoint"));
+    });
     check("an older log", only_the_script, &mut |copy| copy_all(&before.join("audit"), &copy.join("audit")));
 }
 
