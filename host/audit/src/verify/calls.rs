@@ -77,3 +77,47 @@ impl JournalCalls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    type Names<'n> = &'n [(u32, &'n str)];
+
+    /// Returns the flaw of each entry of a call, whose events have these numbers and names.
+    fn flaws(is_part: bool, entries: &[Names<'_>]) -> Vec<Option<FindingKind>> {
+        let (mut calls, id) = (JournalCalls::new(is_part), AuditId::mint());
+        let mut flaws = Vec::new();
+        for names in entries {
+            let mut events = Vec::new();
+            for (seq, name) in *names {
+                let payload = to_raw_value(&json!({})).unwrap();
+                events.push(LoggedEvent { seq: *seq, at: String::new(), name: (*name).to_owned(), payload });
+            }
+            flaws.push(calls.entry(&id, &events).1.map(|(flaw, ..)| flaw));
+        }
+        flaws
+    }
+
+    #[test]
+    fn gaps_and_events_after_the_end_are_found() {
+        use FindingKind::{AfterTheEnd, Sequence};
+        let begun: Names<'_> = &[(1, "received"), (2, "admitted")];
+        let end: Names<'_> = &[(3, "final")];
+        // What is sealed of a call that has ended may have an entry of its own.
+        assert_eq!(flaws(false, &[begun, end, &[]]), [None, None, None]);
+        assert_eq!(flaws(false, &[begun, &[(4, "final")]]), [None, Some(Sequence)]);
+        assert_eq!(flaws(false, &[begun, begun]), [None, Some(Sequence)]);
+        assert_eq!(flaws(false, &[end]), [Some(Sequence)]);
+        assert_eq!(flaws(true, &[end]), [None]);
+        assert_eq!(flaws(false, &[begun, &[(3, "final"), (4, "suppressed")]]), [None, Some(AfterTheEnd)]);
+        for name in ["final", "resumed", "skipped"] {
+            let entries: [Names<'_>; 3] = [begun, &[(3, name)], &[(4, "suppressed")]];
+            assert_eq!(flaws(false, &entries), [None, None, Some(AfterTheEnd)], "{name}");
+        }
+    }
+}
