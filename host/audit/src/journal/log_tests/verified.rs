@@ -486,8 +486,8 @@ fn a_clock_that_jumps_leaves_no_finding() {
     assert_eq!(log(home.path()).loss().unwrap(), None);
 }
 
-/// Flips bits in all files of the log. Each flip is found, mended or without any consequence for keys, lists, statistics
-/// and operators' changes, and none frees a key.
+/// Flips bits in all files of the log. Each flip is found, mended or without any consequence for keys, lists,
+/// statistics and operators' changes, and none frees a key.
 fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
     let home = tempfile::tempdir().unwrap();
     let keys = ["value", "unknown", "free", "interrupted", "skipped", "other", "unused"];
