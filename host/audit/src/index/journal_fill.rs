@@ -58,6 +58,12 @@ impl JournalFiles {
         self.length(self.newest())
     }
 
+    /// Returns true if a segment has its first line.
+    fn is_begun(&self, segment: u64) -> Result<bool, AuditError> {
+        let file = open_lines(&self.dir, segment)?;
+        Ok(file.map(|file| next_line(&file, 0)).transpose()?.flatten().is_some())
+    }
+
     fn length(&self, segment: u64) -> Result<u64, AuditError> {
         let file = open_lines(&self.dir, segment)?;
         Ok(file.map_or(Ok(0), |file| file.metadata().map(|file| file.len()))?)
@@ -221,15 +227,16 @@ impl IndexProgress {
                 (self.segment, self.place, self.last_start) = (self.base, 0, 0);
             }
         }
-        // A segment without a line was removed, and is about to begin again.
-        if self.place == 0 && self.segment > journal.newest() {
-            return Ok(FillResult::Complete);
+        let mut firsts = journal.firsts.as_slice();
+        // The next process removes a segment without a line, and may go on in the one before it.
+        if journal.newest() != self.segment && !journal.is_begun(journal.newest())? {
+            firsts = firsts.split_last().map_or(firsts, |(_, before)| before);
         }
-        let Some(position) = journal.firsts.iter().position(|first| *first == self.segment) else {
+        let Some(position) = firsts.iter().position(|first| *first == self.segment) else {
             return Ok(FillResult::Unfit(format!("the journal {} has lost a segment", journal.name)));
         };
         let mut batch = CallBatch::new(connection, interner, (self.id, &journal.name), self.last_seq);
-        let mut following = journal.firsts.iter().copied().skip(position).peekable();
+        let mut following = firsts.iter().copied().skip(position).peekable();
         let mut fits = true;
         while let Some(segment) = following.next() {
             let next_segment = following.peek().copied().unwrap_or(u64::MAX);

@@ -503,6 +503,28 @@ fn pruned_calls_leave_the_index() {
     assert_eq!(listed(home.path()), [open.audit_id]);
 }
 
+/// A process was killed before it wrote the first line of a segment. The next one goes on in the segment before it.
+#[test]
+fn calls_after_a_removed_segment_are_found() {
+    let home = tempfile::tempdir().unwrap();
+    let mut calls = traffic::Calls::new(7);
+    let mut run = || {
+        let (log, (open, close)) = (log(home.path()), calls.next(hour()));
+        drop(log.open(open));
+        drop(log.close(None, close));
+    };
+    run();
+    let dir = journal_dir(home.path());
+    let lines = fs::read_to_string(dir.join("000000000001.jsonl")).unwrap().lines().count();
+    let empty = dir.join(format!("{:012}.jsonl", lines + 1));
+    fs::write(&empty, "").unwrap();
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(answers(home.path()).0.len(), 1);
+    run();
+    assert_eq!(segments(&dir).unwrap(), [1], "the journal goes on");
+    assert_eq!(answers(home.path()).0.len(), 2);
+}
+
 #[test]
 fn a_resumed_call_has_another_outcome() {
     let home = tempfile::tempdir().unwrap();

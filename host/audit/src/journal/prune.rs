@@ -21,7 +21,9 @@ use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
 use super::prune_facts::{JournalCut, PruneTimes, prune_entries, prune_result};
-use super::segment::{LINES, SEALED, SegmentReader, TORN, files_after, path_of, segments, sync_paths};
+use super::segment::{
+    LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
+};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, Pruned};
@@ -125,7 +127,7 @@ impl LogWriter {
         let old: Vec<_> = firsts.iter().copied().filter(|first| *first > journal.base.n).collect();
         let mut cut = JournalCut::after(journal.base);
         let Some(newest) = old.last().copied() else { return Ok(cut) };
-        context.unended = read_unended(&dir, newest)?;
+        context.unended = read_unended(&dir)?;
         let is_own = self.state().own.as_ref().is_some_and(|own| own.writer == writer);
         for first in old {
             // Another process writes to it.
@@ -154,11 +156,12 @@ impl LogWriter {
         cut: &mut JournalCut,
     ) -> Result<(), AuditError> {
         // Any later segment is not enough: before it was begun, entries may have been appended to one that is to be removed.
+        // Nor is a file without a line: the process that takes the journal removes it, and appends to the one before it.
         let (dir, next) = (self.root().join(writer), cut.base.n.saturating_add(1));
         if cut.entries == 0 {
             return Ok(());
         }
-        if segments(&dir)?.contains(&next) {
+        if has_first_line(&dir, next)? {
             // Once the files before it are gone, a power cut must not take it.
             return sync_paths(&files_after(&dir, cut.base.n, u64::MAX)?);
         }

@@ -543,6 +543,26 @@ pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, Audit
     Ok(last.map(<[u8]>::to_owned))
 }
 
+/// Returns the newest segment of a journal that has its first line; none if there is no such segment. A process may have
+/// been killed before it wrote that of a later one, and a power cut or a full disk may leave a file without a line.
+pub(super) fn newest_begun(dir: &Path) -> Result<Option<u64>, AuditError> {
+    for first in segments(dir)?.into_iter().rev() {
+        if has_first_line(dir, first)? {
+            return Ok(Some(first));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns true if there is this segment, with its first line.
+pub(super) fn has_first_line(dir: &Path, first: u64) -> Result<bool, AuditError> {
+    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
+        return Ok(false);
+    };
+    let line = reader.next_text()?;
+    Ok(line.is_some_and(|line| line.is_whole && JournalLine::read(line.bytes).is_ok()))
+}
+
 /// Returns the hash of an entry; none if it is not there, or cannot be read.
 pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError> {
     if !dir.is_dir() {

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use cofferdam_core::file_fingerprint::FileFingerprint;
 
 use super::segment::{self, LINES, SegmentReader};
-use super::{ChainHead, JournalLine, UnendedCalls, segments, unended_of};
+use super::{ChainHead, JournalLine, UnendedCalls, unended_of};
 use crate::error::AuditError;
 
-/// By the directory of a journal, the file of its newest segment, and the calls without an end in it.
+/// By the directory of a journal, the file of its newest segment with a line, and the calls without an end in it.
 #[derive(Debug, Default)]
 pub(crate) struct UnendedCache(HashMap<PathBuf, (FileFingerprint, Arc<UnendedCalls>)>);
 
 impl UnendedCache {
     /// Returns the calls without an end according to the newest segment, whether a process holds the journal or not.
     pub(crate) fn read(&mut self, dir: &Path) -> Result<Arc<UnendedCalls>, AuditError> {
-        let Some(newest) = segments(dir)?.pop() else {
+        let Some(newest) = segment::newest_begun(dir)? else {
             self.0.remove(dir);
             return Ok(Arc::default());
         };

@@ -331,6 +331,49 @@ fn a_crash_while_files_are_removed_is_no_finding() {
     }
 }
 
+/// A process may be killed, or the disk be full, before a segment has its first line.
+#[test]
+fn a_segment_without_a_line_hides_no_call() {
+    let home = tempfile::tempdir().unwrap();
+    let (killed, call) = (log(home.path()), call_at(None, false, day(0)));
+    assert!(matches!(open(&killed, &call), OpenOutcome::Started));
+    kill(killed);
+    add_empty_segment(home.path());
+    let incomplete = crate::Filter { incomplete: true, ..crate::Filter::default() };
+    let rows = log(home.path()).reader().unwrap().list(&incomplete).unwrap();
+    assert_eq!(rows.iter().map(|row| &row.audit_id).collect::<Vec<_>>(), [&call.audit_id]);
+    let pruned = prune(home.path(), day(9), false).unwrap();
+    assert_eq!(pruned.stopped.map(|stop| stop.why), Some(PruneBlocker::Incomplete));
+    assert!(text_of(home.path()).contains(call.audit_id.as_str()));
+    check(home.path());
+}
+
+/// The process that prunes takes the journal itself.
+#[test]
+fn a_journal_is_pruned_before_an_empty_segment() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let (log, call) = (log(home.path()), call_at(None, false, day(0)));
+        open(&log, &call);
+        close(&log, value(&call));
+    }
+    add_empty_segment(home.path());
+    assert_eq!(wait_for(log(home.path()).prune(day(9), false, "ada".into())).unwrap().calls, 1);
+    check(home.path());
+    assert!(text_of(home.path()).contains("\"type\":\"pruned\""));
+    fill_at(home.path(), 1, day(9));
+    assert_eq!(journals(home.path()).len(), 1, "it is continued");
+    check(home.path());
+}
+
+/// Adds the file of a next segment to the only journal, as a process leaves it that was killed before its first line.
+fn add_empty_segment(home: &Path) {
+    let newest = segment_files(home).pop().unwrap();
+    let first: usize = newest.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    let next = first + fs::read_to_string(&newest).unwrap().lines().count();
+    write_private(&newest.with_file_name(format!("{next:012}.jsonl")), b"");
+}
+
 #[test]
 fn a_damaged_journal_is_not_pruned() {
     let home = tempfile::tempdir().unwrap();
