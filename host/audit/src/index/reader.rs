@@ -274,6 +274,10 @@ impl IndexReader {
         let (begin, mut offset) = self.follow(journal, from)?;
         let mut last = from;
         for segment in journal.firsts.iter().copied().filter(|first| *first >= begin) {
+            // The segment that was followed may have been pruned: the position is not one in another segment.
+            if segment != begin {
+                offset = 0;
+            }
             for_each_line(&journal.dir, segment, offset, |at, line| {
                 if ended.len() >= most || last >= to {
                     return false;
@@ -291,7 +295,6 @@ impl IndexReader {
             if ended.len() >= most || last >= to {
                 break;
             }
-            offset = 0;
         }
         Ok(last)
     }

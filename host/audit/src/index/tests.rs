@@ -503,6 +503,31 @@ fn pruned_calls_leave_the_index() {
     assert_eq!(listed(home.path()), [open.audit_id]);
 }
 
+#[test]
+fn ends_are_followed_past_a_pruned_segment() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("audit");
+    let mut journal = Journal::take(&root, JournalSettings::default(), &BTreeMap::new()).unwrap();
+    let mut calls = traffic::Calls::new(4);
+    let mut run = |journal: &mut Journal| {
+        let (open, close) = calls.next(hour());
+        let drafts = [
+            EntryDraft::of_call(&open.audit_id, false, &open.entry),
+            EntryDraft::of_call(&open.audit_id, true, &close.entry),
+        ];
+        journal.write(&drafts.iter().collect::<Vec<_>>(), hour()).unwrap();
+        open.audit_id
+    };
+    (0..20).for_each(|_| drop(run(&mut journal)));
+    let (mut reader, mut position) = (reader_of(home.path()), crate::LogPosition::default());
+    assert_eq!(reader.ended_after(&mut position, 100).unwrap().len(), 20);
+    journal.begin_segment(hour()).unwrap();
+    fs::remove_file(root.join(journal.writer()).join("000000000001.jsonl")).unwrap();
+    let id = run(&mut journal);
+    let ended = reader.ended_after(&mut position, 100).unwrap();
+    assert_eq!(ended.into_iter().map(|row| row.audit_id).collect::<Vec<_>>(), [id]);
+}
+
 /// A process was killed before it wrote the first line of a segment. The next one goes on in the segment before it.
 #[test]
 fn calls_after_a_removed_segment_are_found() {
