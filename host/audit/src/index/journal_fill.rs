@@ -175,7 +175,8 @@ impl IndexProgress {
         if self.place == 0 || self.segment < journal.first() {
             return Ok(true);
         }
-        let Some(file) = open_lines(&journal.dir, self.segment)? else { return Ok(false) };
+        // One that was removed since the segments were listed is missing in the next list.
+        let Some(file) = open_lines(&journal.dir, self.segment)? else { return Ok(true) };
         let length = self.place.saturating_sub(self.last_start);
         if length > LINE_BYTES {
             return Ok(false);
@@ -240,15 +241,16 @@ impl IndexProgress {
         let mut fits = true;
         while let Some(segment) = following.next() {
             let next_segment = following.peek().copied().unwrap_or(u64::MAX);
+            let Some(file) = open_lines(&journal.dir, segment)? else {
+                // It was pruned since the segments were listed: the next transaction goes on after it.
+                budget.is_spent = true;
+                break;
+            };
             if segment != self.segment {
                 // Entries that were undone, and whose numbers the next segment has, may have been read before it was there.
                 fits = self.n < segment;
                 (self.segment, self.place, self.last_start) = (segment, 0, 0);
             }
-            let Some(file) = open_lines(&journal.dir, segment)? else {
-                fits = false;
-                break;
-            };
             let place = ReadPlace { dir: &journal.dir, segment, next_segment, offset: 0 };
             if !fits || !self.read_lines(&file, place, &mut batch, budget, buffer)? {
                 break;

@@ -14,6 +14,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 
 use super::index_file::FORMAT_VERSION;
+use super::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
 use super::queries_tests::counts_match;
 use super::{IndexReader, LogIndex, ProcessCalls, traffic};
 use crate::journal::{EntryDraft, Journal, JournalSettings, UnendedCache, UnendedCalls, segments};
@@ -501,6 +502,37 @@ fn pruned_calls_leave_the_index() {
         fs::remove_file(dir.join(format!("{gone:012}.jsonl"))).unwrap();
     }
     assert_eq!(listed(home.path()), [open.audit_id]);
+}
+
+#[test]
+fn segments_that_are_pruned_meanwhile_are_left_out() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("audit");
+    let settings = JournalSettings { segment_bytes: 20_000, ..JournalSettings::default() };
+    let mut journal = Journal::take(&root, settings, &BTreeMap::new()).unwrap();
+    let mut calls = traffic::Calls::new(4);
+    let mut begun = Vec::new();
+    while segments(&root.join(journal.writer())).unwrap().len() < 4 {
+        let (open, _) = calls.next(hour());
+        journal.write(&[&EntryDraft::of_call(&open.audit_id, false, &open.entry)], hour()).unwrap();
+        begun.push((journal.head().n, open.audit_id));
+    }
+    let listed = JournalFiles::list(&root, journal.writer().to_owned()).unwrap().unwrap();
+    let mut index = LogIndex::open(&root, TIMEOUT).unwrap();
+    let mut own = IndexProgress::begin(&index.file.connection, &listed).unwrap().unwrap();
+    let mut fill = |index: &mut LogIndex| {
+        let LogIndex { file, interner, buffer, .. } = index;
+        own.fill(&file.connection, interner, &listed, &mut FillBudget::new(), buffer).unwrap()
+    };
+    let remove = |first: u64| fs::remove_file(listed.dir.join(format!("{first:012}.jsonl"))).unwrap();
+    // The second segment, and then the first one, which was read.
+    for first in [listed.firsts[1], listed.firsts[0]] {
+        remove(first);
+        assert!(matches!(fill(&mut index), FillResult::Partial));
+    }
+    index.update().unwrap();
+    let kept = begun.iter().filter(|(n, _)| *n >= listed.firsts[2]).count();
+    assert_eq!(reader_of(home.path()).list(&Filter::default()).unwrap().len(), kept);
 }
 
 #[test]
