@@ -135,7 +135,7 @@ impl LogWriter {
                 break;
             }
             let mut part = JournalCut::after(cut.base);
-            if !add_segment(&dir, first, &mut part, journal, &context)? {
+            if !add_segment(&dir, first, first == newest, &mut part, journal, &context)? {
                 cut.stopped = part.stopped;
                 break;
             }
@@ -249,10 +249,11 @@ impl LogWriter {
 }
 
 /// Adds a segment to the part of its journal that it follows, and verifies its chain. Returns false if an entry of it
-/// has to stay.
+/// has to stay, or has no end yet.
 fn add_segment(
     dir: &std::path::Path,
     first: u64,
+    is_newest: bool,
     part: &mut JournalCut,
     journal: &SignedJournal,
     context: &PruneContext<'_>,
@@ -266,6 +267,10 @@ fn add_segment(
     loop {
         let n = reader.head().n.saturating_add(1);
         let Some(read) = reader.next()? else { return Ok(true) };
+        // A host may be writing the rest. Or it was killed meanwhile, and the next process cuts off what there is.
+        if is_newest && !read.is_whole {
+            return Ok(false);
+        }
         let line = read.line.map_err(|_| damaged(n))?;
         let goes = part.add(&line, context.times, |id, part| context.blocker(id, part))?;
         part.base = reader.head();

@@ -374,6 +374,19 @@ fn add_empty_segment(home: &Path) {
     write_private(&newest.with_file_name(format!("{next:012}.jsonl")), b"");
 }
 
+/// Verification does not report it either.
+#[test]
+fn a_line_without_its_end_stops_no_pruning() {
+    let home = tempfile::tempdir().unwrap();
+    fill_at(home.path(), 20, day(0));
+    let newest = segment_files(home.path()).pop().unwrap();
+    let killed = [fs::read(&newest).unwrap(), b"{\"audit_id\":".to_vec()].concat();
+    fs::write(&newest, killed).unwrap();
+    let pruned = prune(home.path(), day(9), false).unwrap();
+    assert!(pruned.calls > 10 && pruned.stopped.is_none(), "{pruned:?}");
+    check(home.path());
+}
+
 #[test]
 fn a_damaged_journal_is_not_pruned() {
     let home = tempfile::tempdir().unwrap();
