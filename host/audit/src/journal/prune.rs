@@ -145,6 +145,7 @@ impl LogWriter {
             }
             cut.extend(part);
         }
+        cut.kept.leave_out_freed(|call, key| context.is_blocked(call, key))?;
         Ok(cut)
     }
 
@@ -156,7 +157,7 @@ impl LogWriter {
         cut: &mut JournalCut,
     ) -> Result<(), AuditError> {
         // Any later segment is not enough: before it was begun, entries may have been appended to one that is to be removed.
-        // Nor is a file without a line: the process that takes the journal removes it, and appends to the one before it.
+        // Nor is a file without a line: the process that takes the journal removes it, and appends to the one before.
         let (dir, next) = (self.root().join(writer), cut.base.n.saturating_add(1));
         if cut.entries == 0 {
             return Ok(());
@@ -284,6 +285,17 @@ fn add_segment(
 }
 
 impl PruneContext<'_> {
+    /// Returns true if a key is taken for good by this call. A row that is gone since all were checked was not removed
+    /// by a host, as far as is known.
+    fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> Result<bool, AuditError> {
+        let mut before = self.keys.get(call).into_iter().flatten();
+        let is_blocked = |stored: &StoredKey| stored.call == *call && stored.state == StoredKeyState::Blocked;
+        if before.any(|(held, stored)| held == key && is_blocked(stored)) {
+            return Ok(true);
+        }
+        Ok(self.table.get(key)?.as_ref().is_some_and(is_blocked))
+    }
+
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
     /// longer, are added to `part`.
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Result<Option<PruneBlocker>, AuditError> {

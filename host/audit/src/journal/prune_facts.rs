@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::AuditError;
-use crate::hex::hex;
+use crate::hex::{hex, unhex};
 
 /// The names of entries that outlive the pruning of their segments.
 const KEY_DECIDED: &str = "key_decided";
@@ -153,6 +153,26 @@ impl KeptFacts {
     pub fn keep_key(&mut self, call: &AuditId, fingerprint: &[u8; 32], key: &[u8; 32]) {
         let (fingerprint, key_sha256) = (hex(fingerprint), hex(key));
         self.keys.push(KeptKey { call: call.to_string(), fingerprint, key_sha256 });
+    }
+
+    /// Leaves out the keys that an operator has freed since they were kept: written again, they would be taken again.
+    /// `is_taken` gets a call and its key.
+    ///
+    /// # Errors
+    /// Those of `is_taken`.
+    pub fn leave_out_freed<E>(
+        &mut self,
+        mut is_taken: impl FnMut(&[u8; 16], &[u8; 32]) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for kept in std::mem::take(&mut self.keys) {
+            let (call, key) = (AuditId::parse(&kept.call), unhex(&kept.key_sha256));
+            if call.zip(key).map_or(Ok(true), |(call, key)| is_taken(&call.bytes(), &key))? {
+                keys.push(kept);
+            }
+        }
+        self.keys = keys;
+        Ok(())
     }
 
     /// Adds the facts of entries that follow.

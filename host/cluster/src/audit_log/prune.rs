@@ -101,7 +101,9 @@ async fn prune_locked(
     let mut cuts = BTreeMap::new();
     for (writer, journal) in &journals {
         let Ok(name) = Uuid::try_parse(writer) else { continue };
-        cuts.insert(name, cut(client, name, journal, &context).await?);
+        let mut cut = cut(client, name, journal, &context).await?;
+        cut.kept.leave_out_freed(|call, key| Ok::<_, AuditError>(context.is_blocked(call, key)))?;
+        cuts.insert(name, cut);
     }
     let pruned = prune_result(cuts.values());
     cuts.retain(|_, cut| cut.calls > 0);
@@ -199,6 +201,12 @@ async fn cut(
 }
 
 impl PruneContext {
+    /// Returns true if a key is taken for good by this call.
+    fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> bool {
+        let mut held = self.keys.get(&Uuid::from_bytes(*call)).into_iter().flatten();
+        held.any(|stored| stored.key == *key && stored.state == BLOCKED)
+    }
+
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
     /// longer, are added to `part`.
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Option<PruneBlocker> {

@@ -303,6 +303,28 @@ fn a_resolved_key_outlives_its_call() {
     check(home.path());
 }
 
+/// The entry that keeps a key is pruned before the one about the decision that frees it.
+#[test]
+fn a_freed_key_is_not_kept_again() {
+    let home = tempfile::tempdir().unwrap();
+    let blocked = undetermined(&small_log(home.path()), "k", day(0));
+    assert!(skip(&small_log(home.path()), &blocked, false));
+    fill_at(home.path(), 12, day(0));
+    assert!(prune(home.path(), day(1), false).unwrap().calls > 0);
+    assert!(text_of(home.path()).contains("\"type\":\"keys_kept\""));
+    let [before, ahead] = [1, 2].map(|hours| Timestamp::now() + jiff::SignedDuration::from_hours(hours));
+    fill_at(home.path(), 12, day(1));
+    fill_at(home.path(), 1, ahead);
+    assert!(skip(&small_log(home.path()), &blocked, true));
+    let log = small_log(home.path());
+    assert!(wait_for(log.prune(before, false, "ada".into())).unwrap().calls > 0);
+    // The next process reads what this one has written.
+    kill(log);
+    assert!(!text_of(home.path()).contains("\"type\":\"keys_kept\""));
+    assert!(matches!(state(&super::log(home.path()), "k"), KeyState::Free));
+    check(home.path());
+}
+
 /// The next pruning removes files that a crash left, and nothing reads them.
 #[test]
 fn a_crash_while_files_are_removed_is_no_finding() {
