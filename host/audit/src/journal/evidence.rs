@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cofferdam_core::digest::Digest;
@@ -10,7 +10,7 @@ use cofferdam_core::digest::Digest;
 use super::LogWriter;
 use super::checkpoint_file;
 use super::line::{ChainHead, SealedPlace};
-use super::segment::{LineText, SegmentReader, is_torn_from, open_sealed, segments};
+use super::segment::{LineText, SegmentReader, hash_before, is_torn_from, open_sealed, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
@@ -25,6 +25,35 @@ pub(super) struct JournalEvidence {
 impl JournalEvidence {
     pub(super) fn new(log: &Arc<LogWriter>) -> Self {
         Self { log: Arc::clone(log), sealed: Mutex::default() }
+    }
+}
+
+/// Returns true if these segments lead to the first entry of the `next` one: they were pruned, and the process ended
+/// before it removed them.
+fn lead_to(dir: &Path, pruned: &[u64], next: Option<&u64>) -> Result<bool, AuditError> {
+    let before = |first: u64| {
+        let hash = hash_before(dir, first)?.unwrap_or_default();
+        Ok::<_, AuditError>(ChainHead { n: first.saturating_sub(1), hash })
+    };
+    let mut end = None;
+    for first in pruned {
+        let head = end.map_or_else(|| before(*first), Ok)?;
+        end = None;
+        // Removed meanwhile.
+        let Some(mut reader) = SegmentReader::open_regular(dir, *first, head)? else { continue };
+        while let Some(read) = reader.next()? {
+            if read.line.is_err() || !read.is_whole {
+                return Ok(false);
+            }
+            end = Some(reader.head());
+        }
+        if end.is_none() {
+            return Ok(false);
+        }
+    }
+    match (end, next) {
+        (Some(end), Some(next)) => Ok(before(*next)? == end),
+        _ => Ok(true),
     }
 }
 
@@ -52,6 +81,9 @@ impl AuditEvidence for JournalEvidence {
         let firsts = segments(&dir)?;
         let newest = firsts.last().copied();
         let begin = firsts.iter().rposition(|first| *first <= after.saturating_add(1)).unwrap_or(0);
+        // Hosts may read what stands before the first segment: whatever was not pruned is read here, and found.
+        let (pruned, rest) = firsts.split_at_checked(begin).unwrap_or_default();
+        let begin = if lead_to(&dir, pruned, rest.first())? { begin } else { 0 };
         for segment in firsts.into_iter().skip(begin) {
             let is_newest = newest == Some(segment);
             let mut reader = match SegmentReader::open(&dir, segment, ChainHead::EMPTY) {
@@ -72,6 +104,10 @@ impl AuditEvidence for JournalEvidence {
                 visit(EvidenceLine { segment, position, is_whole, is_newest, text })?;
                 let length = (text.len() as u64).saturating_add(u64::from(is_whole));
                 position = position.saturating_add(length);
+            }
+            // A host begins the next segment after an entry of this one.
+            if position == 0 && !is_newest {
+                visit(EvidenceLine { segment, position, is_whole: false, is_newest, text: b"" })?;
             }
         }
         Ok(())

@@ -131,6 +131,26 @@ fn a_missing_beginning_that_was_not_pruned_is_found() {
     assert!(findings(home.path()).iter().any(|found| found.flaw == FindingKind::Missing));
 }
 
+/// A crash leaves them as they were.
+#[test]
+fn pruned_segments_that_are_changed_are_found() {
+    let home = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| drop(fill_at(home.path(), 20, day(number))));
+    let before = files_below(&home.path().join("audit"));
+    assert!(prune(home.path(), day(1), false).unwrap().calls > 10);
+    let is_removed = |path: &Path| path.extension().is_some_and(|ending| ending == "jsonl") && !path.exists();
+    let removed: Files = before.into_iter().filter(|(path, _)| is_removed(path)).collect();
+    removed.iter().for_each(|(path, bytes)| write_private(path, bytes));
+    check(home.path());
+    let text = |path: &PathBuf| String::from_utf8(removed[path].clone()).unwrap();
+    for path in removed.keys() {
+        fs::write(path, text(path).replacen("\"op\":\"b\"", "\"op\":\"c\"", 1)).unwrap();
+        assert!(findings(home.path()).iter().any(|found| found.flaw == FindingKind::Disordered));
+        fs::write(path, text(path)).unwrap();
+    }
+    check(home.path());
+}
+
 #[test]
 fn pruned_data_is_gone_from_every_file() {
     let home = tempfile::tempdir().unwrap();

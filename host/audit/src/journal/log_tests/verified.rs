@@ -227,6 +227,7 @@ fn segments_out_of_their_place_are_found() {
         ),
         ("of another home", Box::new(|| fs::write(&segments[1], &foreign).unwrap())),
         ("empty", Box::new(|| fs::write(&segments[1], "").unwrap())),
+        ("an empty one between others", Box::new(|| write_private(&named(2), b""))),
         ("the newest is empty", Box::new(|| fs::write(segments.last().unwrap(), "").unwrap())),
         ("invalid UTF-8", Box::new(|| fs::write(&segments[1], [0xff_u8, b'\n'].repeat(50)).unwrap())),
         ("zeros", Box::new(|| fs::write(&segments[1], vec![0; 4_096]).unwrap())),
@@ -294,6 +295,20 @@ fn segments_out_of_their_place_are_found() {
         put_back(home.path(), &whole);
         assert_eq!(findings(home.path()), []);
     }
+}
+
+#[test]
+fn a_segment_before_the_first_one_is_found() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 16);
+    let segments = segment_files(home.path());
+    let before = segments[0].with_file_name("000000000000.jsonl");
+    for bytes in [fs::read(&segments[0]).unwrap(), fs::read(&segments[1]).unwrap(), Vec::new()] {
+        write_private(&before, &bytes);
+        assert_ne!(findings(home.path()), []);
+    }
+    fs::remove_file(&before).unwrap();
+    assert_eq!(findings(home.path()), []);
 }
 
 pub(super) fn pipe(path: &Path) {
