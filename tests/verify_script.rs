@@ -207,6 +207,20 @@ fn both_verifiers_agree_on_directories() {
             compare("another writer's segment", false, change);
         }
     }
+    let pair = names.windows(2).find(|pair| pair[0].parent() == pair[1].parent()).unwrap();
+    for number in [0, 2] {
+        let added = |audit: &Path| audit.join(pair[0]).with_file_name(format!("{number:012}.jsonl"));
+        let copied = |audit: &Path| fs::copy(audit.join(pair[0]), added(audit)).unwrap();
+        compare("a segment added", false, &mut |audit| assert!(copied(audit) > 0));
+        compare("an empty segment added", false, &mut |audit| {
+            copied(audit);
+            fs::write(added(audit), "").unwrap();
+        });
+    }
+    let writer = names[0].parent().unwrap().to_str().unwrap();
+    compare("a name without hyphens", true, &mut |audit| {
+        copy_all(&audit.join(writer), &audit.join(writer.replace('-', "")));
+    });
     for _ in 0..8 {
         compare("a byte signed", false, &mut |audit| flip(&audit.join("checkpoint"), &mut random));
     }

@@ -359,6 +359,19 @@ fn journals_that_are_swapped_or_foreign_are_found() {
 }
 
 #[test]
+fn other_spellings_of_a_name_are_no_journals() {
+    let home = tempfile::tempdir().unwrap();
+    fill(home.path(), 2);
+    let dir = journals(home.path()).remove(0);
+    let name = dir.file_name().unwrap().to_str().unwrap();
+    for other in [name.replace('-', ""), name.to_uppercase(), format!("{{{name}}}")] {
+        copy_to(&dir.with_file_name(other), &dir, &files_below(&dir));
+    }
+    assert_eq!(journals(home.path()), std::slice::from_ref(&dir));
+    assert_eq!(findings(home.path()), []);
+}
+
+#[test]
 fn checkpoints_that_do_not_fit_are_found() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 2);
