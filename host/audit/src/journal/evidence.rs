@@ -84,6 +84,7 @@ impl AuditEvidence for JournalEvidence {
         // Hosts may read what stands before the first segment: whatever was not pruned is read here, and found.
         let (pruned, rest) = firsts.split_at_checked(begin).unwrap_or_default();
         let begin = if lead_to(&dir, pruned, rest.first())? { begin } else { 0 };
+        let mut due = 0_u64;
         for segment in firsts.into_iter().skip(begin) {
             let is_newest = newest == Some(segment);
             let mut reader = match SegmentReader::open(&dir, segment, ChainHead::EMPTY) {
@@ -98,17 +99,19 @@ impl AuditEvidence for JournalEvidence {
                 }
                 Err(error) => return Err(error),
             };
-            let mut position = 0_u64;
+            let (mut position, mut lines) = (0_u64, 0_u64);
             while let Some(line) = reader.next_text()? {
                 let LineText { is_whole, bytes: text } = line;
                 visit(EvidenceLine { segment, position, is_whole, is_newest, text })?;
                 let length = (text.len() as u64).saturating_add(u64::from(is_whole));
                 position = position.saturating_add(length);
+                lines = lines.saturating_add(u64::from(is_whole));
             }
-            // A host begins the next segment after an entry of this one.
-            if position == 0 && !is_newest {
-                visit(EvidenceLine { segment, position, is_whole: false, is_newest, text: b"" })?;
+            // A host begins a segment after the last entry of the one before, and the next one after an entry of it.
+            if position == 0 && (!is_newest || segment < due) {
+                visit(EvidenceLine { segment, position, is_whole: false, is_newest: false, text: b"" })?;
             }
+            due = segment.saturating_add(lines);
         }
         Ok(())
     }

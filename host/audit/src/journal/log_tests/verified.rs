@@ -298,7 +298,7 @@ fn segments_out_of_their_place_are_found() {
 }
 
 #[test]
-fn a_segment_before_the_first_one_is_found() {
+fn segments_that_are_added_are_found() {
     let home = tempfile::tempdir().unwrap();
     fill(home.path(), 16);
     let segments = segment_files(home.path());
@@ -309,6 +309,10 @@ fn a_segment_before_the_first_one_is_found() {
     }
     fs::remove_file(&before).unwrap();
     assert_eq!(findings(home.path()), []);
+    // An empty one in the place of an entry, also as the newest one.
+    let (newest, _) = lines_of(segments.last().unwrap());
+    write_private(&before.with_file_name(format!("{:012}.jsonl", newest + 1)), b"");
+    assert_ne!(findings(home.path()), []);
 }
 
 pub(super) fn pipe(path: &Path) {
