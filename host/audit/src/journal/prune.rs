@@ -228,7 +228,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Removes the segments of a journal that end with `base` or before it.
+    /// Removes the segments of a journal that end with `base` or before it: the oldest first, so that those that a
+    /// crash or a power cut leaves still lead to `base`.
     fn remove_leftovers(&self, writer: &str, base: ChainHead) -> Result<(), AuditError> {
         let dir = self.root().join(writer);
         let old: Vec<_> = segments(&dir)?.into_iter().filter(|first| *first <= base.n).collect();
@@ -241,8 +242,6 @@ impl LogWriter {
                     _ => {}
                 }
             }
-        }
-        if !old.is_empty() {
             private_file::sync_dir(&dir)?;
         }
         Ok(())
@@ -285,8 +284,8 @@ fn add_segment(
 }
 
 impl PruneContext<'_> {
-    /// Returns true if a key is taken for good by this call. A row that is gone since all were checked was not removed
-    /// by a host, as far as is known.
+    /// Returns true if a key is taken for good by this call. A row that is gone since all were checked was not
+    /// removed by a host, as far as is known.
     fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> Result<bool, AuditError> {
         let mut before = self.keys.get(call).into_iter().flatten();
         let is_blocked = |stored: &StoredKey| stored.call == *call && stored.state == StoredKeyState::Blocked;

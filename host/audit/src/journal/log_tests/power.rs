@@ -1,6 +1,9 @@
 //! Power cuts: with `Power` nothing is lost that was acknowledged, and with `Process` nothing that was signed for,
 //! whatever of the rest reached the disk.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use cofferdam_core::home_state::HomeState;
 
 use super::*;
@@ -310,7 +313,16 @@ fn a_power_cut_while_pruning_loses_nothing() {
                     .map(|(path, bytes)| (path.clone(), bytes.clone())),
             );
             replace(&mut left, &replacements, step, |content| cut(&[], content, unwritten, &mut rng));
-            left.retain(|path, _| step < steps || later.contains_key(path) || rng.bool());
+            // The oldest segment is removed first, with all its files.
+            let gone = before.keys().filter(|path| !later.contains_key(*path));
+            let gone: BTreeSet<_> = gone.filter_map(|path| path.file_stem()).collect();
+            let first = gone.iter().nth(rng.usize(..=gone.len())).copied();
+            let mut is_left = |path: &Path| match path.file_stem().cmp(&first) {
+                Ordering::Less => false,
+                Ordering::Equal => rng.bool(),
+                Ordering::Greater => first.is_some(),
+            };
+            left.retain(|path, _| step < steps || later.contains_key(path) || is_left(path));
             let started = tempfile::tempdir().unwrap();
             copy_to(started.path(), home.path(), &left);
             assert_eq!(findings(started.path()), [], "{what}");
