@@ -260,13 +260,15 @@ impl Journal {
 
     /// Ends the segment and begins the next one, so that the old one can be removed.
     pub(crate) fn begin_segment(&mut self, now: Timestamp) -> Result<(), AuditError> {
-        self.segment = None;
+        // One that has no line yet, since the disk was full, is begun where it is.
+        self.segment = self.segment.take().filter(|segment| segment.length() == 0);
         self.commit(&[], now)
     }
 
-    /// Returns true if the segment is long or old enough.
+    /// Returns true if the segment is long or old enough. One without a line is not, however long the disk was full.
     fn is_full(&self, segment: &Segment, now: Timestamp) -> bool {
-        segment.length() >= self.settings.segment_bytes || segment.is_older_than(SEGMENT_AGE, now)
+        let is_long = segment.length() >= self.settings.segment_bytes;
+        segment.length() > 0 && (is_long || segment.is_older_than(SEGMENT_AGE, now))
     }
 
     fn commit(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {

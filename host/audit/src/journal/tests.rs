@@ -218,6 +218,27 @@ fn a_segment_without_a_line_is_begun_again() {
 }
 
 #[test]
+fn a_segment_left_by_a_full_disk_is_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = take(root.path(), small()).unwrap();
+    write_calls(&mut journal, 2);
+    let later = Timestamp::from_second(3 * 86_400).unwrap();
+    for is_pruned in [true, false] {
+        // The file was created, and the write undone.
+        let next = journal.head.n + 1;
+        let mut segment = Segment::create(journal.dir.path(), next).unwrap();
+        segment.begins(Timestamp::UNIX_EPOCH);
+        journal.segment = Some(segment);
+        match is_pruned {
+            true => journal.begin_segment(later).unwrap(),
+            false => journal.write(&[&ends(&AuditId::mint())], later).unwrap(),
+        }
+        assert_eq!(segments(&only_writer(root.path())).unwrap().last(), Some(&next));
+    }
+    assert_eq!(calls_in(root.path()).len(), 2 * 2 + 1);
+}
+
+#[test]
 fn a_damaged_journal_is_left_and_another_begun() {
     let root = tempfile::tempdir().unwrap();
     let mut journal = take(root.path(), JournalSettings::default()).unwrap();
