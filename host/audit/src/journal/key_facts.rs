@@ -1,5 +1,6 @@
 //! The idempotency keys according to a journal, with which the key table is brought up to date.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use cofferdam_core::event::log_event::{KeptKey, KeyDecided};
@@ -45,25 +46,82 @@ pub(super) fn apply(
         Some(last) if last < from => return Ok(last),
         _ => {}
     }
-    let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     let mut applied = from;
+    let mut returned = ReturnedKeys { dir: &dir, from, calls: None };
+    for_each_line(&dir, from, |segment, line| {
+        applied = line.n;
+        decided.extend(decision(line));
+        put_kept(keys, writer, line)?;
+        if let Some(time) = log_time::accepted_time(line) {
+            keys.see(time);
+        }
+        apply_line(keys, &mut returned, writer, segment, line)
+    })?;
+    Ok(applied)
+}
+
+/// Calls `visit` with each line of a journal after this entry, and with the first entry of its segment.
+fn for_each_line(
+    dir: &Path,
+    from: u64,
+    mut visit: impl FnMut(u64, &JournalLine<'_>) -> Result<(), AuditError>,
+) -> Result<(), AuditError> {
+    let firsts = segments(dir)?;
+    let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     for first in firsts.into_iter().skip(begin) {
-        let Some(mut reader) = SegmentReader::open_regular(&dir, first, ChainHead::EMPTY)? else { break };
-        while let Some(read) = reader.next()? {
+        let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else { break };
+        while let Some(read) = reader.next_text()? {
             let Ok(line) = JournalLine::read(read.bytes) else { break };
-            if line.n <= from || !read.is_whole {
-                continue;
+            if line.n > from && read.is_whole {
+                visit(first, &line)?;
             }
-            applied = line.n;
-            decided.extend(decision(&line));
-            put_kept(keys, writer, &line)?;
-            if let Some(time) = log_time::accepted_time(&line) {
-                keys.see(time);
-            }
-            apply_line(keys, writer, first, &line)?;
         }
     }
-    Ok(applied)
+    Ok(())
+}
+
+/// The calls of a journal that have given their keys back, or left them to the calls that resume them. They are read
+/// once a call claims a key that a call in another journal has, which few do.
+struct ReturnedKeys<'j> {
+    dir: &'j Path,
+    /// The entry after which they are looked for.
+    from: u64,
+    calls: Option<HashSet<[u8; 16]>>,
+}
+
+impl ReturnedKeys<'_> {
+    /// Returns true if this call is one of them.
+    fn contains(&mut self, call: &[u8; 16]) -> Result<bool, AuditError> {
+        let calls = match self.calls.take() {
+            Some(calls) => calls,
+            None => self.read()?,
+        };
+        Ok(self.calls.insert(calls).contains(call))
+    }
+
+    fn read(&self) -> Result<HashSet<[u8; 16]>, AuditError> {
+        let mut calls = HashSet::new();
+        for_each_line(self.dir, self.from, |_, line| {
+            let events = line.events().unwrap_or_default();
+            if events.iter().any(|event| gives_key_back(&event.event())) {
+                calls.extend(line.audit_id.as_deref().and_then(AuditId::parse).map(|call| call.bytes()));
+            }
+            Ok(())
+        })?;
+        Ok(calls)
+    }
+}
+
+/// Returns true if the call of this event holds no key from then on.
+fn gives_key_back(event: &RecordedEvent<'_>) -> bool {
+    match event {
+        RecordedEvent::Final(end) => {
+            end.key_end.as_ref().is_some_and(|key| KeyDisposition::read(key) == KeyDisposition::Release)
+        }
+        RecordedEvent::Skipped(decision) => decision.frees_key == Some(true),
+        RecordedEvent::Resumed(_) => true,
+        _ => false,
+    }
 }
 
 /// Returns the decision in an entry about a key.
@@ -89,6 +147,7 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
 
 fn apply_line(
     keys: &mut KeyChange<'_>,
+    returned: &mut ReturnedKeys<'_>,
     writer: &str,
     segment: u64,
     line: &JournalLine<'_>,
@@ -113,7 +172,7 @@ fn apply_line(
                         step_of: step_of.clone(),
                         ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
                     };
-                    claim(keys, &key, &claimed)?;
+                    claim(keys, returned, &key, &claimed)?;
                 }
             }
             RecordedEvent::Skipped(decision) => {
@@ -137,15 +196,23 @@ fn apply_line(
 
 /// Stores the claim of a key. Of two calls in different journals, the later one holds the key; within one, the order of
 /// the entries decides.
-fn claim(keys: &mut KeyChange<'_>, key: &[u8; 32], claimed: &StoredKey) -> Result<(), AuditError> {
-    // A call that has claimed the key may have no entry yet.
-    let is_known = keys.get(key)?.is_some_and(|stored| {
-        stored.call == claimed.call
-            || match stored.writer == claimed.writer {
-                true => stored.since >= claimed.since,
-                false => stored.at > claimed.at,
-            }
-    });
+///
+/// A call may be received before another one, and claim the key after it. So a call that gave its key back takes it
+/// from no call in another journal, if that is read first.
+fn claim(
+    keys: &mut KeyChange<'_>,
+    returned: &mut ReturnedKeys<'_>,
+    key: &[u8; 32],
+    claimed: &StoredKey,
+) -> Result<(), AuditError> {
+    let is_known = match keys.get(key)? {
+        None => false,
+        Some(stored) if stored.call == claimed.call => true,
+        // A call that has claimed the key may have no entry yet.
+        Some(stored) if stored.writer == claimed.writer => stored.since >= claimed.since,
+        Some(stored) if stored.at > claimed.at => true,
+        Some(stored) => !stored.has_expired(claimed.at) && returned.contains(&claimed.call)?,
+    };
     if is_known { Ok(()) } else { keys.put(key, claimed) }
 }
 

@@ -315,6 +315,42 @@ fn a_claim_stands_while_earlier_calls_are_read() {
     assert!(matches!(state(&log, "k"), KeyState::Running { audit_id } if audit_id == next.audit_id));
 }
 
+/// The call that is received first gets the key last, in another process. A third one reads both journals.
+#[test]
+fn a_returned_key_is_not_taken_from_a_later_call() {
+    let home = tempfile::tempdir().unwrap();
+    let received = |seconds: i64| {
+        let at = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        OpenCall { at, ..call_at(Some("k"), false, at) }
+    };
+    let (waits, fails) = (received(20), received(10));
+    let (first, second) = (log(home.path()), log(home.path()));
+    for log in [&first, &second] {
+        // In this order the journals are read.
+        log.0.own_journal().unwrap();
+        assert!(matches!(state(log, "k"), KeyState::Free));
+    }
+    assert!(matches!(open(&second, &fails), OpenOutcome::Started));
+    assert!(matches!(open(&first, &waits), OpenOutcome::KeyInUse(KeyState::Running { .. })));
+    close(&second, end(&fails, CallStatus::Failure, KeyDisposition::Release));
+    assert!(matches!(open(&first, &waits), OpenOutcome::Started));
+    let third = log(home.path());
+    let opened = open(&third, &received(0));
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
+    close(&first, value(&waits));
+    drop((first, second, third));
+    for is_lost in [false, true] {
+        if is_lost {
+            fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        }
+        let found = state(&log(home.path()), "k");
+        assert!(
+            matches!(&found, KeyState::Done { audit_id, .. } if *audit_id == waits.audit_id),
+            "{found:?}"
+        );
+    }
+}
+
 /// The process of the interrupted call may end between a look at its key and the claim.
 #[test]
 fn the_key_of_an_interrupted_call_is_not_claimed_past_it() {
