@@ -197,10 +197,12 @@ impl LogWriter {
 
     /// Brings the key table up to date with the journals of these writers.
     pub(super) fn read_journal_keys(&self, table: &KeyTable, writers: &[String]) -> Result<(), AuditError> {
+        let signed = self.signed_heads()?;
         table.change(|keys| {
             let mut decided = Vec::new();
             for writer in writers {
-                let n = key_facts::apply(keys, self.root(), writer, &mut decided)?;
+                let signed = signed.get(writer).map_or(0, |head| head.n);
+                let n = key_facts::apply(keys, self.root(), writer, signed, &mut decided)?;
                 keys.note_read(writer, n);
             }
             // The call that is decided about may be in any journal.

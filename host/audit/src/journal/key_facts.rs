@@ -29,11 +29,13 @@ pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
 /// last one. The operator's decisions about calls that have ended are added to `decided`, by call, with whether the key
 /// may be used again.
 ///
-/// A line that does not hold ends it: verification reports that, and a key is rather taken than free.
+/// A line that does not hold ends it, unless it is at most the entry that was `signed` for. Verification reports it,
+/// and a key is rather taken than free.
 pub(super) fn apply(
     keys: &mut KeyChange<'_>,
     root: &Path,
     writer: &str,
+    signed: u64,
     decided: &mut Vec<(AuditId, bool)>,
 ) -> Result<u64, AuditError> {
     let from = keys.read_up_to(writer);
@@ -47,8 +49,8 @@ pub(super) fn apply(
         _ => {}
     }
     let mut applied = from;
-    let mut returned = ReturnedKeys { dir: &dir, from, calls: None };
-    for_each_line(&dir, from, |segment, line| {
+    let mut returned = ReturnedKeys { dir: &dir, from, signed, calls: None };
+    for_each_line(&dir, from, signed, |segment, line| {
         applied = line.n;
         decided.extend(decision(line));
         put_kept(keys, writer, line)?;
@@ -60,18 +62,28 @@ pub(super) fn apply(
     Ok(applied)
 }
 
-/// Calls `visit` with each line of a journal after this entry, and with the first entry of its segment.
+/// Calls `visit` with each line of a journal after this entry, and with the first entry of its segment. Skips the
+/// lines that do not hold, up to the entry that was `signed` for.
 fn for_each_line(
     dir: &Path,
     from: u64,
+    signed: u64,
     mut visit: impl FnMut(u64, &JournalLine<'_>) -> Result<(), AuditError>,
 ) -> Result<(), AuditError> {
     let firsts = segments(dir)?;
     let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     for first in firsts.into_iter().skip(begin) {
         let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else { break };
+        let mut last = first.saturating_sub(1);
         while let Some(read) = reader.next_text()? {
-            let Ok(line) = JournalLine::read(read.bytes) else { break };
+            let Ok(line) = JournalLine::read(read.bytes) else {
+                last = last.saturating_add(1);
+                if last > signed {
+                    break;
+                }
+                continue;
+            };
+            last = line.n;
             if line.n > from && read.is_whole {
                 visit(first, &line)?;
             }
@@ -86,6 +98,8 @@ struct ReturnedKeys<'j> {
     dir: &'j Path,
     /// The entry after which they are looked for.
     from: u64,
+    /// The last entry that was signed for.
+    signed: u64,
     calls: Option<HashSet<[u8; 16]>>,
 }
 
@@ -101,7 +115,7 @@ impl ReturnedKeys<'_> {
 
     fn read(&self) -> Result<HashSet<[u8; 16]>, AuditError> {
         let mut calls = HashSet::new();
-        for_each_line(self.dir, self.from, |_, line| {
+        for_each_line(self.dir, self.from, self.signed, |_, line| {
             let events = line.events().unwrap_or_default();
             if events.iter().any(|event| gives_key_back(&event.event())) {
                 calls.extend(line.audit_id.as_deref().and_then(AuditId::parse).map(|call| call.bytes()));

@@ -336,6 +336,26 @@ fn a_removed_line_is_accepted_and_the_log_goes_on() {
     }
 }
 
+/// The table may be made again from a journal in which an entry cannot be read.
+#[test]
+fn a_damaged_entry_hides_no_key_after_it() {
+    let home = tempfile::tempdir().unwrap();
+    {
+        let log = log(home.path());
+        for key in ["first", "k"] {
+            assert!(matches!(keyed(&log, key), Ok(OpenOutcome::Started)));
+        }
+    }
+    edit(&segment_files(home.path())[0], "\"events\":[", "\"events\":(");
+    for is_lost in [false, true] {
+        if is_lost {
+            fs::remove_file(audit(home.path()).join("keys.db")).unwrap();
+        }
+        let found = keyed(&log(home.path()), "k");
+        assert!(matches!(found, Ok(OpenOutcome::KeyInUse(KeyState::Done { .. }))), "{is_lost}: {found:?}");
+    }
+}
+
 /// An interrupted call of a journal with an accepted change can still be resolved.
 #[test]
 fn interrupted_calls_outlive_an_accepted_change() {
