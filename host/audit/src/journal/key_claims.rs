@@ -197,20 +197,21 @@ impl LogWriter {
 
     /// Brings the key table up to date with the journals of these writers.
     pub(super) fn read_journal_keys(&self, table: &KeyTable, writers: &[String]) -> Result<(), AuditError> {
-        let signed = self.signed_heads()?;
-        table.change(|keys| {
-            let mut decided = Vec::new();
-            for writer in writers {
-                let signed = signed.get(writer).map_or(0, |head| head.n);
-                let n = key_facts::apply(keys, self.root(), writer, signed, &mut decided)?;
-                keys.note_read(writer, n);
-            }
-            // The call that is decided about may be in any journal.
-            for (call, frees_key) in decided {
-                key_facts::resolve(keys, &call, frees_key)?;
-            }
-            Ok(())
-        })
+        table.change(|keys| self.apply_journals(keys, writers))
+    }
+
+    fn apply_journals(&self, keys: &mut KeyChange<'_>, writers: &[String]) -> Result<(), AuditError> {
+        let (signed, mut decided) = (self.signed_heads()?, Vec::new());
+        for writer in writers {
+            let signed = signed.get(writer).map_or(0, |head| head.n);
+            let n = key_facts::apply(keys, self.root(), writer, signed, &mut decided)?;
+            keys.note_read(writer, n);
+        }
+        // The call that is decided about may be in any journal.
+        for (call, frees_key) in decided {
+            key_facts::resolve(keys, &call, frees_key)?;
+        }
+        Ok(())
     }
 
     /// Brings the key table up to date with a journal of this process, on another thread.
@@ -367,7 +368,9 @@ impl LogWriter {
             if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
                 (&claim.of, before.as_ref().map(|before| before.state))
             {
-                // The action's own outcome has expired, and with it those of its steps.
+                // The action's own outcome has expired, and with it those of its steps. Journals that are read later
+                // would bring them back.
+                self.apply_journals(keys, &writer_dir::names(self.root())?)?;
                 for step in steps {
                     if keys.get(&digest(step))?.is_some_and(|stored| stored.has_expired(now)) {
                         keys.remove(&digest(step))?;

@@ -20,7 +20,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 use super::*;
-use crate::command::KeyDisposition;
+use crate::command::{KeyDisposition, KeyScope};
 use crate::journal::writer_dir;
 use crate::log::{ActionSet, OperatorEventFilter};
 use crate::settings::SealedQuota;
@@ -349,6 +349,29 @@ fn a_returned_key_is_not_taken_from_a_later_call() {
             "{found:?}"
         );
     }
+}
+
+/// An action begins anew once its outcome has expired. Another process may read the journal then.
+#[test]
+fn expired_steps_of_an_action_stay_forgotten() {
+    let home = tempfile::tempdir().unwrap();
+    let first = log(home.path());
+    let action = || {
+        let of = KeyScope::Action { action: "act@1.0.0".into(), steps: vec!["k/one".into()] };
+        OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call(Some("k"), true) }
+    };
+    let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
+    let (begun, step) = (action(), step_call("k/one"));
+    for call in [&begun, &step] {
+        assert!(matches!(open(&first, call), OpenOutcome::Started));
+    }
+    for call in [&step, &begun] {
+        close(&first, end(call, CallStatus::Value, expired));
+    }
+    assert!(matches!(open(&first, &action()), OpenOutcome::Started));
+    assert!(matches!(state(&log(home.path()), "k"), KeyState::Running { .. }));
+    let opened = open(&first, &step_call("k/one"));
+    assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
 }
 
 /// The process of the interrupted call may end between a look at its key and the claim.

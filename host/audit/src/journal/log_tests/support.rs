@@ -47,6 +47,19 @@ pub(super) fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
 
 /// A call that was received then.
 pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
+    recorded_call(Received::default(), key, idempotent, at)
+}
+
+/// A call for the step `one` of the action `act`.
+pub(super) fn step_call(key: &str) -> OpenCall {
+    let (action, step) = ("act@1.0.0", "one");
+    let received = Received { action: Some(action.into()), step: Some(step.into()), ..Received::default() };
+    let call = recorded_call(received, Some(key), false, Timestamp::UNIX_EPOCH);
+    let route = CallTarget { action: Some(action.into()), step: Some(step.into()), ..call.route };
+    OpenCall { key: Some(KeyClaim { of: KeyScope::Step, ..claim(key) }), route, ..call }
+}
+
+fn recorded_call(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
     let line = |seq, event| EventLine { at, seq, event }.to_text();
     let audit_id = AuditId::mint();
     let claimed = key.map(|key| RecordedClaim {
@@ -54,10 +67,7 @@ pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> Ope
         key_sha256: Digest::sha256(key.as_bytes()).to_string(),
     });
     let events = [
-        line(
-            1,
-            RecordedEvent::Received(Received { actor: "ada".into(), op: "b".into(), ..Received::default() }),
-        ),
+        line(1, RecordedEvent::Received(Received { actor: "ada".into(), op: "b".into(), ..received })),
         line(
             2,
             RecordedEvent::Admitted(Admitted {
