@@ -487,6 +487,24 @@ fn the_unknown_key_of_an_ended_call_is_decided_once() {
     }
 }
 
+/// The process that decides may have opened the key table before the call was made.
+#[test]
+fn a_decision_outlives_a_later_look_at_the_journal() {
+    for frees_key in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let (first, second) = (log(home.path()), log(home.path()));
+        assert!(matches!(state(&second, "k"), KeyState::Free));
+        let unknown = call(Some("k"), false);
+        assert!(matches!(open(&first, &unknown), OpenOutcome::Started));
+        close(&first, end(&unknown, CallStatus::Cancelled, KeyDisposition::Undetermined));
+        assert!(skip(&second, &unknown, frees_key));
+        drop(second);
+        let third = log(home.path());
+        assert_eq!(matches!(state(&third, "k"), KeyState::Free), frees_key);
+        assert!(!skip(&third, &unknown, false), "it is decided");
+    }
+}
+
 #[test]
 fn an_end_that_could_not_be_written_is_written_later() {
     let home = tempfile::tempdir().unwrap();

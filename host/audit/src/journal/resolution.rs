@@ -130,6 +130,8 @@ impl LogWriter {
                 .change(|keys| key_facts::resolve(keys, audit_id, decision.frees_key))
                 .map(|_| true);
         }
+        // Read later, the journal of the call would bring back what is decided now.
+        self.read_journal_keys(&keys.table, &writer_dir::names(self.root())?)?;
         let held = keys.table.change(|keys| keys.rows_of(&audit_id.bytes()))?;
         let is_claimed = held.iter().any(|(_, stored)| stored.state == StoredKeyState::Claimed);
         let is_open = held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key));
