@@ -69,6 +69,14 @@ impl GrowingFile {
         Ok(Self { path, file, id: (own.dev(), own.ino()), length: own.len() })
     }
 
+    /// Opens the file once more, to wait until it is on the disk. A duplicate of the open file would not do: the
+    /// system tells it of a failed write to the disk once, and the thread that writes an entry must not miss that.
+    fn reopen(&self) -> Result<File, AuditError> {
+        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.path)?;
+        self.check().map(|()| file)
+    }
+
     /// Returns the time in the first line of a segment.
     fn begun_at(&self) -> io::Result<Option<Timestamp>> {
         let mut text = [0; 64];
@@ -308,9 +316,10 @@ impl Segment {
     /// Returns the files, to wait until they are on the disk while more is written.
     pub(super) fn files(&self) -> Result<Vec<File>, AuditError> {
         let files = [Some(&self.lines), self.sealed.as_ref()].into_iter().flatten();
+        let mut files = files.map(GrowingFile::reopen).collect::<Result<Vec<_>, _>>()?;
         // The names of new files are on the disk once the directory is.
-        let dir = File::open(private_file::parent(&self.lines.path));
-        Ok(files.map(|file| file.file.try_clone()).chain([dir]).collect::<io::Result<_>>()?)
+        files.push(File::open(private_file::parent(&self.lines.path))?);
+        Ok(files)
     }
 
     /// Returns true if the segment has no whole line, and no more than a killed process or a power cut leaves of a first

@@ -324,6 +324,20 @@ fn ended_segments_are_synced_before_a_signature() {
     journal.sync().unwrap();
 }
 
+/// A failure of the disk is reported to the thread that writes an entry, and to the one that signs.
+#[test]
+fn signing_uses_open_files_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let mut journal = take(root.path(), JournalSettings::default()).unwrap();
+    write(&mut journal, &begins(&AuditId::mint()));
+    let files = journal.files().unwrap();
+    assert_eq!(files.len(), 3);
+    for file in files {
+        let flags = rustix::fs::fcntl_getfl(&file).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::APPEND), "{flags:?}");
+    }
+}
+
 #[test]
 fn a_journal_without_its_lock_or_sealed_file_is_not_signed_for() {
     for name in ["lock", "000000000001.sealed"] {
