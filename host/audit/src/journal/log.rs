@@ -133,6 +133,8 @@ pub(super) struct OpenedCall {
     resumes: bool,
     /// True until its beginning is written.
     is_opening: bool,
+    /// True once a file of its journal was replaced: nothing more of it is written, and it runs until its end is due.
+    is_lost: bool,
 }
 
 /// A call that is about to be opened, by a thread that may wait.
@@ -514,7 +516,7 @@ impl LogWriter {
                 let state = self.state();
                 match state.calls.get(audit_id) {
                     Some(call) if call.is_opening => {}
-                    Some(_) => return true,
+                    Some(call) => return !call.is_lost,
                     None if or_pending && state.pending_opens.contains(audit_id) => {}
                     None => return false,
                 }
@@ -570,6 +572,7 @@ impl LogWriter {
         self.state()
             .calls
             .get(audit_id)
+            .filter(|call| !call.is_lost)
             .cloned()
             .ok_or_else(|| AuditError::new(AuditErrorKind::Replaced, missing))
     }
@@ -633,8 +636,10 @@ impl LogWriter {
             return;
         }
         let mut state = self.state();
-        // A call that began in a replaced file does not go on in another one.
-        state.calls.retain(|_, call| !Arc::ptr_eq(&call.journal, journal));
+        // A call that began in a replaced file does not go on in another one. While it runs, the lock of its journal
+        // is held: others would take it for interrupted.
+        let lost = state.calls.values_mut().filter(|call| Arc::ptr_eq(&call.journal, journal));
+        lost.for_each(|call| call.is_lost = true);
         if state.adopted.get(&journal.writer).is_some_and(|it| Arc::ptr_eq(&it.journal, journal)) {
             state.adopted.remove(&journal.writer);
         }
@@ -825,7 +830,10 @@ impl LogWriter {
                 return Ok(Box::pin(ended(result)));
             }
             let late = state.late_ends.remove(&end.audit_id);
-            let known = state.calls.get(&end.audit_id).cloned();
+            let mut known = state.calls.get(&end.audit_id).cloned();
+            if late.is_none() && known.take_if(|call| call.is_lost).is_some() {
+                state.calls.remove(&end.audit_id);
+            }
             (EndingCall::begin(self, &mut state, &end.audit_id), known, late)
         };
         if let Some(LateEnd { call, drafts }) = late {
@@ -1027,7 +1035,7 @@ pub fn keeps_late_end(
 fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
     let key = call.key.as_ref().map(|claim| digest(&claim.key));
     let (journal, actor, resumes) = (Arc::clone(journal), Arc::clone(&call.actor), call.resumes.is_some());
-    OpenedCall { journal, actor, key, resumes, is_opening: false }
+    OpenedCall { journal, actor, key, resumes, is_opening: false, is_lost: false }
 }
 
 #[cfg(test)]

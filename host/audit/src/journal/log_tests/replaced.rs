@@ -68,6 +68,24 @@ fn an_outcome_is_kept_in_a_restored_journal() {
     }
 }
 
+/// No other call resumes it meanwhile.
+#[test]
+fn a_call_runs_on_without_its_journal() {
+    let home = tempfile::tempdir().unwrap();
+    let (one, two) = (log(home.path()), log(home.path()));
+    let (running, again) = (call(Some("k"), true), call(Some("k"), true));
+    assert!(matches!(open(&one, &running), OpenOutcome::Started));
+    let path = segment_files(home.path()).remove(0);
+    fs::rename(&path, home.path().join("moved")).unwrap();
+    assert!(is_replaced(wait_for(one.open(call(None, false)))));
+    fs::rename(home.path().join("moved"), &path).unwrap();
+    let opened = open(&two, &again);
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
+    // Its end has no beginning, so it is interrupted from then on.
+    assert!(is_replaced(wait_for(one.close(None, value(&running)))));
+    assert!(matches!(open(&two, &again), OpenOutcome::Started));
+}
+
 #[test]
 fn a_removed_lock_does_not_mean_death() {
     let home = tempfile::tempdir().unwrap();
