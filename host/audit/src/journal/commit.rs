@@ -4,6 +4,7 @@
 //! it, and spin for a moment before their thread sleeps. Handing over to a writer thread would cost more than the write
 //! itself, as a processor has to be woken.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,6 +47,8 @@ struct CommitQueue {
     waiting: VecDeque<WaitingCommit>,
     /// True while a thread commits: it takes what is added meanwhile.
     is_committing: bool,
+    /// True until that thread has begun.
+    is_due: bool,
 }
 
 /// Entries that are written together.
@@ -59,7 +62,9 @@ struct WaitingCommit {
 impl CommitQueue {
     /// Begins to commit. False if nothing waits, or if a thread commits already.
     fn begin(&mut self) -> bool {
-        !self.waiting.is_empty() && !std::mem::replace(&mut self.is_committing, true)
+        let begins = !self.waiting.is_empty() && !std::mem::replace(&mut self.is_committing, true);
+        self.is_due |= begins;
+        begins
     }
 }
 
@@ -87,6 +92,19 @@ pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError
 
 /// The consequence of a failed commit whose caller has gone without the result.
 pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
+
+thread_local! {
+    static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs work that may wait for the disk: what it commits is written on this thread, unless another one writes. If all
+/// threads for blocking work wait for the log, none is left to write.
+pub(super) fn waiting<T>(work: impl FnOnce() -> T) -> T {
+    let before = MAY_WAIT.replace(true);
+    let done = work();
+    MAY_WAIT.set(before);
+    done
+}
 
 /// The future of a commit's result.
 struct CommitResult {
@@ -165,8 +183,10 @@ impl JournalCommitter {
             queue.waiting.push_back(WaitingCommit { drafts, done, reply, unheard });
             queue.begin()
         };
-        if leads {
-            self.lead();
+        match leads {
+            true => self.lead(),
+            false if MAY_WAIT.get() => self.run_due(),
+            false => {}
         }
         Box::pin(waits)
     }
@@ -184,11 +204,19 @@ impl JournalCommitter {
     fn lead(self: &Arc<Self>) {
         match (self.durability, tokio::runtime::Handle::try_current()) {
             // Waiting for the disk takes milliseconds, in which the executor's threads have other work.
-            (Durability::Power, Ok(runtime)) => {
+            (Durability::Power, Ok(runtime)) if !MAY_WAIT.get() => {
                 let commits = RunOnDrop(Arc::clone(self));
                 drop(runtime.spawn_blocking(move || drop(commits)));
             }
-            _ => self.run(),
+            _ => self.run_due(),
+        }
+    }
+
+    /// Commits until nothing waits, unless another thread has begun to.
+    fn run_due(&self) {
+        let is_due = std::mem::take(&mut lock(&self.queue).is_due);
+        if is_due {
+            self.run();
         }
     }
 
@@ -230,7 +258,7 @@ struct RunOnDrop(Arc<JournalCommitter>);
 
 impl Drop for RunOnDrop {
     fn drop(&mut self) {
-        self.0.run();
+        self.0.run_due();
     }
 }
 

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
-use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure};
+use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure, waiting};
 use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
@@ -422,7 +422,7 @@ impl AuditLog for JournalLog {
     fn flush(&self) -> LogFuture<()> {
         let own = Arc::clone(&self.0);
         // It waits for the work on other threads, and is not counted as such.
-        on_waiting_thread(move || own.flush())
+        on_waiting_thread(move || waiting(|| own.flush()))
     }
 
     fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
@@ -474,7 +474,7 @@ impl LogWriter {
         let done = WorkDone(Arc::clone(self));
         move || {
             let done = done;
-            work(&done.0)
+            waiting(|| work(&done.0))
         }
     }
 

@@ -12,6 +12,7 @@ use cofferdam_core::private_file::{self, FilePolicy, StagedFile};
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 
+use super::commit::waiting;
 use super::log::{HeldJournal, LogWriter};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::{LogIndex, QuotaOutcome};
@@ -105,7 +106,7 @@ impl LogWriter {
         let at = clock.now() + MAINTENANCE_DELAY;
         runtime.spawn(async move {
             clock.sleep_until(at).await;
-            drop(tokio::task::spawn_blocking(move || due.begin()));
+            drop(tokio::task::spawn_blocking(move || waiting(|| due.begin())));
         });
     }
 

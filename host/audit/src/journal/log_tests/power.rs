@@ -221,6 +221,33 @@ fn power_durability_loses_nothing_acknowledged() {
     assert_eq!(signed, 2, "checkpoint and home.state were not replaced");
 }
 
+/// The calls that wait for the log may take up all threads for blocking work.
+#[test]
+fn power_durability_needs_one_blocking_thread() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    // It would wait for ever.
+    std::thread::spawn(move || {
+        let home = tempfile::tempdir().unwrap();
+        let log = Arc::new(durable_log(home.path(), Durability::Power));
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).max_blocking_threads(1).enable_all().build().unwrap();
+        let run = |n: u32| {
+            let (log, call) = (Arc::clone(&log), call(n.is_multiple_of(2).then_some(&*n.to_string()), false));
+            runtime.spawn(async move {
+                let opened = log.open(call.clone()).await.unwrap();
+                assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+                log.close(None, value(&call)).await.unwrap();
+            })
+        };
+        let calls: Vec<_> = (0..32).map(run).collect();
+        calls.into_iter().for_each(|call| runtime.block_on(call).unwrap());
+        let ends = text_of(home.path()).matches("\"type\":\"final\"").count();
+        drop((runtime, log, home));
+        done.send(ends).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(32));
+}
+
 /// The key, `home.state`, the checkpoint and `home.state` once more are written before the first entry of a home.
 #[test]
 fn the_first_statements_survive_a_power_cut() {
