@@ -73,7 +73,8 @@ fn for_each_line(
     let firsts = segments(dir)?;
     let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     for first in firsts.into_iter().skip(begin) {
-        let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else { break };
+        // It may have been pruned meanwhile.
+        let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else { continue };
         let mut last = first.saturating_sub(1);
         while let Some(read) = reader.next_text()? {
             let Ok(line) = JournalLine::read(read.bytes) else {

@@ -336,23 +336,32 @@ fn a_removed_line_is_accepted_and_the_log_goes_on() {
     }
 }
 
-/// The table may be made again from a journal in which an entry cannot be read.
+/// The table may be made again from a journal of which an entry, or a segment, cannot be read.
 #[test]
-fn a_damaged_entry_hides_no_key_after_it() {
-    let home = tempfile::tempdir().unwrap();
-    {
-        let log = log(home.path());
-        for key in ["first", "k"] {
-            assert!(matches!(keyed(&log, key), Ok(OpenOutcome::Started)));
+fn damage_hides_no_key_after_it() {
+    let damages: [fn(&[PathBuf]); 2] = [
+        |segments| edit(&segments[0], "\"events\":[", "\"events\":("),
+        |segments| {
+            fs::remove_file(&segments[1]).unwrap();
+            fs::create_dir(&segments[1]).unwrap();
+        },
+    ];
+    for damage in damages {
+        let home = tempfile::tempdir().unwrap();
+        {
+            let log = small_log(home.path());
+            for key in 0..12 {
+                assert!(matches!(keyed(&log, &key.to_string()), Ok(OpenOutcome::Started)));
+            }
         }
-    }
-    edit(&segment_files(home.path())[0], "\"events\":[", "\"events\":(");
-    for is_lost in [false, true] {
-        if is_lost {
-            fs::remove_file(audit(home.path()).join("keys.db")).unwrap();
+        let segments = segment_files(home.path());
+        assert!(segments.len() > 2, "{segments:?}");
+        damage(&segments);
+        fs::remove_file(audit(home.path()).join("keys.db")).unwrap();
+        for key in ["1", "11"] {
+            let found = keyed(&log(home.path()), key);
+            assert!(matches!(found, Ok(OpenOutcome::KeyInUse(KeyState::Done { .. }))), "{key}: {found:?}");
         }
-        let found = keyed(&log(home.path()), "k");
-        assert!(matches!(found, Ok(OpenOutcome::KeyInUse(KeyState::Done { .. }))), "{is_lost}: {found:?}");
     }
 }
 
