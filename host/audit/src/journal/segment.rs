@@ -103,7 +103,9 @@ impl GrowingFile {
     /// Removes what was appended after this length. Returns false if that fails.
     fn cut(&mut self, length: u64) -> bool {
         let is_cut = self.file.set_len(length).is_ok();
-        self.length = length;
+        // Otherwise the next part is appended after what stays, and named by that place.
+        let there = if is_cut { None } else { self.file.metadata().ok() };
+        self.length = there.map_or(length, |own| own.len());
         is_cut
     }
 
