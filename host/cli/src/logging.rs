@@ -4,7 +4,7 @@ use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::call::SPANS;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
@@ -51,7 +51,9 @@ pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
             .with_source(error)
     })?;
     let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    // With its hint, and as one filter, so that what nobody asked for costs nothing where it is noted.
     let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
+    let filter = safe.with_max_level_hint(LevelFilter::TRACE).and(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match globals.log_format {
         LogFormat::Text => lines.with_ansi(color).boxed(),
@@ -60,7 +62,7 @@ pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
     let TelemetryStart { telemetry, spans, warning } = Telemetry::from_environment();
     let subscriber = tracing_subscriber::registry().with(spans);
     // Only a program that has its own subscriber already could make this fail, and it may keep it.
-    drop(subscriber.with(lines.with_filter(filter).with_filter(safe)).try_init());
+    drop(subscriber.with(lines.with_filter(filter)).try_init());
     if let Some(warning) = warning {
         tracing::warn!(target: "cofferdam::telemetry", "no spans are sent: {warning}");
     }
