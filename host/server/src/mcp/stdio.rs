@@ -19,7 +19,7 @@ use rmcp::service::serve_server_with_ct;
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -38,6 +38,11 @@ const PAGE: u32 = 16;
 
 /// The cancelled requests whose ids stay reserved: late output of one would pass for that of a new request.
 const CANCELLED: usize = 256;
+
+/// The interval at which the SDK's tasks for answers end, all of them together. The executor runs three tasks that woke
+/// each other in a row, and wakes another thread for the fourth: that of an answer is the third one after a request was
+/// read, and its end wakes a fourth.
+const ANSWER_ROUND: Duration = Duration::from_millis(20);
 
 /// The time for cancelled calls, and the last answers, to finish.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,6 +76,8 @@ struct StdioTransport<R, W> {
     ended: Option<Instant>,
     /// True if any request arrived: before it the SDK accepts nothing else.
     initialized: bool,
+    /// The time of the first answer, for which the SDK waits itself.
+    answered: Option<Instant>,
     room: Arc<Semaphore>,
     under_way: InFlightPermits,
     /// The most recently cancelled requests.
@@ -93,6 +100,7 @@ where
             input: LineReader::new(input),
             ended: None,
             initialized: false,
+            answered: None,
             room: Arc::new(Semaphore::new(UNDER_WAY as usize)),
             under_way: InFlightPermits::default(),
             cancelled: VecDeque::new(),
@@ -203,6 +211,10 @@ where
             ServerJsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
+        let ends = id.and_then(|_| self.answered.map(next_round));
+        if id.is_some() {
+            self.answered.get_or_insert_with(Instant::now);
+        }
         let permit =
             id.and_then(|id| self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(id));
         let line = serde_json::to_vec(&message).map(|line| OutputLine::Message(line, permit));
@@ -214,7 +226,12 @@ where
         };
         async move {
             match sent {
-                Ok(written) => written,
+                Ok(written) => {
+                    if let Some(ends) = ends {
+                        sleep_until(ends).await;
+                    }
+                    written
+                }
                 Err(line) => {
                     let slot = output.slot().await.ok_or(io::ErrorKind::BrokenPipe)?;
                     output.write(line.map_err(io::Error::other)?, slot)
@@ -255,6 +272,12 @@ where
         drop(timeout(DRAIN_TIMEOUT, self.output.wait_idle()).await);
         Ok(())
     }
+}
+
+/// Returns the time at which the tasks of answers end next.
+fn next_round(from: Instant) -> Instant {
+    let rounds = from.elapsed().as_millis() / ANSWER_ROUND.as_millis() + 1;
+    from + ANSWER_ROUND * u32::try_from(rounds).unwrap_or(u32::MAX)
 }
 
 /// A stream of lines.
