@@ -518,7 +518,7 @@ fn segments_that_are_pruned_meanwhile_are_left_out() {
         begun.push((journal.head().n, open.audit_id));
     }
     let listed = JournalFiles::list(&root, journal.writer().to_owned()).unwrap().unwrap();
-    let mut index = LogIndex::open(&root, TIMEOUT).unwrap();
+    let mut index = LogIndex::open(&root).unwrap();
     let mut own = IndexProgress::begin(&index.file.connection, &listed).unwrap().unwrap();
     let mut fill = |index: &mut LogIndex| {
         let LogIndex { file, interner, buffer, .. } = index;
