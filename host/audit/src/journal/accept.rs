@@ -114,10 +114,8 @@ impl LogWriter {
         let mut head = None;
         // The newest segment may have no line that can be read.
         for segment in firsts.iter().rev() {
-            let Some(mut reader) = SegmentReader::open_regular(&dir, *segment, ChainHead::EMPTY)? else {
-                continue;
-            };
-            while let Some(read) = reader.next_text()? {
+            let Some(mut reader) = SegmentReader::open_regular(&dir, *segment)? else { continue };
+            while let Some(read) = reader.next()? {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
                     head = Some(ChainHead::at(line.n, read.bytes));
                 }

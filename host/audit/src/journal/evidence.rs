@@ -9,7 +9,7 @@ use cofferdam_core::digest::Digest;
 
 use super::LogWriter;
 use super::checkpoint_file;
-use super::line::{ChainHead, SealedPlace};
+use super::line::{ChainHead, JournalLine, SealedPlace};
 use super::segment::{LineText, SegmentReader, hash_before, is_torn_from, open_sealed, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
@@ -37,15 +37,16 @@ fn lead_to(dir: &Path, pruned: &[u64], next: Option<&u64>) -> Result<bool, Audit
     };
     let mut end = None;
     for first in pruned {
-        let head = end.map_or_else(|| before(*first), Ok)?;
+        let mut head = end.map_or_else(|| before(*first), Ok)?;
         end = None;
         // Removed meanwhile.
-        let Some(mut reader) = SegmentReader::open_regular(dir, *first, head)? else { continue };
+        let Some(mut reader) = SegmentReader::open_regular(dir, *first)? else { continue };
         while let Some(read) = reader.next()? {
-            if read.line.is_err() || !read.is_whole {
+            if JournalLine::following(head, read.bytes).is_err() || !read.is_whole {
                 return Ok(false);
             }
-            end = Some(reader.head());
+            head = head.after(read.bytes);
+            end = Some(head);
         }
         if end.is_none() {
             return Ok(false);
@@ -87,7 +88,7 @@ impl AuditEvidence for JournalEvidence {
         let mut due = 0_u64;
         for segment in firsts.into_iter().skip(begin) {
             let is_newest = newest == Some(segment);
-            let mut reader = match SegmentReader::open(&dir, segment, ChainHead::EMPTY) {
+            let mut reader = match SegmentReader::open(&dir, segment) {
                 Ok(Some(reader)) => reader,
                 // Pruned meanwhile.
                 Ok(None) => continue,
@@ -100,7 +101,7 @@ impl AuditEvidence for JournalEvidence {
                 Err(error) => return Err(error),
             };
             let (mut position, mut lines) = (0_u64, 0_u64);
-            while let Some(line) = reader.next_text()? {
+            while let Some(line) = reader.next()? {
                 let LineText { is_whole, bytes: text } = line;
                 visit(EvidenceLine { segment, position, is_whole, is_newest, text })?;
                 let length = (text.len() as u64).saturating_add(u64::from(is_whole));

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::key_claims::{KeyEnd, end_key, name_of};
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
-use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
+use super::line::{EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::command::{KeyDisposition, ResolveCall};
@@ -74,9 +74,9 @@ fn for_each_line(
     let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
     for first in firsts.into_iter().skip(begin) {
         // It may have been pruned meanwhile.
-        let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else { continue };
+        let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { continue };
         let mut last = first.saturating_sub(1);
-        while let Some(read) = reader.next_text()? {
+        while let Some(read) = reader.next()? {
             let Ok(line) = JournalLine::read(read.bytes) else {
                 last = last.saturating_add(1);
                 if last > signed {

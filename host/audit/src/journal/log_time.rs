@@ -12,7 +12,7 @@ use cofferdam_core::event::recorded::RecordedEvent;
 use jiff::Timestamp;
 
 use super::keys::{KeyChange, KeyTable};
-use super::line::{ChainHead, JournalLine};
+use super::line::JournalLine;
 use super::log::LogWriter;
 use super::segment::{SegmentReader, last_line, segments};
 use super::writer_dir;
@@ -166,10 +166,8 @@ fn reached(root: &Path, seen: Option<i64>) -> Result<Option<i64>, AuditError> {
 fn span(dir: &Path, first: u64) -> Result<Option<(i64, i64)>, AuditError> {
     let time =
         |line: &[u8]| JournalLine::read(line).ok().and_then(|line| line.at()).map(Timestamp::as_microsecond);
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
-        return Ok(None);
-    };
-    let Some(begin) = reader.next_text()?.and_then(|line| time(line.bytes)) else { return Ok(None) };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { return Ok(None) };
+    let Some(begin) = reader.next()?.and_then(|line| time(line.bytes)) else { return Ok(None) };
     let end = last_line(dir, first)?.and_then(|line| time(&line)).unwrap_or(begin);
     Ok(Some((begin, end.clamp(begin, begin.saturating_add(LONGEST_STEP)))))
 }

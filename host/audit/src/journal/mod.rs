@@ -384,7 +384,7 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
     let begin = firsts.iter().rposition(|first| *first <= first_entry).unwrap_or(0);
     let mut last = 0;
     for first in firsts.into_iter().skip(begin) {
-        let Some(mut reader) = SegmentReader::open(dir, first, ChainHead::EMPTY)? else { break };
+        let Some(mut reader) = SegmentReader::open(dir, first)? else { break };
         while let Some(read) = reader.next()? {
             let Ok(line) = JournalLine::read(read.bytes) else { break };
             if line.audit_id.as_deref() == Some(audit_id.as_str()) {
@@ -399,14 +399,14 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
 /// Reads the calls without an end from the newest segment of a journal that has its first line.
 pub(crate) fn read_unended(dir: &Path) -> Result<UnendedCalls, AuditError> {
     let Some(newest) = segment::newest_begun(dir)? else { return Ok(UnendedCalls::default()) };
-    SegmentReader::open(dir, newest, ChainHead::EMPTY)?.map_or(Ok(UnendedCalls::default()), unended_of)
+    SegmentReader::open(dir, newest)?.map_or(Ok(UnendedCalls::default()), unended_of)
 }
 
 /// Reads the calls without an end. Lines that cannot be understood are left out, since verification reports them, and so
 /// is a last line without an end.
 fn unended_of(mut reader: SegmentReader) -> Result<UnendedCalls, AuditError> {
     let mut unended = UnendedCalls::default();
-    while let Some(read) = reader.next_text()? {
+    while let Some(read) = reader.next()? {
         if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
             unended.read(&line);
         }

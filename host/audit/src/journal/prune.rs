@@ -20,7 +20,7 @@ use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
-use super::prune_facts::{JournalCut, PruneTimes, prune_entries, prune_result};
+use super::prune_facts::{JournalCut, PruneTimes, damaged_entry, prune_entries, prune_result};
 use super::segment::{
     LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
 };
@@ -258,29 +258,18 @@ fn add_segment(
     journal: &SignedJournal,
     context: &PruneContext<'_>,
 ) -> Result<bool, AuditError> {
-    let damaged = |n: u64| {
-        let what = format_args!("entry {n} is not as it was written, and nothing is removed");
-        AuditError::new(AuditErrorKind::Tampered, what)
-    };
-    let reader = SegmentReader::open(dir, first, part.base)?;
-    let mut reader = reader.ok_or_else(|| damaged(first))?;
-    loop {
-        let n = reader.head().n.saturating_add(1);
-        let Some(read) = reader.next()? else { return Ok(true) };
+    let mut reader = SegmentReader::open(dir, first)?.ok_or_else(|| damaged_entry(first))?;
+    while let Some(read) = reader.next()? {
         // A host may be writing the rest. Or it was killed meanwhile, and the next process cuts off what there is.
         if is_newest && !read.is_whole {
             return Ok(false);
         }
-        let line = read.line.map_err(|_| damaged(n))?;
-        let goes = part.add(&line, context.times, |id, part| context.blocker(id, part))?;
-        part.base = reader.head();
-        if part.base.n == journal.head.n && part.base.hash != journal.head.hash {
-            return Err(damaged(n));
-        }
-        if !goes {
+        let blocker = |id: &AuditId, part: &mut JournalCut| context.blocker(id, part);
+        if part.add(read.bytes, journal.head, context.times, blocker)?.is_none() {
             return Ok(false);
         }
     }
+    Ok(true)
 }
 
 impl PruneContext<'_> {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
-use crate::error::AuditError;
+use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::{hex, unhex};
 
 /// The names of entries that outlive the pruning of their segments.
@@ -56,38 +56,45 @@ impl JournalCut {
         Self { base, ..Self::default() }
     }
 
-    /// Adds the next entry of the journal; the caller sets the base to its end. Returns false if the entry has to stay.
-    /// `blocker` returns the reason why a call that is old enough has to, or adds the call's keys.
+    /// Adds the next line of the journal, after its chain is verified, and returns it; none if the entry has to stay.
+    /// `signed` is the entry that was signed for. `blocker` returns the reason why a call that is old enough has to stay,
+    /// or adds the call's keys.
     ///
     /// # Errors
-    /// Those of `blocker`.
-    pub fn add(
+    /// `Tampered`, or those of `blocker`.
+    pub fn add<'l>(
         &mut self,
-        line: &JournalLine<'_>,
+        text: &'l [u8],
+        signed: ChainHead,
         times: PruneTimes,
         blocker: impl FnOnce(&AuditId, &mut Self) -> Result<Option<PruneBlocker>, AuditError>,
-    ) -> Result<bool, AuditError> {
+    ) -> Result<Option<JournalLine<'l>>, AuditError> {
+        let head = self.base.after(text);
+        let line = JournalLine::following(self.base, text);
+        let line = line.ok().filter(|_| head.n != signed.n || head == signed);
+        let line = line.ok_or_else(|| damaged_entry(head.n))?;
         if let Some(log) = &line.log {
             let at = log.at().unwrap_or_default();
             if !self.kept.read(log, at < times.before) {
                 self.stopped = PruneStop::if_ahead(None, at, times.now);
-                return Ok(false);
+                return Ok(None);
             }
-        } else if let Some((id, at)) = received(line) {
+        } else if let Some((id, at)) = received(&line) {
             if at >= times.before {
                 self.stopped = PruneStop::if_ahead(Some(&id), at, times.now);
-                return Ok(false);
+                return Ok(None);
             }
             if let Some(why) = blocker(&id, self)? {
                 self.stopped = Some(PruneStop::new(Some(id), why));
-                return Ok(false);
+                return Ok(None);
             }
             self.calls = self.calls.saturating_add(1);
             self.since = earlier(self.since, Some(at));
             self.until = self.until.max(Some(at));
         }
+        self.base = head;
         self.entries = self.entries.saturating_add(1);
-        Ok(true)
+        Ok(Some(line))
     }
 
     /// Adds the part that follows.
@@ -105,6 +112,12 @@ impl JournalCut {
     pub(super) fn clear(&mut self) {
         *self = Self { stopped: self.stopped.take(), ..Self::default() };
     }
+}
+
+/// Returns the error of an entry that does not hold: a damaged journal is evidence.
+pub(super) fn damaged_entry(n: u64) -> AuditError {
+    let what = format_args!("entry {n} is not as it was written, and nothing is removed");
+    AuditError::new(AuditErrorKind::Tampered, what)
 }
 
 /// Returns the call that begins with this entry, and when it was received.

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::line::{ChainHead, JournalLine, LineFault, SealedPlace};
+use super::line::{ChainHead, JournalLine, SealedPlace};
 use super::unended::UnendedCalls;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::seal::Sealed;
@@ -567,11 +567,8 @@ pub(super) fn newest_begun(dir: &Path) -> Result<Option<u64>, AuditError> {
 
 /// Returns true if there is this segment, with its first line.
 pub(super) fn has_first_line(dir: &Path, first: u64) -> Result<bool, AuditError> {
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
-        return Ok(false);
-    };
-    let line = reader.next_text()?;
-    Ok(line.is_some_and(|line| line.is_whole && JournalLine::read(line.bytes).is_ok()))
+    let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { return Ok(false) };
+    Ok(reader.next()?.is_some_and(|line| line.is_whole && JournalLine::read(line.bytes).is_ok()))
 }
 
 /// Returns the hash of an entry; none if it is not there, or cannot be read.
@@ -585,11 +582,9 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
         let next = firsts.first().copied().filter(|first| n > 0 && *first == n.saturating_add(1));
         return next.map_or(Ok(None), |next| hash_before(dir, next));
     };
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
-        return Ok(None);
-    };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { return Ok(None) };
     let mut last = first.saturating_sub(1);
-    while let Some(read) = reader.next_text()?.filter(|read| read.is_whole) {
+    while let Some(read) = reader.next()?.filter(|read| read.is_whole) {
         // Lines before it may be missing, which the operator may have accepted.
         last = JournalLine::read(read.bytes).map_or(last.saturating_add(1), |line| line.n);
         if last == n {
@@ -601,10 +596,8 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
 
 /// Returns the hash that the first entry of a segment names.
 pub(super) fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
-    let Some(mut reader) = SegmentReader::open_regular(dir, first, ChainHead::EMPTY)? else {
-        return Ok(None);
-    };
-    let Some(line) = reader.next_text()? else { return Ok(None) };
+    let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { return Ok(None) };
+    let Some(line) = reader.next()? else { return Ok(None) };
     Ok(JournalLine::read(line.bytes).and_then(|line| line.prev()).ok())
 }
 
@@ -720,10 +713,9 @@ pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
     Ok(firsts)
 }
 
-/// Reads a segment line by line, and checks that each follows the one before it.
+/// Reads a segment line by line.
 pub(super) struct SegmentReader {
     reader: BufReader<File>,
-    head: ChainHead,
     line: Vec<u8>,
     /// True once the file ended within a line.
     is_over: bool,
@@ -736,41 +728,24 @@ pub(super) struct LineText<'r> {
     pub(super) is_whole: bool,
 }
 
-/// A line that was read.
-pub(super) struct ReadLine<'r> {
-    pub(super) bytes: &'r [u8],
-    pub(super) line: Result<JournalLine<'r>, LineFault>,
-    /// False if the file ends before the line does.
-    pub(super) is_whole: bool,
-}
-
 impl SegmentReader {
-    /// Opens the segment; its first line follows `before`.
-    pub(super) fn open(dir: &Path, first: u64, before: ChainHead) -> Result<Option<Self>, AuditError> {
-        Ok(open_to_read(&path_of(dir, first, LINES))?.map(|file| Self::new(file, before)))
+    /// Opens the segment; none if there is no such segment.
+    pub(super) fn open(dir: &Path, first: u64) -> Result<Option<Self>, AuditError> {
+        Ok(open_to_read(&path_of(dir, first, LINES))?.map(Self::new))
     }
 
     /// Opens the segment; none also if something else than a file is in its place.
-    pub(super) fn open_regular(
-        dir: &Path,
-        first: u64,
-        before: ChainHead,
-    ) -> Result<Option<Self>, AuditError> {
-        Ok(open_regular(&path_of(dir, first, LINES))?.map(|file| Self::new(file, before)))
+    pub(super) fn open_regular(dir: &Path, first: u64) -> Result<Option<Self>, AuditError> {
+        Ok(open_regular(&path_of(dir, first, LINES))?.map(Self::new))
     }
 
-    fn new(file: File, before: ChainHead) -> Self {
+    fn new(file: File) -> Self {
         let reader = BufReader::with_capacity(64 * 1024, file);
-        Self { reader, head: before, line: Vec::new(), is_over: false }
+        Self { reader, line: Vec::new(), is_over: false }
     }
 
-    /// Returns the head after the last line that was read.
-    pub(super) fn head(&self) -> ChainHead {
-        self.head
-    }
-
-    /// Returns the text of the next line; none at the end.
-    pub(super) fn next_text(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
+    /// Returns the next line; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
         self.line.clear();
         if self.is_over {
             return Ok(None);
@@ -784,15 +759,6 @@ impl SegmentReader {
         // A host may write the rest of the line later. The rest alone is not a line.
         self.is_over = !is_whole && (read as u64) < LINE_BYTES;
         Ok(Some(LineText { bytes: &self.line, is_whole }))
-    }
-
-    /// Returns the next line; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<ReadLine<'_>>, AuditError> {
-        let Some(LineText { is_whole, .. }) = self.next_text()? else { return Ok(None) };
-        let before = self.head;
-        self.head = before.after(&self.line);
-        let line = JournalLine::following(before, &self.line);
-        Ok(Some(ReadLine { bytes: &self.line, line, is_whole }))
     }
 }
 

@@ -30,7 +30,7 @@ fn take(root: &Path, settings: JournalSettings) -> Result<Journal, AuditError> {
         let dir = root.join(&name);
         let (mut head, mut firsts) = (ChainHead::EMPTY, segments(&dir).unwrap());
         if let Some(first) = firsts.pop() {
-            let mut reader = SegmentReader::open(&dir, first, ChainHead::EMPTY).unwrap().unwrap();
+            let mut reader = SegmentReader::open(&dir, first).unwrap().unwrap();
             while let Some(read) = reader.next().unwrap() {
                 if let (true, Ok(line)) = (read.is_whole, JournalLine::read(read.bytes)) {
                     head = ChainHead::at(line.n, read.bytes);
@@ -76,10 +76,11 @@ pub(super) fn check_chain(dir: &Path) -> Vec<AuditId> {
     let (mut head, mut calls) = (ChainHead::EMPTY, Vec::new());
     for first in segments(dir).unwrap() {
         assert_eq!(first, head.n + 1);
-        let mut reader = SegmentReader::open(dir, first, head).unwrap().unwrap();
+        let mut reader = SegmentReader::open(dir, first).unwrap().unwrap();
         while let Some(read) = reader.next().unwrap() {
             assert!(read.is_whole);
-            let line = read.line.unwrap();
+            let line = JournalLine::following(head, read.bytes).unwrap();
+            head = head.after(read.bytes);
             calls.extend(line.audit_id.as_deref().map(|id| AuditId::parse(id).unwrap()));
             if let Some(place) = &line.sealed {
                 let sealed = fs::read(dir.join(format!("{first:012}.sealed"))).unwrap();
@@ -88,7 +89,6 @@ pub(super) fn check_chain(dir: &Path) -> Vec<AuditId> {
                 assert_eq!(hex(&Sha256::digest(part).into()), place.sha256);
             }
         }
-        head = reader.head();
     }
     calls
 }

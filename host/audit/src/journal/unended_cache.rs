@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cofferdam_core::file_fingerprint::FileFingerprint;
 
 use super::segment::{self, LINES, SegmentReader};
-use super::{ChainHead, JournalLine, UnendedCalls, unended_of};
+use super::{JournalLine, UnendedCalls, unended_of};
 use crate::error::AuditError;
 
 /// By the directory of a journal, the file of its newest segment with a line, and the calls without an end in it.
@@ -45,6 +45,6 @@ fn read(dir: &Path, newest: u64) -> Result<UnendedCalls, AuditError> {
     {
         return Ok(none);
     }
-    let reader = SegmentReader::open_regular(dir, newest, ChainHead::EMPTY)?;
+    let reader = SegmentReader::open_regular(dir, newest)?;
     reader.map_or(Ok(UnendedCalls::default()), unended_of)
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, accepted_entry, decision};
 use cofferdam_audit::{
-    AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, DerivedFinding, EvidenceLine,
-    FindingKind, KeyDisposition, SealedState, unhex,
+    AcknowledgedFinding, AuditError, AuditEvidence, DerivedFinding, EvidenceLine, FindingKind,
+    KeyDisposition, SealedState, unhex,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::RecordedEvent;
@@ -404,10 +404,4 @@ pub(super) async fn accept(
     let entry = accepted_entry(&findings, None, now, &signer);
     running.submit(|reply| Command::Entries(vec![entry], reply)).await?;
     running.sign().await
-}
-
-/// Returns the error of a log that is not as it was written.
-pub(super) fn damaged(n: u64) -> AuditError {
-    let what = format_args!("entry {n} is not as it was written, and nothing is removed");
-    AuditError::new(AuditErrorKind::Tampered, what)
 }

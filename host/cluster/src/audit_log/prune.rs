@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{
-    ChainHead, JournalCut, JournalLine, PruneTimes, SignedJournal, prune_entries, prune_result,
-};
+use cofferdam_audit::store::{ChainHead, JournalCut, PruneTimes, SignedJournal, prune_entries, prune_result};
 use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, Pruned};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -20,7 +18,6 @@ use uuid::Uuid;
 
 use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed};
 use super::engine::Command;
-use super::evidence::damaged;
 use super::keys::{self, StoredKey};
 use super::process::GoneProcesses;
 use super::session::old_partitions;
@@ -178,20 +175,14 @@ async fn cut(
             .map_err(DatabaseError::from)?;
         for row in &rows {
             let text: &str = row.try_get(0).map_err(DatabaseError::from)?;
-            let n = rest.base.n.saturating_add(1);
-            let line = JournalLine::following(rest.base, text.as_bytes()).map_err(|_| damaged(n))?;
-            let head = rest.base.after(text.as_bytes());
-            if head.n == journal.head.n && head.hash != journal.head.hash {
-                return Err(damaged(n));
-            }
-            if !rest.add(&line, context.times, |id, rest| Ok(context.blocker(id, rest)))? {
+            let blocker = |id: &AuditId, rest: &mut JournalCut| Ok(context.blocker(id, rest));
+            let Some(line) = rest.add(text.as_bytes(), journal.head, context.times, blocker)? else {
                 cut.stopped = rest.stopped;
                 return Ok(cut);
-            }
-            rest.base = head;
+            };
             if line.audit_id.is_some() {
                 cut.extend(rest);
-                rest = JournalCut::after(head);
+                rest = JournalCut::after(cut.base);
             }
         }
         if rows.is_empty() {

@@ -6,7 +6,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::hex::hex;
-use crate::journal::line::ChainHead;
 use crate::journal::segment::SegmentReader;
 use crate::verify::FindingKind;
 
@@ -44,10 +43,10 @@ fn the_rest_of_a_line_is_no_line() {
     let (first, _) = lines_of(&path);
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 20]).unwrap();
-    let mut reader = SegmentReader::open(path.parent().unwrap(), first, ChainHead::EMPTY).unwrap().unwrap();
-    while reader.next_text().unwrap().unwrap().is_whole {}
+    let mut reader = SegmentReader::open(path.parent().unwrap(), first).unwrap().unwrap();
+    while reader.next().unwrap().unwrap().is_whole {}
     fs::write(&path, &whole).unwrap();
-    assert!(reader.next_text().unwrap().is_none());
+    assert!(reader.next().unwrap().is_none());
 }
 
 #[test]
