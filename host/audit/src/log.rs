@@ -12,8 +12,7 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::home_state::StateLoss;
 use jiff::Timestamp;
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::call_facts::restore_facts;
 use super::command::{
@@ -416,7 +415,8 @@ impl ActionSet {
 }
 
 /// A call in one row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "CallRowView")]
 pub struct CallRow {
     /// Its id.
     pub audit_id: AuditId,
@@ -456,27 +456,60 @@ impl CallRow {
     }
 }
 
-impl Serialize for CallRow {
-    /// Writes the row for programs: with one state, as a filter selects it.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("CallRow", 13)?;
-        row.serialize_field("audit_id", &self.audit_id)?;
-        row.serialize_field("at", &format_args!("{:.6}", self.at))?;
-        row.serialize_field("connector", &self.connector)?;
-        row.serialize_field("op", &self.op)?;
-        for (name, part) in [("action", &self.action), ("step", &self.step)] {
-            if let Some(part) = part {
-                row.serialize_field(name, part)?;
-            }
+/// A call in the audit log, in one row.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename = "CallRow")]
+pub struct CallRowView {
+    /// The call's id.
+    pub audit_id: String,
+    /// The time at which it was received, as RFC 3339.
+    pub at: String,
+    /// The connector, as `name@version`.
+    pub connector: String,
+    /// The operation.
+    pub op: String,
+    /// The action that it was a step of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// The step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// The caller's name.
+    pub actor: String,
+    /// True if it may be repeated.
+    pub idempotent: bool,
+    /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: started
+    /// by a process that is gone.
+    pub status: String,
+    /// The failure's class.
+    pub class: Option<String>,
+    /// The failure's or the error's code.
+    pub code: Option<String>,
+    /// The duration in microseconds; none while it is running.
+    pub duration_us: Option<u64>,
+    /// The number of attempts; none while it is running.
+    pub attempts: Option<u32>,
+}
+
+impl From<CallRow> for CallRowView {
+    fn from(row: CallRow) -> Self {
+        let status = row.state_name().to_owned();
+        Self {
+            audit_id: row.audit_id.to_string(),
+            at: format!("{:.6}", row.at),
+            connector: row.connector,
+            op: row.op,
+            action: row.action,
+            step: row.step,
+            actor: row.actor,
+            idempotent: row.idempotent,
+            status,
+            class: row.class,
+            code: row.code,
+            duration_us: row.duration_us,
+            attempts: row.attempts,
         }
-        row.serialize_field("actor", &self.actor)?;
-        row.serialize_field("idempotent", &self.idempotent)?;
-        row.serialize_field("status", self.state_name())?;
-        row.serialize_field("class", &self.class)?;
-        row.serialize_field("code", &self.code)?;
-        row.serialize_field("duration_us", &self.duration_us)?;
-        row.serialize_field("attempts", &self.attempts)?;
-        row.end()
     }
 }
 

@@ -57,8 +57,8 @@ impl JournalCut {
     }
 
     /// Adds the next line of the journal, after its chain is verified, and returns it; none if the entry has to stay.
-    /// `signed` is the entry that was signed for. `blocker` returns the reason why a call that is old enough has to stay,
-    /// or adds the call's keys.
+    /// `signed` is the entry that was signed for. `blocker` returns the reason why a call that is old enough has to
+    /// stay, or adds the call's keys.
     ///
     /// # Errors
     /// `Tampered`, or those of `blocker`.

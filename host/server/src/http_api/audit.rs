@@ -8,7 +8,9 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
+use cofferdam_audit::{
+    AuditError, CallRow, CallRowView, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry,
+};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -28,41 +30,6 @@ const FACTS: [&str; 11] =
 /// The fields of a failure that are returned: the host's own words. Its message may contain text of a service
 /// or a connector.
 const OF_FAILURES: [&str; 5] = ["class", "code", "boundary", "retriable", "retried"];
-
-/// A call in the audit log, in one row.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename = "CallRow")]
-pub struct CallRowView {
-    /// The call's id.
-    pub audit_id: String,
-    /// The time at which it was received, as RFC 3339.
-    pub at: String,
-    /// The connector, as `name@version`.
-    pub connector: String,
-    /// The operation.
-    pub op: String,
-    /// The action that it was a step of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub action: Option<String>,
-    /// The step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<String>,
-    /// The caller's name.
-    pub actor: String,
-    /// True if it may be repeated.
-    pub idempotent: bool,
-    /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: started
-    /// by a process that is gone.
-    pub status: String,
-    /// The failure's class.
-    pub class: Option<String>,
-    /// The failure's or the error's code.
-    pub code: Option<String>,
-    /// The duration in microseconds; none while it is running.
-    pub duration_us: Option<u64>,
-    /// The number of attempts; none while it is running.
-    pub attempts: Option<u32>,
-}
 
 /// A page of calls, the newest first.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -368,27 +335,6 @@ fn call_view(row: CallRow, entries: Vec<StoredEntry>, events: Vec<LoggedEvent>) 
             .into_iter()
             .map(|entry| LoggedEntryView { writer: entry.writer, n: entry.n })
             .collect(),
-    }
-}
-
-impl From<CallRow> for CallRowView {
-    fn from(row: CallRow) -> Self {
-        let status = row.state_name().to_owned();
-        Self {
-            audit_id: row.audit_id.to_string(),
-            at: format!("{:.6}", row.at),
-            connector: row.connector,
-            op: row.op,
-            action: row.action,
-            step: row.step,
-            actor: row.actor,
-            idempotent: row.idempotent,
-            status,
-            class: row.class,
-            code: row.code,
-            duration_us: row.duration_us,
-            attempts: row.attempts,
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use cofferdam_audit::{AuditError, AuditReader, Filter, LogStorage, VerificationResult};
+use cofferdam_audit::{AuditError, AuditReader, CallRowView, Filter, LogStorage, VerificationResult};
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::host::{Host, unreadable};
@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::audit::CallRowView;
 use super::calls::read_queued;
 use super::{HttpApi, response};
 

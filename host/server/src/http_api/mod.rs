@@ -42,11 +42,11 @@ use crate::server::Shutdown;
 
 pub use approvals::ApprovalList;
 pub use audit::{
-    AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView, LoggedCallView, LoggedEntryView,
-    LoggedEventView, RequestReport,
+    AttemptPhases, AttemptReport, AttemptUsage, CallPage, LoggedCallView, LoggedEntryView, LoggedEventView,
+    RequestReport,
 };
 pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
-pub use cofferdam_audit::VerificationResult;
+pub use cofferdam_audit::{CallRowView, VerificationResult};
 pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,
