@@ -77,12 +77,33 @@ impl Scan {
     }
 }
 
-/// The scans of a search, and the conditions on their rows.
-pub(super) struct Plan {
-    pub(super) scans: Vec<Scan>,
+/// The calls that a filter selects, whenever they were received.
+pub(super) struct CallSelection {
     targets: Option<HashSet<i64>>,
     outcomes: Option<HashSet<i64>>,
     actor: Option<i64>,
+}
+
+impl CallSelection {
+    pub(super) fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
+        Ok(Self {
+            targets: targets(connection, filter)?,
+            outcomes: outcomes(connection, filter)?,
+            actor: actor(connection, filter)?,
+        })
+    }
+
+    pub(super) fn has(&self, target: i64, outcome: i64, actor: i64) -> bool {
+        self.targets.as_ref().is_none_or(|targets| targets.contains(&target))
+            && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
+            && self.actor.is_none_or(|asked| asked == actor)
+    }
+}
+
+/// The scans of a search, and the conditions on their rows.
+pub(super) struct Plan {
+    pub(super) scans: Vec<Scan>,
+    selection: CallSelection,
     /// From this place in the log's order, and below that one.
     seqs: (i64, i64),
     at: (i64, i64),
@@ -94,9 +115,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
-        let targets = targets(connection, filter)?;
-        let outcomes = outcomes(connection, filter)?;
-        let actor = actor(connection, filter)?;
+        let selection = CallSelection::new(connection, filter)?;
         let at = |time: Option<jiff::Timestamp>, none| time.map_or(none, jiff::Timestamp::as_microsecond);
         let at = (at(filter.since, i64::MIN), at(filter.until, i64::MAX));
         let skew = "SELECT least, most FROM skew";
@@ -108,14 +127,12 @@ impl Plan {
         };
         Ok(Self {
             scans: match filter.key {
-                _ if actor == Some(NO_ACTOR) => Vec::new(),
+                _ if selection.actor == Some(NO_ACTOR) => Vec::new(),
                 // Few calls have the same key.
                 Some(key) => vec![Scan::Key(key)],
-                None => scans(targets.as_ref(), outcomes.as_ref()),
+                None => scans(selection.targets.as_ref(), selection.outcomes.as_ref()),
             },
-            targets,
-            outcomes,
-            actor,
+            selection,
             seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
             only_incomplete: filter.incomplete,
@@ -124,10 +141,7 @@ impl Plan {
     }
 
     fn lets_through(&self, hit: &Hit) -> bool {
-        (self.at.0..self.at.1).contains(&hit.at)
-            && self.targets.as_ref().is_none_or(|targets| targets.contains(&hit.target))
-            && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&hit.outcome))
-            && self.actor.is_none_or(|actor| actor == hit.actor)
+        (self.at.0..self.at.1).contains(&hit.at) && self.selection.has(hit.target, hit.outcome, hit.actor)
     }
 
     /// Returns the places in the log's order of the calls, at most `limit` of them. `free` are the writers that no process
@@ -203,7 +217,7 @@ fn unversioned(name: &str) -> &str {
 }
 
 /// The outcomes that fit; none where all do.
-pub(super) fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
+fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
     let Filter { failed, status, incomplete, class, code, .. } = filter;
     if !failed && !incomplete && status.is_none() && class.is_none() && code.is_none() {
         return Ok(None);
@@ -232,7 +246,7 @@ pub(super) fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Re
 const NO_ACTOR: i64 = -1;
 
 /// The actor that fits; none where all do.
-pub(super) fn actor(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<i64>> {
+fn actor(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<i64>> {
     let Some(name) = &filter.actor else { return Ok(None) };
     let mut select = connection.prepare_cached("SELECT id FROM actors WHERE name = ?1")?;
     Ok(Some(select.query_row([name], |row| row.get(0)).optional()?.unwrap_or(NO_ACTOR)))

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row, params};
 
-use super::find;
+use super::find::{self, CallSelection};
 use super::usage::{CallUsage, RequestTally, UsageCount, UsageSum};
 use crate::command::CallStatus;
 use crate::histogram::{Histogram, HistogramSum};
@@ -243,23 +243,17 @@ fn begin(second: i64, span: i64) -> i64 {
 
 /// Returns the spans, from a beginning to an end in seconds, that make up these hours: as long ones as possible.
 fn spans(lengths: &[i64], since: i64, until: i64) -> Vec<(i64, i64, i64)> {
-    let mut spans = Vec::new();
-    split(lengths, since, until, &mut spans);
-    spans
-}
-
-fn split(lengths: &[i64], since: i64, until: i64, spans: &mut Vec<(i64, i64, i64)>) {
-    let [span, shorter @ ..] = lengths else { return };
+    let [span, shorter @ ..] = lengths else { return Vec::new() };
     // The whole spans in it, and shorter ones before and after them.
     let first = since.checked_add(span - 1).map_or(since, |end| end.div_euclid(*span) * span);
     let last = if until == i64::MAX { until } else { until.div_euclid(*span) * span };
-    if first < last {
-        split(shorter, since, first, spans);
-        spans.push((*span, first, last));
-        split(shorter, last, until, spans);
-    } else {
-        split(shorter, since, until, spans);
+    if first >= last {
+        return spans(shorter, since, until);
     }
+    let mut parts = spans(shorter, since, first);
+    parts.push((*span, first, last));
+    parts.extend(spans(shorter, last, until));
+    parts
 }
 
 /// The name of a group, and the number of the status and the class of its calls.
@@ -416,29 +410,6 @@ fn whole_hours(filter: &Filter) -> (Option<i64>, Option<i64>) {
     let since = filter.since.map(|since| hour_of(since.as_microsecond()));
     let until = filter.until.map(|until| hour_of(until.as_microsecond() - 1) + HOUR);
     (since, until)
-}
-
-/// The calls that a filter selects, whenever they were received.
-struct CallSelection {
-    targets: Option<HashSet<i64>>,
-    outcomes: Option<HashSet<i64>>,
-    actor: Option<i64>,
-}
-
-impl CallSelection {
-    fn new(connection: &Connection, filter: &Filter) -> rusqlite::Result<Self> {
-        Ok(Self {
-            targets: find::targets(connection, filter)?,
-            outcomes: find::outcomes(connection, filter)?,
-            actor: find::actor(connection, filter)?,
-        })
-    }
-
-    fn has(&self, target: i64, outcome: i64, actor: i64) -> bool {
-        self.targets.as_ref().is_none_or(|targets| targets.contains(&target))
-            && self.outcomes.as_ref().is_none_or(|outcomes| outcomes.contains(&outcome))
-            && self.actor.is_none_or(|asked| asked == actor)
-    }
 }
 
 /// The names of the groups, each looked up once.
