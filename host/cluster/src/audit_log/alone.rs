@@ -18,6 +18,7 @@ use super::engine::{
     Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
 };
 use super::keys::{self, StoredKey, StoredKeys, digest};
+use super::process::gone;
 use super::session::{AppendFault, Session};
 use super::{calls, checkpoint};
 use crate::database::{DatabaseError, DatabaseErrorKind};
@@ -327,7 +328,7 @@ impl Engine {
         let (mut chain, holder): (_, Uuid) = (ChainEnd::read(&row)?, row.try_get(5)?);
         let Some(process) = &self.process else { return Err(lost().into()) };
         if holder != process.id {
-            if !process.gone(transaction).await?.has(holder) {
+            if !gone(transaction, &self.shared.home).await?.has(holder) {
                 return Ok(None);
             }
             let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \

@@ -27,7 +27,7 @@ use super::LogShared;
 use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED, signed};
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
-use super::process::{Process, Registration};
+use super::process::{self, GoneProcesses, Process, Registration};
 use super::session::{AppendFault, Session, make_partitions};
 use super::time::{self, SeenTime};
 use crate::database::{DatabaseError, DatabaseErrorKind};
@@ -66,7 +66,8 @@ pub(super) enum Command {
     Holdings(Reply<Holdings>),
 }
 
-/// The journals and calls of this process.
+/// The journals and calls of this process. By default, those of one that has written nothing.
+#[derive(Default)]
 pub(super) struct Holdings {
     pub(super) process: Uuid,
     pub(super) chains: Vec<(Uuid, ChainHead)>,
@@ -568,18 +569,17 @@ impl Engine {
         &self,
         client: &impl tokio_postgres::GenericClient,
         mut stored: impl Iterator<Item = &StoredKey>,
-    ) -> Result<super::process::GoneProcesses, DatabaseError> {
+    ) -> Result<GoneProcesses, DatabaseError> {
         let own = self.id();
         let depends = stored.any(|key| key.state == super::batch::CLAIMED && key.holder != Some(own));
-        match &self.process {
-            Some(process) if depends => process.gone(client).await,
-            None if depends => super::process::all_gone(client, &self.shared.home).await,
-            _ => Ok(super::process::GoneProcesses::default()),
+        match depends {
+            true => process::gone(client, &self.shared.home).await,
+            false => Ok(GoneProcesses::default()),
         }
     }
 
     /// Returns true if the process of a key's call lives, so that the call runs.
-    pub(super) fn is_running(&self, stored: &StoredKey, gone: &super::process::GoneProcesses) -> bool {
+    pub(super) fn is_running(&self, stored: &StoredKey, gone: &GoneProcesses) -> bool {
         match stored.holder {
             Some(holder) if holder == self.id() => {
                 let id = stored.audit_id();

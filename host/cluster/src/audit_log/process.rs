@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock, FilePolicy};
 use tokio::sync::watch;
 use tokio_postgres::{Client, GenericClient};
 use uuid::Uuid;
 
 use super::LogShared;
+use super::engine::Holdings;
 use crate::database::{Database, DatabaseError, DatabaseErrorKind};
 
 /// The directory of the home for what tells hosts and processes apart.
@@ -121,6 +123,23 @@ pub(super) struct GoneProcesses(HashSet<Uuid>);
 impl GoneProcesses {
     pub(super) fn has(&self, id: Uuid) -> bool {
         self.0.contains(&id)
+    }
+}
+
+/// The state of the processes, which the database does not know alone.
+pub(super) struct Lives {
+    pub(super) own: Holdings,
+    pub(super) gone: GoneProcesses,
+}
+
+impl Lives {
+    /// Returns true if the process of a call without an end is gone.
+    pub(super) fn is_incomplete(&self, call: &AuditId, holder: Option<Uuid>) -> bool {
+        match holder {
+            Some(holder) if holder == self.own.process => !self.own.calls.contains(call),
+            Some(holder) => self.gone.has(holder),
+            None => true,
+        }
     }
 }
 
@@ -246,26 +265,18 @@ impl Process {
         client.execute(renew, &[&self.id]).await?;
         Ok(())
     }
-
-    /// Returns which of all processes but this one are gone.
-    pub(super) async fn gone(&self, client: &impl GenericClient) -> Result<GoneProcesses, DatabaseError> {
-        gone(client, &self.dir, Some(self.id)).await
-    }
 }
 
-/// Returns which of all processes are gone, but for `own`. `dir` is that of this home's processes.
-async fn gone(
-    client: &impl GenericClient,
-    dir: &Path,
-    own: Option<Uuid>,
-) -> Result<GoneProcesses, DatabaseError> {
+/// Returns which of all other processes are gone.
+pub(super) async fn gone(client: &impl GenericClient, home: &Path) -> Result<GoneProcesses, DatabaseError> {
+    let dir = home.join(DIRECTORY);
     let select =
         "SELECT p.id, cofferdam.has_expired(p), cofferdam.is_held(p.lock) FROM cofferdam.processes p";
     let mut gone = HashSet::new();
     for row in client.query(select, &[]).await? {
         let (id, has_expired, is_held): (Uuid, bool, bool) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        if Some(id) != own && (has_expired || !is_held && has_ended_here(dir, id)) {
+        if has_expired || !is_held && has_ended_here(&dir, id) {
             gone.insert(id);
         }
     }
@@ -276,14 +287,6 @@ async fn gone(
         gone.insert(row.try_get(0)?);
     }
     Ok(GoneProcesses(gone))
-}
-
-/// Returns which of all processes are gone, for one that is none of them.
-pub(super) async fn all_gone(
-    client: &impl GenericClient,
-    home: &Path,
-) -> Result<GoneProcesses, DatabaseError> {
-    gone(client, &home.join(DIRECTORY), None).await
 }
 
 impl Drop for Process {

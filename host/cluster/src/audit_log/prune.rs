@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed};
 use super::engine::Command;
 use super::keys::{self, StoredKey};
-use super::process::GoneProcesses;
+use super::process::{self, Lives};
 use super::session::old_partitions;
 use super::{Running, calls};
 use crate::database::{DatabaseError, SCHEMA_LOCK};
@@ -35,11 +35,9 @@ struct PruneContext {
     has_unfinished: bool,
     /// By call without an end, the process that holds its journal.
     unended: HashMap<Uuid, Option<Uuid>>,
-    own: Option<Uuid>,
-    own_calls: std::collections::HashSet<AuditId>,
     /// The ends of the journals of this process.
     own_ends: HashMap<Uuid, u64>,
-    gone: GoneProcesses,
+    lives: Lives,
 }
 
 /// Removes the calls that were received before `before`, as far as none of them is needed. `user` is the operator who asks
@@ -120,9 +118,8 @@ async fn context(
     client: &mut Client,
     before: Timestamp,
 ) -> Result<PruneContext, AuditError> {
-    let shared = &running.shared;
     let time = running.submit(Command::Time).await?;
-    let holdings = running.holdings().await?;
+    let own = running.holdings().await?;
     calls::fill(client, &mut |_| ()).await?;
     let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
     let all = keys::all(client).await?;
@@ -141,16 +138,14 @@ async fn context(
         let (id, holder) = row.map_err(DatabaseError::from)?;
         unended.insert(id, holder);
     }
-    let gone = super::process::all_gone(client, &shared.home).await?;
+    let gone = process::gone(client, &running.shared.home).await?;
     Ok(PruneContext {
         times: PruneTimes { before, now: time.time },
         keys: keys_of,
         has_unfinished,
         unended,
-        own: Some(holdings.process),
-        own_ends: holdings.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
-        own_calls: holdings.calls,
-        gone,
+        own_ends: own.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
+        lives: Lives { own, gone },
     })
 }
 
@@ -203,12 +198,8 @@ impl PruneContext {
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Option<PruneBlocker> {
         let uuid = Uuid::from_bytes(id.bytes());
         if let Some(holder) = self.unended.get(&uuid) {
-            let is_running = match holder {
-                Some(holder) if Some(*holder) == self.own => self.own_calls.contains(id),
-                Some(holder) => !self.gone.has(*holder),
-                None => false,
-            };
-            return Some(if is_running { PruneBlocker::Running } else { PruneBlocker::Incomplete });
+            let is_incomplete = self.lives.is_incomplete(id, *holder);
+            return Some(if is_incomplete { PruneBlocker::Incomplete } else { PruneBlocker::Running });
         }
         for stored in self.keys.get(&uuid).into_iter().flatten() {
             match stored.state {

@@ -1,6 +1,6 @@
 //! Reads the audit log: calls are found in the table that is derived from the entries, and their entries are checked.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::batch::{UNDETERMINED, signed, unsigned};
-use super::engine::Command;
-use super::{LogShared, Running, calls, process};
+use super::engine::Holdings;
+use super::process::{self, Lives};
+use super::{LogShared, Running, calls};
 use crate::database::DatabaseError;
 
 /// The microseconds of an hour.
@@ -36,25 +37,6 @@ pub(super) struct PostgresReader {
 
 /// A query that runs.
 type Query<'c, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'c>>;
-
-/// The state of the processes, which the database does not know alone.
-struct Lives {
-    own: Option<Uuid>,
-    /// The calls of this process that have no end.
-    calls: HashSet<AuditId>,
-    gone: process::GoneProcesses,
-}
-
-impl Lives {
-    /// Returns true if the call's process is gone.
-    fn is_incomplete(&self, call: &AuditId, holder: Option<Uuid>) -> bool {
-        match holder {
-            Some(holder) if Some(holder) == self.own => !self.calls.contains(call),
-            Some(holder) => self.gone.has(holder),
-            None => true,
-        }
-    }
-}
 
 /// A line of a call, as it was found.
 struct FoundLine {
@@ -99,27 +81,26 @@ impl PostgresReader {
     /// Returns the rows of a query of calls, with their states.
     fn rows(&self, text: String, parameters: Parameters) -> Result<Vec<CallRow>, AuditError> {
         // In this order: a call that has ended since is no incomplete one.
-        let (own, live) = self.holdings()?;
+        let own = self.holdings()?;
         let (rows, gone) = self.query(move |client, shared| {
             Box::pin(async move {
-                let gone = process::all_gone(client, &shared.home).await?;
+                let gone = process::gone(client, &shared.home).await?;
                 let transaction = client.transaction().await?;
                 let rows = transaction.query(&text, &parameters.as_sql()).await?;
                 transaction.commit().await?;
                 Ok((rows, gone))
             })
         })?;
-        let lives = Lives { own, calls: live, gone };
+        let lives = Lives { own, gone };
         let rows = rows.iter().map(|row| call_row(row, &lives));
         rows.collect::<Result<_, _>>().map_err(AuditError::from)
     }
 
-    fn holdings(&self) -> Result<(Option<Uuid>, HashSet<AuditId>), AuditError> {
-        if !self.running.has_commands() {
-            return Ok((None, HashSet::new()));
+    fn holdings(&self) -> Result<Holdings, AuditError> {
+        match self.running.has_commands() {
+            true => cofferdam_audit::wait(self.running.holdings()),
+            false => Ok(Holdings::default()),
         }
-        let holdings = cofferdam_audit::wait(self.running.submit(Command::Holdings))?;
-        Ok((Some(holdings.process).filter(|id| !id.is_nil()), holdings.calls))
     }
 
     /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
