@@ -246,7 +246,7 @@ impl Checkpoints {
 }
 
 /// Returns true if no journal has an entry.
-async fn is_empty(client: &impl GenericClient) -> Result<bool, DatabaseError> {
+pub(super) async fn is_empty(client: &impl GenericClient) -> Result<bool, DatabaseError> {
     let is_empty = "SELECT NOT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
     Ok(client.query_one(is_empty, &[]).await?.try_get(0)?)
 }

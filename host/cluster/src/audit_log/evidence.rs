@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, unsigned};
 use super::engine::Command;
 use super::keys::{self, StoredKey};
+use super::reader::sealed_part;
 use super::time::SeenTime;
 use super::{LogShared, Running, checkpoint};
 use crate::database::DatabaseError;
@@ -49,32 +50,15 @@ impl PostgresEvidence {
     pub(super) fn new(running: Arc<Running>) -> Self {
         Self { running }
     }
-
-    fn shared(&self) -> Arc<LogShared> {
-        Arc::clone(&self.running.shared)
-    }
 }
 
 impl AuditEvidence for PostgresEvidence {
     fn writers(&self) -> Result<Vec<String>, AuditError> {
-        let shared = self.shared();
-        self.running.wait(async move {
-            let mut session = shared.pool.get().await?;
-            let select = "SELECT name FROM cofferdam.writers WHERE n > 0 ORDER BY name";
-            let rows = session.client().query(select, &[]).await?;
-            session.give_back();
-            rows.iter().map(|row| Ok(row.try_get::<_, Uuid>(0)?.to_string())).collect()
-        })
+        self.running.in_session(|client, _| Box::pin(writers(client)))
     }
 
     fn checkpoint(&self) -> Result<Option<String>, AuditError> {
-        let shared = self.shared();
-        self.running.wait(async move {
-            let mut session = shared.pool.get().await?;
-            let text = checkpoint::text(session.client()).await?;
-            session.give_back();
-            Ok(text)
-        })
+        self.running.in_session(|client, _| Box::pin(checkpoint::text(client)))
     }
 
     fn read(
@@ -86,13 +70,8 @@ impl AuditEvidence for PostgresEvidence {
         let Ok(name) = Uuid::try_parse(writer) else { return Ok(()) };
         let mut from = signed(after);
         loop {
-            let shared = self.shared();
-            let lines = self.running.wait(async move {
-                let mut session = shared.pool.get().await?;
-                let lines = lines_after(session.client(), name, from).await?;
-                session.give_back();
-                Ok(lines)
-            })?;
+            let lines =
+                self.running.in_session(move |client, _| Box::pin(lines_after(client, name, from)))?;
             let Some((last, _)) = lines.last() else { return Ok(()) };
             from = *last;
             for (n, text) in &lines {
@@ -111,14 +90,8 @@ impl AuditEvidence for PostgresEvidence {
 
     fn sealed(&self, writer: &str, _segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError> {
         let Ok(name) = Uuid::try_parse(writer) else { return Ok(SealedState::Changed) };
-        let (shared, offset) = (self.shared(), signed(place.offset));
-        let part = self.running.wait(async move {
-            let mut session = shared.pool.get().await?;
-            let select = "SELECT part FROM cofferdam.sealed WHERE writer = $1 AND place = $2";
-            let row = session.client().query_opt(select, &[&name, &offset]).await?;
-            session.give_back();
-            Ok(row.map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?)
-        })?;
+        let offset = signed(place.offset);
+        let part = self.running.in_session(move |client, _| Box::pin(sealed_part(client, name, offset)))?;
         // One that was dropped is not there.
         let Some(part) = part else { return Ok(SealedState::Intact) };
         let is_same = part.len() as u64 == place.bytes && Digest::sha256(&part).to_string() == place.sha256;
@@ -126,9 +99,15 @@ impl AuditEvidence for PostgresEvidence {
     }
 
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError> {
-        let shared = self.shared();
-        self.running.wait(async move { check_derived(&shared).await })
+        self.running.in_session(|client, shared| Box::pin(check_derived(client, shared)))
     }
+}
+
+/// Returns the names of the journals, in order.
+async fn writers(client: &Client) -> Result<Vec<String>, DatabaseError> {
+    let select = "SELECT name FROM cofferdam.writers WHERE n > 0 ORDER BY name";
+    let rows = client.query(select, &[]).await?;
+    rows.iter().map(|row| Ok(row.try_get::<_, Uuid>(0)?.to_string())).collect()
 }
 
 /// Reads some entries of a journal. None with the last number is left out, also if there are several.
@@ -265,15 +244,17 @@ impl ExpectedKeys {
 }
 
 /// Compares the keys, and the ends of the journals, with the entries.
-async fn check_derived(shared: &LogShared) -> Result<Vec<DerivedFinding>, DatabaseError> {
-    let mut session = shared.pool.get().await?;
+async fn check_derived(
+    client: &mut Client,
+    shared: &LogShared,
+) -> Result<Vec<DerivedFinding>, DatabaseError> {
     let mut found: Option<Vec<DerivedFinding>> = None;
     for _ in 0..TRIES {
         // In this order: what is read later is never behind.
-        let mut now = ends_without_entries(session.client()).await?;
-        let stored = keys::all(session.client()).await?;
-        let expected = expected_keys(session.client()).await?;
-        let seen = SeenTime::read(session.client(), shared.given_time()).await?;
+        let mut now = ends_without_entries(client).await?;
+        let stored = keys::all(client).await?;
+        let expected = expected_keys(client).await?;
+        let seen = SeenTime::read(client, shared.given_time()).await?;
         now.extend(differences(&stored, &expected.keys, seen.now()));
         now.extend(expected.early.iter().map(|call| DerivedFinding {
             audit_id: Some(AuditId::from_bytes(*call.as_bytes())),
@@ -286,7 +267,6 @@ async fn check_derived(shared: &LogShared) -> Result<Vec<DerivedFinding>, Databa
         }
         tokio::time::sleep(PAUSE).await;
     }
-    session.give_back();
     Ok(found.unwrap_or_default())
 }
 
@@ -393,10 +373,10 @@ pub(super) async fn accept(
     let known = checkpoints.journals(session.client()).await?.unwrap_or_default();
     let journals = checkpoint::journals_as_they_are(session.client(), &known).await?;
     let note = checkpoints.accept(shared, journals).await?;
-    session.give_back();
     running.submit(Command::Forget).await?;
     // Keys of calls that are gone stay taken.
-    let derived = check_derived(shared).await?;
+    let derived = check_derived(session.client(), shared).await?;
+    session.give_back();
     if derived.is_empty() {
         return Ok(note);
     }

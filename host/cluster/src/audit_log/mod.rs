@@ -23,6 +23,7 @@ mod time;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -43,6 +44,7 @@ use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_postgres::Client;
 
 use self::checkpoint::Checkpoints;
 use self::engine::{Command, Engine, Holdings, Reply};
@@ -106,6 +108,9 @@ struct FullClients {
     clients: HashSet<String>,
     is_all: bool,
 }
+
+/// Work in a session.
+type SessionWork<'c, T, E = DatabaseError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 /// The threads of a log.
 struct Running {
@@ -210,12 +215,18 @@ impl Running {
         }
     }
 
-    /// Runs work in this log's runtime, and waits for it on this thread.
-    fn wait<T: Send + 'static>(
+    /// Runs work in a session, in this log's runtime, and waits for it on this thread.
+    fn in_session<T: Send + 'static, E: Into<AuditError>>(
         &self,
-        work: impl Future<Output = Result<T, DatabaseError>> + Send + 'static,
+        work: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> SessionWork<'c, T, E> + Send + 'static,
     ) -> Result<T, AuditError> {
-        cofferdam_audit::wait(self.spawn(async { work.await.map_err(AuditError::from) }))
+        let shared = Arc::clone(&self.shared);
+        cofferdam_audit::wait(self.spawn(async move {
+            let mut session = shared.pool.get().await?;
+            let result = work(session.client(), &shared).await.map_err(Into::into)?;
+            session.give_back();
+            Ok(result)
+        }))
     }
 
     /// Returns what this process holds.
@@ -405,25 +416,11 @@ impl AuditLog for PostgresLog {
     }
 
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
-        let running = self.running()?;
-        let shared = Arc::clone(&running.shared);
-        cofferdam_audit::wait(running.spawn(async move {
-            let mut session = shared.pool.get().await?;
-            let loss = shared.checkpoints.loss(session.client()).await?;
-            session.give_back();
-            Ok(loss)
-        }))
+        self.running()?.in_session(|client, shared| Box::pin(shared.checkpoints.loss(client)))
     }
 
     fn end(&self) -> Result<LogPosition, AuditError> {
-        let running = self.running()?;
-        let shared = Arc::clone(&running.shared);
-        running.wait(async move {
-            let mut session = shared.pool.get().await?;
-            let end = calls::end(session.client()).await?;
-            session.give_back();
-            Ok(end)
-        })
+        self.running()?.in_session(|client, _| Box::pin(calls::end(client)))
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

@@ -21,7 +21,7 @@ use super::engine::Command;
 use super::keys::{self, StoredKey};
 use super::process::{self, Lives};
 use super::session::old_partitions;
-use super::{Running, calls};
+use super::{Running, calls, checkpoint};
 use crate::database::{DatabaseError, SCHEMA_LOCK};
 
 /// The entries that are read at once.
@@ -72,9 +72,7 @@ async fn prune_locked(
     user: Option<&str>,
 ) -> Result<Pruned, AuditError> {
     let shared = &running.shared;
-    let is_empty = "SELECT NOT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
-    let row = client.query_one(is_empty, &[]).await.map_err(DatabaseError::from)?;
-    if row.try_get::<_, bool>(0).map_err(DatabaseError::from)? {
+    if checkpoint::is_empty(client).await? {
         return Ok(Pruned::default());
     }
     if let Some(loss) = shared.checkpoints.loss(client).await? {

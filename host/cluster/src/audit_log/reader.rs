@@ -1,7 +1,6 @@
 //! Reads the audit log: calls are found in the table that is derived from the entries, and their entries are checked.
 
 use std::collections::{BTreeMap, HashMap};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use cofferdam_audit::store::JournalLine;
@@ -20,7 +19,7 @@ use uuid::Uuid;
 use super::batch::{UNDETERMINED, signed, unsigned};
 use super::engine::Holdings;
 use super::process::{self, Lives};
-use super::{LogShared, Running, calls};
+use super::{LogShared, Running, SessionWork, calls, checkpoint};
 use crate::database::DatabaseError;
 
 /// The microseconds of an hour.
@@ -35,9 +34,6 @@ pub(super) struct PostgresReader {
     running: Arc<Running>,
 }
 
-/// A query that runs.
-type Query<'c, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'c>>;
-
 /// A line of a call, as it was found.
 struct FoundLine {
     entry: StoredEntry,
@@ -51,13 +47,7 @@ impl PostgresReader {
     /// `Absent`: nothing was recorded yet; the database cannot be read.
     pub(super) fn open(running: Arc<Running>) -> Result<Self, AuditError> {
         let own = Self { running };
-        let is_empty = own.query(move |client, _| {
-            Box::pin(async move {
-                let select = "SELECT EXISTS (SELECT FROM cofferdam.writers WHERE n > 0)";
-                Ok(!client.query_one(select, &[]).await?.try_get::<_, bool>(0)?)
-            })
-        })?;
-        match is_empty {
+        match own.query(|client, _| Box::pin(checkpoint::is_empty(client)))? {
             true => Err(AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet")),
             false => Ok(own),
         }
@@ -66,15 +56,13 @@ impl PostgresReader {
     /// Runs a query on the calls as the entries are now.
     fn query<T: Send + 'static>(
         &self,
-        query: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> Query<'c, T> + Send + 'static,
+        query: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> SessionWork<'c, T> + Send + 'static,
     ) -> Result<T, AuditError> {
-        let shared = Arc::clone(&self.running.shared);
-        self.running.wait(async move {
-            let mut session = shared.pool.get().await?;
-            calls::fill(session.client(), &mut |_| ()).await?;
-            let result = query(session.client(), &shared).await?;
-            session.give_back();
-            Ok(result)
+        self.running.in_session(|client, shared| {
+            Box::pin(async move {
+                calls::fill(client, &mut |_| ()).await?;
+                query(client, shared).await
+            })
         })
     }
 
@@ -542,13 +530,7 @@ impl AuditReader for PostgresReader {
             let (Some(place), Ok(writer)) = (line.place, Uuid::try_parse(&line.entry.writer)) else {
                 continue;
             };
-            let part = self.query(move |client, _| {
-                Box::pin(async move {
-                    let select = "SELECT part FROM cofferdam.sealed WHERE writer = $1 AND place = $2";
-                    let row = client.query_opt(select, &[&writer, &place]).await?;
-                    Ok(row.map(|row| row.try_get::<_, Vec<u8>>(0)).transpose()?)
-                })
-            })?;
+            let part = self.query(move |client, _| Box::pin(sealed_part(client, writer, place)))?;
             *if position == 0 { &mut request } else { &mut outcome } = part.map(Sealed::from_bytes);
         }
         Ok((request, outcome))
@@ -566,6 +548,17 @@ impl PostgresReader {
             })
         })
     }
+}
+
+/// Returns a sealed part; none if it was dropped.
+pub(super) async fn sealed_part(
+    client: &Client,
+    writer: Uuid,
+    place: i64,
+) -> Result<Option<Vec<u8>>, DatabaseError> {
+    let select = "SELECT part FROM cofferdam.sealed WHERE writer = $1 AND place = $2";
+    let row = client.query_opt(select, &[&writer, &place]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
 /// Counts a call in its group.
