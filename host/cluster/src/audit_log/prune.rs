@@ -235,7 +235,7 @@ async fn carry_out(
     shared.checkpoints.prune(shared, &bases).await?;
     failpoint::pass("prune.signed");
     let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
-    remove(client, &bases, &expired).await
+    Ok(remove(client, &bases, &expired).await?)
 }
 
 /// Removes the entries of journals up to their new beginnings, what is sealed of them, and what is derived from them.
@@ -243,21 +243,12 @@ async fn remove(
     client: &mut Client,
     bases: &BTreeMap<Uuid, ChainHead>,
     expired: &[([u8; 32], [u8; 16])],
-) -> Result<(), AuditError> {
+) -> Result<(), DatabaseError> {
     let (names, ns): (Vec<_>, Vec<_>) =
         bases.iter().filter(|(_, base)| base.n > 0).map(|(name, base)| (*name, signed(base.n))).unzip();
     if names.is_empty() {
         return Ok(());
     }
-    Ok(remove_rows(client, &names, &ns, expired).await?)
-}
-
-async fn remove_rows(
-    client: &mut Client,
-    names: &Vec<Uuid>,
-    ns: &Vec<i64>,
-    expired: &[([u8; 32], [u8; 16])],
-) -> Result<(), DatabaseError> {
     let transaction = client.transaction().await?;
     let (keys, calls): (Vec<_>, Vec<_>) =
         expired.iter().map(|(key, call)| (&key[..], Uuid::from_bytes(*call))).unzip();
@@ -268,10 +259,10 @@ async fn remove_rows(
     let parts = "WITH gone AS (DELETE FROM cofferdam.calls c USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
                  WHERE c.writer = b.name AND c.first_n <= b.n RETURNING c.writer, c.parts) \
                  DELETE FROM cofferdam.sealed s USING gone g WHERE s.writer = g.writer AND s.place = ANY(g.parts)";
-    transaction.execute(parts, &[names, ns]).await?;
+    transaction.execute(parts, &[&names, &ns]).await?;
     let events = "DELETE FROM cofferdam.operator_events o USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
                   WHERE o.writer = b.name AND o.n <= b.n";
-    transaction.execute(events, &[names, ns]).await?;
+    transaction.execute(events, &[&names, &ns]).await?;
     transaction.commit().await?;
     let now = client.query_one("SELECT clock_timestamp()", &[]).await?.try_get(0)?;
     for [entries, sealed] in old_partitions(client, now).await? {
@@ -280,7 +271,7 @@ async fn remove_rows(
             "SELECT EXISTS (SELECT FROM {entries} e LEFT JOIN unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
              ON b.name = e.writer WHERE b.n IS NULL OR e.n > b.n)"
         );
-        if !transaction.query_one(&stays, &[names, ns]).await?.try_get::<_, bool>(0)? {
+        if !transaction.query_one(&stays, &[&names, &ns]).await?.try_get::<_, bool>(0)? {
             transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK]).await?;
             transaction
                 .batch_execute(&format!("DROP TABLE {entries}; DROP TABLE IF EXISTS {sealed}"))
@@ -290,6 +281,6 @@ async fn remove_rows(
     }
     let rest = "DELETE FROM cofferdam.entries e USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \
                 WHERE e.writer = b.name AND e.n <= b.n";
-    client.execute(rest, &[names, ns]).await?;
+    client.execute(rest, &[&names, &ns]).await?;
     Ok(())
 }
