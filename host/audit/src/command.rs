@@ -373,15 +373,6 @@ impl PruneStop {
     pub fn first_to_decide(stops: [Option<Self>; 2]) -> Option<Self> {
         stops.into_iter().flatten().min_by_key(|stop| stop.why == PruneBlocker::Ahead)
     }
-
-    /// Warns that retention removes nothing that came after the entry, if an operator has to decide about it.
-    pub fn warn(&self) {
-        if let Some(decide) = &self.decide {
-            let (audit_id, why) = (self.audit_id.as_ref().map(AuditId::as_str), self.why.says());
-            let what = "nothing after this entry is pruned";
-            tracing::warn!(target: "cofferdam::audit", audit_id, "{what}, since {why}: {decide}");
-        }
-    }
 }
 
 /// Writes a time for programs: as RFC 3339, to the microsecond.

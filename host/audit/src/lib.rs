@@ -28,6 +28,7 @@ mod sqlite_file;
 mod stats;
 mod stats_report;
 pub mod store;
+mod upkeep;
 mod verify;
 
 pub use call_facts::{difference_from_attempt, remove_repeated};

@@ -9,3 +9,4 @@ pub use crate::journal::{
     accepted_time_in, action_name, believed_time, clock_state, decision, first_entry, keeps_late_end,
     key_decided, prune_entries, prune_result, writer_taken,
 };
+pub use crate::upkeep::{QuotaOutcome, below_quota, retained, warn_once};

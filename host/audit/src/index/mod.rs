@@ -40,7 +40,6 @@ use self::index_file::IndexFile;
 use self::interner::Interner;
 use self::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
 pub(crate) use self::reader::{IndexReader, ProcessCalls};
-pub(crate) use self::sealed_quota::QuotaOutcome;
 pub use self::usage::AttemptUsage;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;

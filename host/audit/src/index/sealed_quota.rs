@@ -5,8 +5,6 @@
 //! idempotency key stays taken, and a repeated call is refused, since its outcome is not stored. Nothing is dropped of a
 //! call that runs, is incomplete or has an undetermined key: an operator needs it to decide.
 
-use std::collections::HashSet;
-
 use cofferdam_core::failure::AuditId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -15,6 +13,7 @@ use super::reader::{LineFailure, read_lines};
 use crate::error::AuditError;
 use crate::journal::drop_sealed;
 use crate::settings::SealedQuota;
+use crate::upkeep::{QuotaOutcome, below_quota};
 
 /// The most calls of one client whose sealed parts one transaction drops: the next one goes on.
 const CALLS_AT_ONCE: usize = 1_024;
@@ -34,22 +33,6 @@ const SELECT_OLDEST: &str = "SELECT calls.seq, calls.id, writers.name, calls.pla
     AND (?2 OR NOT EXISTS (SELECT 1 FROM targets WHERE targets.id = calls.target AND targets.step <> '')) \
     ORDER BY calls.seq LIMIT ?3";
 const SELECT_USAGE: &str = "SELECT id, name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
-
-/// The result of enforcing the quota.
-#[derive(Debug, Default)]
-pub(crate) struct QuotaOutcome {
-    /// The number of calls whose sealed parts were dropped.
-    pub(crate) dropped: usize,
-    clients: HashSet<String>,
-    is_all: bool,
-}
-
-impl QuotaOutcome {
-    /// Returns true if the client is above its quota with nothing left to drop: nothing more may be sealed for it.
-    pub(crate) fn is_full(&self, client: &str) -> bool {
-        self.is_all || self.clients.contains(client)
-    }
-}
 
 /// The sealed bytes of a client.
 struct ClientUsage {
@@ -103,7 +86,7 @@ impl LogIndex {
         let mut dropped = Dropped::default();
         let mut usage = usage(&transaction)?;
         for client in usage.iter_mut().filter(|client| client.bytes > quota.per_client) {
-            let need = client.bytes.saturating_sub(target(quota.per_client));
+            let need = client.bytes.saturating_sub(below_quota(quota.per_client));
             let own = self.drop_oldest(&transaction, client, need)?;
             if own.bytes == 0 {
                 outcome.clients.insert(client.name.clone());
@@ -114,7 +97,7 @@ impl LogIndex {
         let in_all = sum(&usage);
         if in_all > quota.in_all {
             usage.sort_by_key(|client| std::cmp::Reverse(client.bytes));
-            let (mut need, mut freed) = (in_all.saturating_sub(target(quota.in_all)), 0_u64);
+            let (mut need, mut freed) = (in_all.saturating_sub(below_quota(quota.in_all)), 0_u64);
             for client in usage.iter().take(CLIENTS_AT_ONCE) {
                 let own = self.drop_oldest(&transaction, client, need)?;
                 (need, freed) = (need.saturating_sub(own.bytes), freed.saturating_add(own.bytes));
@@ -194,11 +177,6 @@ impl Dropped {
         self.calls = self.calls.saturating_add(other.calls);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
-}
-
-/// Returns less than a quota, so that not every enforcement after this one has to make room.
-fn target(quota: u64) -> u64 {
-    quota.saturating_sub(quota / 10)
 }
 
 fn usage(connection: &Connection) -> rusqlite::Result<Vec<ClientUsage>> {

@@ -15,8 +15,9 @@ use jiff::Timestamp;
 use super::commit::waiting;
 use super::log::{HeldJournal, LogWriter};
 use crate::error::{AuditError, AuditErrorKind};
-use crate::index::{LogIndex, QuotaOutcome};
+use crate::index::LogIndex;
 use crate::log::wait;
+use crate::upkeep::{QuotaOutcome, retained, warn_once};
 
 /// The delay after an entry, before it is signed for and indexed.
 const MAINTENANCE_DELAY: Duration = Duration::from_secs(1);
@@ -113,28 +114,21 @@ impl LogWriter {
     /// Does once an hour what a living host does after a second: some homes are only used by short processes.
     pub(super) fn maintain_at_end(self: &Arc<Self>) {
         if self.maintenance.has_new.swap(false, Ordering::Relaxed) && self.is_retention_due() {
-            self.warn("index", "the index of the audit log is behind", self.update_index());
-            self.warn("retention", "old calls were not removed", self.retain());
+            self.index_and_retain();
         }
     }
 
     fn maintain(self: &Arc<Self>) {
         self.maintenance.has_new.store(false, Ordering::Relaxed);
-        self.warn("checkpoint", "no checkpoint was signed", self.sign().map(drop));
-        self.warn("index", "the index of the audit log is behind", self.update_index());
-        self.warn("retention", "old calls were not removed", self.retain());
+        let signed = self.sign().map(drop);
+        warn_once(&self.maintenance.warnings, "checkpoint", "no checkpoint was signed", signed);
+        self.index_and_retain();
     }
 
-    /// Logs an error that is not the same as the last time.
-    fn warn(&self, work: &'static str, what: &str, result: Result<(), AuditError>) {
+    fn index_and_retain(self: &Arc<Self>) {
         let warnings = &self.maintenance.warnings;
-        match result {
-            Ok(()) => drop(warnings.resolve(work)),
-            Err(error) if warnings.is_new(work, &error) => {
-                tracing::warn!(target: "cofferdam::audit", %error, "{what}");
-            }
-            Err(_) => {}
-        }
+        warn_once(warnings, "index", "the index of the audit log is behind", self.update_index());
+        warn_once(warnings, "retention", "old calls were not removed", self.retain());
     }
 
     pub(super) fn update_index(&self) -> Result<(), AuditError> {
@@ -147,10 +141,7 @@ impl LogWriter {
             index.update()?;
             index.enforce_quota(self.settings.sealed)
         })?;
-        if quota.dropped > 0 {
-            let dropped = quota.dropped;
-            tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
-        }
+        quota.warn();
         *self.maintenance.quota.write().unwrap_or_else(PoisonError::into_inner) = quota;
         *opened = Some(index);
         Ok(())
@@ -181,15 +172,7 @@ impl LogWriter {
         let Some(retention) = self.settings.retention else { return Ok(()) };
         // Not by a clock that leaps: what it removes is gone.
         let Ok(before) = self.log_time()?.time.checked_sub(retention) else { return Ok(()) };
-        let pruned = match self.prune(before, false, None) {
-            // Another process does it.
-            Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),
-            pruned => pruned?,
-        };
-        if let Some(stop) = pruned.stopped {
-            stop.warn();
-        }
-        Ok(())
+        retained(self.prune(before, false, None))
     }
 }
 

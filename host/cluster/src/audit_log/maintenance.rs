@@ -3,13 +3,14 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use cofferdam_audit::{AuditError, AuditErrorKind};
+use cofferdam_audit::AuditError;
+use cofferdam_audit::store::{QuotaOutcome, below_quota, retained, warn_once};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::batch::unsigned;
 use super::session::make_partitions;
-use super::{FullClients, LogShared, Running, calls, prune, time};
+use super::{LogShared, Running, calls, prune, time};
 use crate::database::DatabaseError;
 
 /// The delay after an entry, before it is signed for and indexed.
@@ -47,30 +48,20 @@ pub(super) fn end(running: &Arc<Running>) {
         }
         Ok(())
     });
-    warn(&running.shared, "retention", "old calls were not removed", cofferdam_audit::wait(work));
+    let retained = cofferdam_audit::wait(work);
+    warn_once(&running.shared.warnings, "retention", "old calls were not removed", retained);
 }
 
 async fn maintain(running: &Arc<Running>) {
-    let shared = &running.shared;
-    warn(shared, "checkpoint", "no checkpoint was signed", running.sign().await.map(drop));
-    warn(shared, "index", "the table of calls is behind the audit log", index(shared).await);
+    let (shared, warnings) = (&running.shared, &running.shared.warnings);
+    warn_once(warnings, "checkpoint", "no checkpoint was signed", running.sign().await.map(drop));
+    warn_once(warnings, "index", "the table of calls is behind the audit log", index(shared).await);
     let retained = match is_retention_due(shared).await {
         Ok(true) => retain(running).await,
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
-    warn(shared, "retention", "old calls were not removed", retained);
-}
-
-/// Logs an error that is not the same as the last time.
-fn warn(shared: &LogShared, work: &'static str, what: &str, result: Result<(), AuditError>) {
-    match result {
-        Ok(()) => drop(shared.warnings.resolve(work)),
-        Err(error) if shared.warnings.is_new(work, &error) => {
-            tracing::warn!(target: "cofferdam::audit", %error, "{what}");
-        }
-        Err(_) => {}
-    }
+    warn_once(warnings, "retention", "old calls were not removed", retained);
 }
 
 async fn index(shared: &LogShared) -> Result<(), AuditError> {
@@ -103,15 +94,7 @@ async fn retain(running: &Arc<Running>) -> Result<(), AuditError> {
     let Some(retention) = shared.settings.log.retention else { return Ok(()) };
     // Not by a clock that leaps: what it removes is gone.
     let Ok(before) = now.time.checked_sub(retention) else { return Ok(()) };
-    let pruned = match prune::prune(running, before, false, None).await {
-        // Another host does it.
-        Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),
-        pruned => pruned?,
-    };
-    if let Some(stop) = pruned.stopped {
-        stop.warn();
-    }
-    Ok(())
+    retained(prune::prune(running, before, false, None).await)
 }
 
 /// Drops sealed parts of the oldest calls that have ended and need no decision, until there are no more than the quota.
@@ -122,35 +105,34 @@ async fn enforce_quota(shared: &LogShared, client: &mut Client) -> Result<(), Da
     for row in client.query(select, &[]).await? {
         usage.push((row.try_get::<_, String>(0)?, unsigned(row.try_get(1)?)));
     }
-    let (mut full, mut dropped) = (FullClients::default(), 0_usize);
+    let mut outcome = QuotaOutcome::default();
     for (actor, bytes) in &mut usage {
         if *bytes > quota.per_client {
             let (calls, freed) =
-                drop_oldest(client, actor, bytes.saturating_sub(target(quota.per_client))).await?;
+                drop_oldest(client, actor, bytes.saturating_sub(below_quota(quota.per_client))).await?;
             if freed == 0 {
-                full.clients.insert(actor.clone());
+                outcome.clients.insert(actor.clone());
             }
-            (*bytes, dropped) = (bytes.saturating_sub(freed), dropped.saturating_add(calls));
+            *bytes = bytes.saturating_sub(freed);
+            outcome.dropped = outcome.dropped.saturating_add(calls);
         }
     }
     let in_all = usage.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     if in_all > quota.in_all {
         usage.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        let (mut need, mut any) = (in_all.saturating_sub(target(quota.in_all)), false);
+        let mut need = in_all.saturating_sub(below_quota(quota.in_all));
+        outcome.is_all = true;
         for (actor, _) in &usage {
             let (calls, freed) = drop_oldest(client, actor, need).await?;
-            (need, any, dropped) =
-                (need.saturating_sub(freed), any || freed > 0, dropped.saturating_add(calls));
+            (need, outcome.is_all) = (need.saturating_sub(freed), outcome.is_all && freed == 0);
+            outcome.dropped = outcome.dropped.saturating_add(calls);
             if need == 0 {
                 break;
             }
         }
-        full.is_all = !any;
     }
-    if dropped > 0 {
-        tracing::warn!(target: "cofferdam::audit", dropped, "the quota of sealed bytes is used up: outcomes of the oldest calls are not given again; `cofferdam audit stats` says whose");
-    }
-    *shared.full.write().unwrap_or_else(PoisonError::into_inner) = full;
+    outcome.warn();
+    *shared.quota.write().unwrap_or_else(PoisonError::into_inner) = outcome;
     Ok(())
 }
 
@@ -183,9 +165,4 @@ async fn drop_oldest(client: &mut Client, actor: &str, need: u64) -> Result<(usi
         transaction.commit().await?;
     }
     Ok((count, freed))
-}
-
-/// Returns less than a quota, so that not every enforcement after this one has to make room.
-fn target(quota: u64) -> u64 {
-    quota.saturating_sub(quota / 10)
 }

@@ -21,7 +21,6 @@ mod session;
 mod tests;
 mod time;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use cofferdam_audit::store::{EntryDraft, accepted_time_in};
+use cofferdam_audit::store::{EntryDraft, QuotaOutcome, accepted_time_in};
 use cofferdam_audit::{
     AcknowledgedFinding, AuditError, AuditErrorKind, AuditEvidence, AuditLog, AuditReader, CloseCall, Entry,
     KeyClaim, KeyState, LogFuture, LogPosition, LogSettings, LogTime, OpenCall, OpenOutcome, Pruned,
@@ -97,16 +96,9 @@ struct LogShared {
     checkpoints: Checkpoints,
     warnings: WarningLog,
     /// The clients for which no more is sealed, since their quota is used up.
-    full: RwLock<FullClients>,
+    quota: RwLock<QuotaOutcome>,
     /// Notified of new entries, which are signed for and indexed soon.
     has_new: Notify,
-}
-
-/// The clients whose quota of sealed bytes is used up.
-#[derive(Default)]
-struct FullClients {
-    clients: HashSet<String>,
-    is_all: bool,
 }
 
 /// Work in a session.
@@ -136,8 +128,7 @@ impl LogShared {
     }
 
     fn is_full(&self, client: &str) -> bool {
-        let full = self.full.read().unwrap_or_else(PoisonError::into_inner);
-        full.is_all || full.clients.contains(client)
+        self.quota.read().unwrap_or_else(PoisonError::into_inner).is_full(client)
     }
 }
 
@@ -275,7 +266,7 @@ impl PostgresLog {
             clock,
             checkpoints: Checkpoints::new(home),
             warnings: WarningLog::default(),
-            full: RwLock::default(),
+            quota: RwLock::default(),
             has_new: Notify::new(),
         });
         Self { shared, running: Mutex::default() }
