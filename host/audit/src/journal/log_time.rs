@@ -9,6 +9,7 @@ use std::path::Path;
 
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 
 use super::keys::{KeyChange, KeyTable};
@@ -56,6 +57,40 @@ pub fn believed_time(seen: Option<i64>, now: i64) -> i64 {
     }
 }
 
+/// Returns an error if the clock is so far behind that outcomes would not stand as long as they should, and warns if it
+/// is ahead. Both times are in microseconds since 1970; `clock` is what the warning calls it.
+///
+/// # Errors
+/// `ClockBehind`.
+pub fn check_clock(
+    seen: Option<i64>,
+    now: i64,
+    warnings: &WarningLog,
+    clock: &str,
+) -> Result<(), AuditError> {
+    let newest = seen.and_then(|seen| Timestamp::from_microsecond(seen).ok()).unwrap_or_default();
+    match clock_state(seen, now) {
+        ClockState::Believed => drop(warnings.resolve("clock")),
+        ClockState::Ahead => {
+            if warnings.is_new("clock", "ahead") {
+                tracing::warn!(target: "cofferdam::audit", newest_entry = %newest, "{clock} is more than a day after the newest entry: no idempotency key expires until `cofferdam audit clock --accept`");
+            }
+        }
+        ClockState::Behind => {
+            let what = format_args!("the newest entry is of {newest:.0}");
+            return Err(AuditError::new(AuditErrorKind::ClockBehind, what));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time of a log whose newest entry is of `seen`, in microseconds since 1970, when the clock has `clock`.
+pub fn log_time_at(seen: Option<i64>, clock: Timestamp) -> LogTime {
+    let now = clock.as_microsecond();
+    let time = Timestamp::from_microsecond(believed_time(seen, now)).unwrap_or(clock);
+    LogTime { time, clock, is_believed: clock_state(seen, now) == ClockState::Believed }
+}
+
 /// Goes on to `now`, if that is believed, and returns the time that the log goes by.
 pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
     let (seen, time) = (keys.seen(), believed_time(keys.seen(), now));
@@ -84,12 +119,11 @@ impl LogWriter {
     /// `ClockBehind`: nothing may run under a key.
     pub(super) fn follow_clock(&self, table: &KeyTable, now: Timestamp) -> Result<(), AuditError> {
         let now = now.as_microsecond();
-        let seen = table.seen()?;
-        let state = clock_state(seen, now);
-        if state == ClockState::Ahead || seen.is_none() {
+        let mut seen = table.seen()?;
+        if seen.is_none() || clock_state(seen, now) == ClockState::Ahead {
             // Calls without a key do not change the table.
             let reached = reached(self.root(), seen)?;
-            let seen = table.change(|keys| {
+            seen = table.change(|keys| {
                 if let Some(reached) =
                     reached.filter(|reached| keys.seen().is_none_or(|seen| seen < *reached))
                 {
@@ -97,26 +131,8 @@ impl LogWriter {
                 }
                 Ok(keys.seen())
             })?;
-            return self.check_clock(seen, now);
         }
-        self.check_clock(seen, now)
-    }
-
-    fn check_clock(&self, seen: Option<i64>, now: i64) -> Result<(), AuditError> {
-        let seen_at = seen.and_then(|seen| Timestamp::from_microsecond(seen).ok()).unwrap_or_default();
-        match clock_state(seen, now) {
-            ClockState::Believed => drop(self.maintenance.warnings.resolve("clock")),
-            ClockState::Ahead => {
-                if self.maintenance.warnings.is_new("clock", &"ahead") {
-                    tracing::warn!(target: "cofferdam::audit", newest_entry = %seen_at, "the clock is more than a day after the newest entry: no idempotency key expires until `cofferdam audit clock --accept`");
-                }
-            }
-            ClockState::Behind => {
-                let what = format_args!("the newest entry is of {seen_at:.0}");
-                return Err(AuditError::new(AuditErrorKind::ClockBehind, what));
-            }
-        }
-        Ok(())
+        check_clock(seen, now, &self.maintenance.warnings, "the clock")
     }
 
     /// Returns the time that the log goes by, and whether the clock is believed.
@@ -126,10 +142,7 @@ impl LogWriter {
             Err(error) if error.kind() != AuditErrorKind::ClockBehind => return Err(error),
             _ => {}
         }
-        let now = clock.as_microsecond();
-        let seen = keys.table.seen()?;
-        let time = Timestamp::from_microsecond(believed_time(seen, now)).unwrap_or(clock);
-        Ok(LogTime { time, clock, is_believed: clock_state(seen, now) == ClockState::Believed })
+        Ok(log_time_at(keys.table.seen()?, clock))
     }
 
     /// Takes over the time that the operator accepts with a recorded change, if it has one.

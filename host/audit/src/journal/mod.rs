@@ -46,7 +46,7 @@ pub(crate) use log::on_waiting_thread;
 pub use log::{JournalLog, LATE_ENDS, keeps_late_end};
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
 pub use log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry};
-pub use log_time::{ClockState, accepted_time_in, believed_time, clock_state};
+pub use log_time::{ClockState, accepted_time_in, believed_time, check_clock, clock_state, log_time_at};
 pub use prune_facts::{JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};
 pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};

@@ -1,8 +1,8 @@
 //! The time that the log goes by: that of the database, and never that of a host. It does not jump: see
 //! [`clock_state`].
 
-use cofferdam_audit::store::{ClockState, believed_time, clock_state};
-use cofferdam_audit::{AuditError, AuditErrorKind, LogTime};
+use cofferdam_audit::store::{ClockState, believed_time, check_clock, clock_state, log_time_at};
+use cofferdam_audit::{AuditError, LogTime};
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 use std::time::SystemTime;
@@ -40,29 +40,15 @@ impl SeenTime {
 
     /// Returns an error if the clock is so far behind that outcomes would not stand as long as they should.
     pub(super) fn check(self, warnings: &WarningLog) -> Result<(), AuditError> {
-        let seen = self.seen.and_then(|seen| Timestamp::from_microsecond(seen).ok()).unwrap_or_default();
-        match clock_state(self.seen, self.clock) {
-            ClockState::Believed => drop(warnings.resolve("clock")),
-            ClockState::Ahead => {
-                if warnings.is_new("clock", "ahead") {
-                    tracing::warn!(target: "cofferdam::audit", newest_entry = %seen, "the clock of the database is more than a day after the newest entry: no idempotency key expires until `cofferdam audit clock --accept`");
-                }
-            }
-            ClockState::Behind => {
-                let fix = "Set the clock of the database's machine, and call again. If it is right, `cofferdam audit \
-                           clock --accept` has the audit log go by it.";
-                let what = format_args!("the newest entry is of {seen:.0}");
-                return Err(AuditError::new(AuditErrorKind::ClockBehind, what).with_fix(fix));
-            }
-        }
-        Ok(())
+        let fix = "Set the clock of the database's machine, and call again. If it is right, `cofferdam audit \
+                   clock --accept` has the audit log go by it.";
+        let checked = check_clock(self.seen, self.clock, warnings, "the clock of the database");
+        checked.map_err(|error| error.with_fix(fix))
     }
 
     /// Returns the time for callers.
     pub(super) fn log_time(self) -> LogTime {
-        let clock = Timestamp::from_microsecond(self.clock).unwrap_or_default();
-        let time = Timestamp::from_microsecond(self.now()).unwrap_or(clock);
-        LogTime { time, clock, is_believed: clock_state(self.seen, self.clock) == ClockState::Believed }
+        log_time_at(self.seen, Timestamp::from_microsecond(self.clock).unwrap_or_default())
     }
 
     /// Returns true if entries at the clock's time move the stored time.
