@@ -214,10 +214,8 @@ pub fn verify_export(
     progress: &mut dyn FnMut(u64),
 ) -> Result<CheckedExport, ExportError> {
     let first = next(lines)?.ok_or(ExportError::NoExport("it is empty"))?;
-    let header: Header = serde_json::from_slice(&first)
-        .ok()
-        .filter(|header| line_of(header).as_bytes() == first)
-        .ok_or(ExportError::NoExport("its first line does not say what it is"))?;
+    let header: Header =
+        exact(&first).ok_or(ExportError::NoExport("its first line does not say what it is"))?;
     if header.export != FORMAT_VERSION {
         return Err(ExportError::NoExport("it has a form that this cofferdam does not know"));
     }
@@ -230,9 +228,8 @@ pub fn verify_export(
     }
     verifier.is_part = header.part;
     pinned.iter().for_each(|note| drop(verifier.note(note, "a checkpoint kept elsewhere")));
-    let mut journals = BTreeMap::new();
-    let mut current: Option<(String, ChainHead)> = None;
-    let mut footer = None;
+    let mut journals = BTreeMap::<String, SignedJournal>::new();
+    let (mut is_begun, mut footer) = (false, None);
     let (mut number, mut read) = (1_u64, 0_u64);
     while let Some(line) = next(lines)? {
         number = number.saturating_add(1);
@@ -241,7 +238,7 @@ pub fn verify_export(
             continue;
         }
         if let Some(header) = exact::<JournalHeader>(&line) {
-            end_journal(&mut verifier, &mut journals, current.take());
+            journals.extend(verifier.end_journal());
             let hash = unhex(&header.after.hash);
             let base = ChainHead { n: header.after.n, hash: hash.unwrap_or_default() };
             if journals.contains_key(&header.journal) || hash.is_none() {
@@ -249,11 +246,11 @@ pub fn verify_export(
                 verifier.find(0, FindingKind::Line, what);
             }
             verifier.begin_journal(&header.journal, base);
-            current = Some((header.journal, base));
+            is_begun = true;
         } else if let Some(note) = exact::<Footer>(&line) {
-            end_journal(&mut verifier, &mut journals, current.take());
+            journals.extend(verifier.end_journal());
             footer = Some(note.checkpoint);
-        } else if current.is_some() {
+        } else if is_begun {
             drop(verifier.line(&line));
             read = read.saturating_add(1);
             progress(read);
@@ -261,7 +258,7 @@ pub fn verify_export(
             verifier.find(0, FindingKind::Line, format!("line {number} is in no journal"));
         }
     }
-    end_journal(&mut verifier, &mut journals, current.take());
+    journals.extend(verifier.end_journal());
     check_end(&mut verifier, footer.as_deref(), &journals, header.part);
     if !header.part {
         verifier.miss_unchecked();
@@ -270,17 +267,6 @@ pub fn verify_export(
     // An export has neither the keys nor what is sealed: it cannot show that these are as they were written.
     outcome.put_back.retain(|it| matches!(it.flaw, FindingKind::Edited | FindingKind::Unreadable));
     Ok(CheckedExport { outcome, part: header.part, key })
-}
-
-fn end_journal(
-    verifier: &mut Verifier<'_>,
-    journals: &mut BTreeMap<String, SignedJournal>,
-    current: Option<(String, ChainHead)>,
-) {
-    if let Some((writer, base)) = current {
-        journals.insert(writer, SignedJournal { head: verifier.head(), base });
-        verifier.end_journal();
-    }
 }
 
 /// Compares what was read with the signed statement at the end.

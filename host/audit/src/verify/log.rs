@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{CheckedLine, FINDINGS, FindingKind, Verifier, VerifyOutcome};
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, EvidenceLine, SealedState};
-use crate::journal::{ChainHead, JournalLine, LogCheckpoint};
+use crate::journal::{ChainHead, JournalLine, LogCheckpoint, SignedJournal};
 use crate::note::NoteKey;
 
 /// Reports the progress of a verification, in entries: those done, and the total as far as it is known.
@@ -108,8 +108,8 @@ fn verify_once(
         match now.contains(&writer) && !known.contains(&writer) {
             true => journal(evidence, &mut verifier, &writer, checkpoint.as_ref(), total, progress)?,
             false => {
-                let base = base_of(checkpoint.as_ref(), &writer);
-                verifier.begin_journal(&writer, base.unwrap_or(ChainHead::EMPTY));
+                let signed = checkpoint.as_ref().and_then(|it| it.journals.get(&writer));
+                verifier.begin_journal(&writer, signed.copied().unwrap_or_default().base);
                 verifier.end_journal();
             }
         }
@@ -121,10 +121,6 @@ fn verify_once(
     Ok((verifier.end(), checkpoint))
 }
 
-fn base_of(checkpoint: Option<&LogCheckpoint>, writer: &str) -> Option<ChainHead> {
-    checkpoint?.journals.get(writer).map(|journal| journal.base)
-}
-
 fn journal(
     evidence: &dyn AuditEvidence,
     verifier: &mut Verifier<'_>,
@@ -133,9 +129,8 @@ fn journal(
     total: u64,
     progress: VerifyProgress<'_>,
 ) -> Result<(), AuditError> {
-    let signed = base_of(checkpoint, writer);
-    let base = signed.unwrap_or(ChainHead::EMPTY);
-    let signed_end = checkpoint.and_then(|it| it.journals.get(writer)).map_or(0, |journal| journal.head.n);
+    let signed = checkpoint.and_then(|it| it.journals.get(writer)).copied();
+    let SignedJournal { base, head: ChainHead { n: signed_end, .. } } = signed.unwrap_or_default();
     verifier.begin_journal(writer, base);
     let (mut is_empty, mut is_torn) = (true, false);
     evidence.read(writer, base.n, &mut |read: EvidenceLine<'_>| {

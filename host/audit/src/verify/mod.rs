@@ -348,9 +348,10 @@ impl<'k> Verifier<'k> {
         }
     }
 
-    /// Ends the journal: what was signed must be there.
-    pub(crate) fn end_journal(&mut self) {
-        let ChainHead { n, hash } = self.journal.head;
+    /// Ends the journal that was begun, if there is one, and returns it: what was signed must be there.
+    pub(crate) fn end_journal(&mut self) -> Option<(String, SignedJournal)> {
+        self.journal.writer.as_ref()?;
+        let (head @ ChainHead { n, hash }, base) = (self.journal.head, self.journal.base);
         if let Some((signed, notes)) = self.journal.ahead.pop_last().filter(|_| !self.is_part) {
             let from = notes.first().map_or("a statement", |(_, from)| from);
             let what = format!(
@@ -358,10 +359,9 @@ impl<'k> Verifier<'k> {
             );
             self.find(n.saturating_add(1), FindingKind::Truncated, what);
         }
-        let from = self.journal.base.n.saturating_add(1);
-        if let Some(writer) = self.journal.writer.take() {
-            self.verified.push(VerifiedJournal { writer, from, to: n, hash });
-        }
+        let (writer, from) = (self.journal.writer.take()?, base.n.saturating_add(1));
+        self.verified.push(VerifiedJournal { writer: writer.clone(), from, to: n, hash });
+        Some((writer, SignedJournal { head, base }))
     }
 
     /// Notes a finding at an entry of the journal.
