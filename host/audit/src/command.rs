@@ -294,10 +294,10 @@ pub struct Pruned {
     /// The number of calls.
     pub calls: u64,
     /// When the first of those calls was received.
-    #[serde(serialize_with = "serialize_time_if_any")]
+    #[serde(serialize_with = "serialize_time")]
     pub since: Option<Timestamp>,
     /// When the last of those calls was received.
-    #[serde(serialize_with = "serialize_time_if_any")]
+    #[serde(serialize_with = "serialize_time")]
     pub until: Option<Timestamp>,
     /// The entry that stays although it is older, or that is ahead of the time of the log, and with it all entries
     /// after it.
@@ -375,18 +375,11 @@ impl PruneStop {
     }
 }
 
-/// Writes a time for programs: as RFC 3339, to the microsecond.
-pub(crate) fn serialize_time<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{at:.6}"))
-}
-
-/// Writes a time as [`serialize_time`] does, if there is one.
-pub(crate) fn serialize_time_if_any<S: serde::Serializer>(
-    at: &Option<Timestamp>,
+/// Writes a time for programs, if there is one: as RFC 3339, to the microsecond.
+pub(crate) fn serialize_time<S: serde::Serializer>(
+    at: &(impl Copy + Into<Option<Timestamp>>),
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => serialize_time(at, serializer),
-        None => serializer.serialize_none(),
-    }
+    let at: Option<Timestamp> = (*at).into();
+    serde::Serialize::serialize(&at.map(|at| format!("{at:.6}")), serializer)
 }

@@ -19,7 +19,7 @@ use self::calls::JournalCalls;
 use self::finding::finding_hash;
 pub use self::finding::{AcknowledgedFinding, Finding, FindingKind};
 pub use self::log::{ExpectedState, verify_log};
-use crate::command::serialize_time_if_any;
+use crate::command::serialize_time;
 use crate::hex::hex;
 use crate::journal::{
     ChainHead, JournalLine, LogCheckpoint, LogEvent, SEGMENT_BEGUN, SignedJournal, read_accepted,
@@ -74,10 +74,10 @@ pub struct VerifyStats {
     /// The number of valid signed statements.
     pub checkpoints: u64,
     /// The time at which the first of the calls was received.
-    #[serde(serialize_with = "serialize_time_if_any")]
+    #[serde(serialize_with = "serialize_time")]
     pub since: Option<Timestamp>,
     /// The time at which the last of the calls was received.
-    #[serde(serialize_with = "serialize_time_if_any")]
+    #[serde(serialize_with = "serialize_time")]
     pub until: Option<Timestamp>,
 }
 
