@@ -211,11 +211,6 @@ impl<'b> Varints<'b> {
     pub(crate) fn new(bytes: &'b [u8]) -> Self {
         Self(bytes.iter())
     }
-
-    /// Returns the bytes that were not read yet.
-    pub(crate) fn rest(&self) -> &'b [u8] {
-        self.0.as_slice()
-    }
 }
 
 impl Iterator for Varints<'_> {

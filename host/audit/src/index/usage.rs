@@ -117,30 +117,18 @@ impl UsageCount {
         self.used.iter().zip(&other.used).all(|(own, other)| own.is_rest_like(other))
     }
 
-    /// Writes the limits, and then each histogram after its length.
+    /// Writes the limits and the bytes of each histogram, in the form of postcard.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
         if *self == Self::default() {
-            return bytes;
+            return Vec::new();
         }
-        self.limits.iter().for_each(|limit| put_varint(&mut bytes, *limit));
-        for histogram in &self.used {
-            let histogram = histogram.to_bytes();
-            put_varint(&mut bytes, histogram.len() as u64);
-            bytes.extend_from_slice(&histogram);
-        }
-        bytes
+        let used = self.used.each_ref().map(Histogram::to_bytes);
+        postcard::to_allocvec(&(self.limits, used)).unwrap_or_default()
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let mut own = Self::default();
-        let mut used = own.used.iter_mut();
-        own.limits = read(bytes, |histogram| {
-            if let Some(own) = used.next() {
-                *own = Histogram::from_bytes(histogram);
-            }
-        });
-        own
+        let (limits, used) = read(bytes);
+        Self { used: used.map(Histogram::from_bytes), limits }
     }
 }
 
@@ -154,9 +142,8 @@ pub(super) struct UsageSum {
 impl UsageSum {
     /// Adds what [`UsageCount::to_bytes`] wrote.
     pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
-        let mut used = self.used.iter_mut();
-        let limits =
-            read(bytes, |histogram| used.next().into_iter().for_each(|own| own.add_bytes(histogram)));
+        let (limits, used) = read(bytes);
+        self.used.iter_mut().zip(used).for_each(|(own, histogram)| own.add_bytes(histogram));
         raise(&mut self.limits, limits);
     }
 
@@ -182,16 +169,7 @@ fn raise(limits: &mut [u64; 3], others: [u64; 3]) {
     limits.iter_mut().zip(others).for_each(|(own, other)| *own = other.max(*own));
 }
 
-/// Reads what [`UsageCount::to_bytes`] wrote: `each` gets the bytes of each histogram. Returns the limits.
-fn read<'b>(bytes: &'b [u8], mut each: impl FnMut(&'b [u8])) -> [u64; 3] {
-    let mut numbers = Varints::new(bytes);
-    let mut limits = [0; 3];
-    limits.iter_mut().for_each(|limit| *limit = numbers.next().unwrap_or(0));
-    while let Some(length) = numbers.next() {
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some((histogram, rest)) = numbers.rest().split_at_checked(length) else { break };
-        each(histogram);
-        numbers = Varints::new(rest);
-    }
-    limits
+/// Reads what [`UsageCount::to_bytes`] wrote.
+fn read(bytes: &[u8]) -> ([u64; 3], [&[u8]; RESOURCES]) {
+    postcard::from_bytes(bytes).unwrap_or_default()
 }
