@@ -72,22 +72,14 @@ impl JournalFiles {
 
 /// The work that one transaction does.
 pub(super) struct FillBudget {
-    lines: u64,
+    pub(super) lines: u64,
     until: Instant,
-    is_spent: bool,
+    pub(super) is_spent: bool,
 }
 
 impl FillBudget {
     pub(super) fn new() -> Self {
         Self { lines: 0, until: Instant::now() + TIME, is_spent: false }
-    }
-
-    pub(super) fn lines(&self) -> u64 {
-        self.lines
-    }
-
-    pub(super) fn is_spent(&self) -> bool {
-        self.is_spent
     }
 
     /// Takes one line. False if that was the last one.

@@ -222,12 +222,12 @@ impl LogIndex {
             if let FillResult::Unfit(reason) = filled {
                 return Ok(FillResult::Unfit(reason));
             }
-            if budget.is_spent() {
+            if budget.is_spent {
                 break;
             }
         }
         transaction.commit()?;
-        *lines = lines.saturating_add(budget.lines());
+        *lines = lines.saturating_add(budget.lines);
         if let Some(progress) = progress {
             let (mut done, mut all) = (0_u64, 0_u64);
             for journal in &journals {
@@ -236,7 +236,7 @@ impl LogIndex {
             }
             progress(*lines, done, all);
         }
-        Ok(if budget.is_spent() { FillResult::Partial } else { FillResult::Complete })
+        Ok(if budget.is_spent { FillResult::Partial } else { FillResult::Complete })
     }
 
     fn journals(&self) -> Result<Vec<JournalFiles>, AuditError> {

@@ -56,15 +56,15 @@ impl LogWriter {
         user: &str,
     ) -> Result<String, AuditError> {
         let checkpoints = self.checkpoints()?;
-        let loss = checkpoints.reader().loss()?;
+        let loss = checkpoints.reader.loss()?;
         if findings.is_empty() && loss.is_none() {
             return self.sign();
         }
         // An operator that repairs the vault first does not accept an older one unseen.
-        checkpoints.reader().check_vault()?;
+        checkpoints.reader.check_vault()?;
         let (own, now) = (self.own_journal()?, self.clock.timestamp());
         let entries = vec![
-            accepted_entry(findings, checkpoint_file::text(self.root())?, now, checkpoints.signer()),
+            accepted_entry(findings, checkpoint_file::text(self.root())?, now, &checkpoints.signer),
             EntryDraft::of_acceptance(now, findings.len(), loss.as_ref(), user),
         ];
         wait(self.write(&own, entries, Box::new(|_| ()), None))?;
@@ -76,7 +76,7 @@ impl LogWriter {
             return checkpoint_file::text(self.root()).map(Option::unwrap_or_default);
         }
         let findings: Vec<_> = derived.iter().map(AcknowledgedFinding::from).collect();
-        let entry = accepted_entry(&findings, None, now, checkpoints.signer());
+        let entry = accepted_entry(&findings, None, now, &checkpoints.signer);
         wait(self.write(&own, vec![entry], Box::new(|_| ()), None))?;
         self.sign()
     }

@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The signed statement of a home, and the state that remembers it, for a process that signs.
 pub(super) struct CheckpointFile {
-    reader: CheckpointReader,
-    signer: NoteSigner,
+    pub(super) reader: CheckpointReader,
+    pub(super) signer: NoteSigner,
 }
 
 /// The same for a process that only reads.
@@ -134,14 +134,6 @@ impl CheckpointFile {
     /// Returns the journals of the statement in the file; none if that is missing or was changed.
     pub(super) fn journals(&self) -> Result<Option<BTreeMap<String, SignedJournal>>, AuditError> {
         Ok(self.reader.read()?.valid().map(|checkpoint| checkpoint.journals))
-    }
-
-    pub(super) fn signer(&self) -> &NoteSigner {
-        &self.signer
-    }
-
-    pub(super) fn reader(&self) -> &CheckpointReader {
-        &self.reader
     }
 
     fn lock(&self) -> Result<FileLock, AuditError> {

@@ -21,6 +21,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::line::EntryDraft;
 use super::{Durability, Journal};
 use crate::error::{AuditError, AuditErrorKind};
+use crate::log::LogFuture;
 
 /// The most entries in one write.
 const ENTRIES_AT_ONCE: usize = 1_024;
@@ -86,9 +87,6 @@ impl WaitingCommit {
 
 /// The consequence of a commit, which is drawn before any caller gets the result, also if none waits for it.
 pub(crate) type AfterCommit = Box<dyn FnOnce(&Result<(), AuditError>) + Send>;
-
-/// The future of a commit, which goes on if it is dropped.
-pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
 
 /// The consequence of a failed commit whose caller has gone without the result.
 pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
@@ -174,7 +172,7 @@ impl JournalCommitter {
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
         unheard: Option<Arc<UnheardFailure>>,
-    ) -> CommitFuture {
+    ) -> LogFuture<()> {
         let (reply, result) = oneshot::channel();
         let may_spin = Some(Arc::clone(&self.may_spin));
         let waits = CommitResult { result, unheard: unheard.clone(), may_spin };

@@ -73,7 +73,7 @@ impl LogWriter {
             return Ok(HeldKeys { table, _shared: Arc::new(shared) });
         }
         // The journals may lack calls under keys: nothing runs under one until the operator accepts that.
-        if let Some(loss) = self.checkpoints()?.reader().loss()? {
+        if let Some(loss) = self.checkpoints()?.reader.loss()? {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
         for _ in 0..=BUSY_TIMEOUT.as_millis() / PAUSE.as_millis() {

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
-use super::commit::{AfterCommit, CommitFuture, JournalCommitter, UnheardFailure, waiting};
+use super::commit::{AfterCommit, JournalCommitter, UnheardFailure, waiting};
 use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
@@ -32,7 +32,7 @@ use super::line::{ChainHead, EntryDraft};
 use super::log_time::accepted_time_in;
 use super::maintenance::Maintenance;
 use super::segment::{last_entry, segments, sync_paths};
-use super::writer_dir::{self, WriterDir};
+use super::writer_dir;
 use super::{Durability, Journal, JournalSettings, UnendedCache, UnendedCalls, sync};
 use crate::command::{
     CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
@@ -495,11 +495,6 @@ impl LogWriter {
         &self.root
     }
 
-    /// Returns true if a process holds this journal.
-    pub(super) fn is_held(&self, writer: &str) -> bool {
-        WriterDir::is_held(&self.root, writer)
-    }
-
     pub(super) fn state(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -584,7 +579,7 @@ impl LogWriter {
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
         unheard: Option<Arc<UnheardFailure>>,
-    ) -> CommitFuture {
+    ) -> LogFuture<()> {
         if self.has_unwritten.swap(false, Ordering::Relaxed) {
             let late: Vec<_> = {
                 let mut state = self.state();
@@ -604,7 +599,7 @@ impl LogWriter {
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
         unheard: Option<Arc<UnheardFailure>>,
-    ) -> CommitFuture {
+    ) -> LogFuture<()> {
         let (own, of) = (Arc::clone(self), Arc::clone(journal));
         journal.committer.commit(
             drafts,
@@ -680,7 +675,7 @@ impl LogWriter {
         self.checkpoints()?.sign(&heads, self.clock.timestamp())
     }
 
-    fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> CommitFuture {
+    fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> LogFuture<()> {
         let call = match self.opened(audit_id) {
             Ok(call) => call,
             Err(error) => return Box::pin(async { Err(error) }),
@@ -710,7 +705,7 @@ impl LogWriter {
         call: &OpenCall,
         more: Vec<EntryDraft>,
         claim: Option<HeldClaim>,
-    ) -> CommitFuture {
+    ) -> LogFuture<()> {
         let mut drafts = vec![self.opening(call)];
         drafts.extend(more);
         let (own, audit_id) = (Arc::clone(self), call.audit_id.clone());
@@ -818,7 +813,7 @@ impl LogWriter {
         begin: Option<&OpenCall>,
         end: &CloseCall,
         key: Option<EndingKey>,
-    ) -> Result<CommitFuture, AuditError> {
+    ) -> Result<LogFuture<()>, AuditError> {
         let (ending, known, late) = {
             let mut state = self.state();
             if state.ended_late.remove(&end.audit_id) {
@@ -863,7 +858,7 @@ impl LogWriter {
         drafts: Vec<EntryDraft>,
         key: Option<EndingKey>,
         is_late: bool,
-    ) -> CommitFuture {
+    ) -> LogFuture<()> {
         let last = drafts.last();
         let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
         let outcome = last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default();

@@ -62,7 +62,7 @@ impl LogWriter {
         let lock = lock.map_err(|error| AuditError::from_file(LOCK, error))?;
         let _lock =
             lock.ok_or_else(|| AuditError::new(AuditErrorKind::Locked, "it is being pruned already"))?;
-        if let Some(loss) = self.checkpoints()?.reader().loss()? {
+        if let Some(loss) = self.checkpoints()?.reader.loss()? {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
         let signed = self.checkpoints()?.journals()?;
@@ -92,7 +92,7 @@ impl LogWriter {
                 table: &held.table,
                 keys: &keys,
                 has_unfinished,
-                is_held: self.is_held(&writer),
+                is_held: WriterDir::is_held(self.root(), &writer),
                 unended: UnendedCalls::default(),
             };
             let cut = self.cut(&writer, journal, context)?;
