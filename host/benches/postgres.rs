@@ -16,19 +16,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{
-    AuditLog, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, KeyClaim, KeyDisposition, KeyScope,
-    OpenCall, Sealed,
-};
+use cofferdam_audit::{AuditLog, CallStatus, CloseCall, KeyDisposition, OpenCall, Sealed};
 use cofferdam_cluster::audit_log::{PostgresLog, PostgresSettings};
 use cofferdam_cluster::database::{Database, DatabaseSettings};
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, Received, RecordedClaim, RecordedEvent, RecordedKeyEnd,
-};
+use cofferdam_core::event::recorded::Received;
 use cofferdam_core::failure::AuditId;
 use cofferdam_egress::egress::default_tls;
+use cofferdam_test_support::log_calls::{ending, opening};
 use cofferdam_test_support::services::{Postgres, Tools};
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Runtime;
@@ -44,53 +40,17 @@ const CALLERS: [usize; 3] = [1, 16, 128];
 const SEALED: usize = 200;
 
 fn call(key: Option<&str>) -> (OpenCall, CloseCall) {
-    let (audit_id, at) = (AuditId::mint(), Timestamp::now());
-    let line = |seq, event: RecordedEvent<'_>| EventLine { at, seq, event }.to_text();
-    let claim = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes([7; 32]).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
+    let at = Timestamp::now();
     let received = Received {
         actor: "ada".into(),
         connector: "github://acme/hello@1.0.0".into(),
         op: "greet".into(),
         ..Received::default()
     };
-    let admitted = Admitted { claim, idempotent: Some(false), ..Admitted::default() };
-    let begin = vec![
-        line(1, RecordedEvent::Received(received)),
-        line(2, RecordedEvent::Admitted(admitted)),
-        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
-    ];
-    let until = at + SignedDuration::from_hours(24);
-    let key_end = key.map(|_| RecordedKeyEnd { state: "keeps".into(), until: Some(until.to_string()) });
-    let ended = Ended { status: "value".into(), key_end, ..Ended::default() };
     let part = || Some(Sealed::from_bytes(vec![b'x'; SEALED]));
-    let key = key.map(|key| KeyClaim { key: key.into(), fingerprint: [7; 32], at, of: KeyScope::Call });
-    let open = OpenCall {
-        audit_id: audit_id.clone(),
-        at,
-        route: CallTarget {
-            connector: "github://acme/hello@1.0.0".into(),
-            op: "greet".into(),
-            action: None,
-            step: None,
-        },
-        actor: "ada".into(),
-        idempotent: false,
-        key,
-        resumes: None,
-        entry: Entry::new(begin),
-        request: part(),
-    };
-    let close = CloseCall {
-        audit_id,
-        attempts: 1,
-        verdict: CallOutcome { status: CallStatus::Value, class: None, code: None },
-        key: KeyDisposition::Retain(until),
-        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
-        outcome: part(),
-    };
+    let open = OpenCall { request: part(), ..opening(received, key, false, at) };
+    let kept = KeyDisposition::Retain(at + SignedDuration::from_hours(24));
+    let close = CloseCall { outcome: part(), ..ending(&open, CallStatus::Value, kept, at) };
     (open, close)
 }
 

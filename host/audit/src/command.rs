@@ -152,6 +152,17 @@ impl KeyDisposition {
             _ => Self::Undetermined,
         }
     }
+
+    /// Returns it as the end of a call tells it.
+    #[must_use]
+    pub fn recorded(self) -> RecordedKeyEnd<'static> {
+        let (state, until) = match self {
+            Self::Retain(until) => ("keeps", Some(until.to_string())),
+            Self::Release => ("free", None),
+            Self::Undetermined => ("unknown", None),
+        };
+        RecordedKeyEnd { state: state.into(), until }
+    }
 }
 
 /// A call that begins.

@@ -20,6 +20,10 @@ mod home_memory;
 mod index;
 mod journal;
 mod log;
+#[cfg(test)]
+#[path = "../../../tests/support/src/log_calls.rs"]
+#[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests' support")]
+mod log_calls;
 mod note;
 mod request_stats;
 mod seal;

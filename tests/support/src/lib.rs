@@ -14,6 +14,7 @@ pub mod faulty_proxy;
 pub mod golden;
 pub mod guests;
 pub mod home;
+pub mod log_calls;
 pub mod log_capture;
 pub mod package;
 pub mod process;

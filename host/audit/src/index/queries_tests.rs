@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, EventLine, Received, RecordedClaim, RecordedEvent,
-};
+use cofferdam_core::event::recorded::Received;
 use cofferdam_core::failure::AuditId;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -19,10 +17,10 @@ use super::rollup::{CallCount, RollupChanges};
 use super::tests::{index_of, log, reader_of};
 use super::usage::CallUsage;
 use super::{IndexReader, LogIndex, batch, find, reader, rollup, traffic};
+use crate::log_calls::{claim, opening};
 use crate::{
-    AuditLog as _, AuditReader as _, CallRow, CallStatus, Entry, Filter, Histogram, HistoryQuery,
-    HistoryStep, KeyClaim, KeyScope, OpenCall, OpenOutcome, Stats, StatsGrouping, StatsQuery, UsageStats,
-    wait,
+    AuditLog as _, AuditReader as _, CallRow, CallStatus, Filter, Histogram, HistoryQuery, HistoryStep,
+    KeyClaim, OpenCall, OpenOutcome, Stats, StatsGrouping, StatsQuery, UsageStats, wait,
 };
 
 const CALLS: usize = 20_000;
@@ -363,28 +361,14 @@ fn requests_are_counted_by_operation_and_host() {
 
 /// Returns the call with an idempotency key of its caller.
 fn with_key(call: OpenCall, key: &str) -> OpenCall {
-    let fingerprint = [7; 32];
-    let claim = RecordedClaim {
-        fingerprint: Digest::from_bytes(fingerprint).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    };
     let received = Received {
         actor: (&*call.actor).into(),
         connector: (&*call.route.connector).into(),
         op: (&*call.route.op).into(),
         ..Received::default()
     };
-    let admitted = Admitted { claim: Some(claim), idempotent: Some(true), ..Admitted::default() };
-    let started = AttemptStarted { attempt: 1, ..AttemptStarted::default() };
-    let events = [
-        RecordedEvent::Received(received),
-        RecordedEvent::Admitted(admitted),
-        RecordedEvent::AttemptStarted(started),
-    ];
-    let lines = (1..).zip(events).map(|(seq, event)| EventLine { at: call.at, seq, event }.to_text());
-    let entry = Entry::new(lines.collect());
-    let key = KeyClaim { key: key.into(), fingerprint, at: call.at, of: KeyScope::Call };
-    OpenCall { key: Some(key), entry, ..call }
+    let OpenCall { entry, .. } = opening(received, Some(key), true, call.at);
+    OpenCall { key: Some(KeyClaim { at: call.at, ..claim(key) }), entry, ..call }
 }
 
 #[test]

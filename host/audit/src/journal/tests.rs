@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Instant;
 
-use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
+use cofferdam_core::clock::SystemClock;
 use cofferdam_core::event::recorded::{Ended, EventLine, Received, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
@@ -22,6 +21,7 @@ use super::*;
 use crate::entry::Entry;
 use crate::hex::hex;
 use crate::log::wait;
+use crate::log_calls::DateClock;
 use crate::seal::Sealed;
 
 /// Takes a free journal, whatever was signed of it: the end that it has.
@@ -377,37 +377,25 @@ fn entries_of_many_threads_are_written_once() {
     committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
-/// Counts the times that were asked for, one for each write, and panics at one of them.
-#[derive(Default)]
-struct CountingClock {
-    asked: AtomicUsize,
+/// A committer to a journal with this many open calls, and the number of its writes so far. One of them panics.
+fn busy(
+    root: &Path,
+    calls: usize,
     panics_at: Option<usize>,
-}
-
-impl Clock for CountingClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn timestamp(&self) -> Timestamp {
-        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
-        if self.panics_at == Some(asked) {
-            std::panic::resume_unwind(Box::new("no time"));
-        }
-        Timestamp::UNIX_EPOCH
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
-        SystemClock.sleep_until(deadline)
-    }
-}
-
-/// A committer to a journal with this many open calls.
-fn busy(root: &Path, calls: usize, clock: &Arc<CountingClock>) -> (Arc<JournalCommitter>, Vec<AuditId>) {
+) -> (Arc<JournalCommitter>, Vec<AuditId>, Arc<AtomicUsize>) {
     let mut journal = take(root, JournalSettings::default()).unwrap();
     let ids: Vec<_> = (0..calls).map(|_| AuditId::mint()).collect();
     ids.iter().for_each(|id| write(&mut journal, &begins(id)));
-    (JournalCommitter::new(journal, Arc::clone(clock) as Arc<dyn Clock>), ids)
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    // Each write asks for the time once.
+    let time = move || {
+        if Some(counted.fetch_add(1, Ordering::SeqCst)) == panics_at {
+            std::panic::resume_unwind(Box::new("no time"));
+        }
+        Timestamp::UNIX_EPOCH
+    };
+    (JournalCommitter::new(journal, Arc::new(DateClock(time))), ids, writes)
 }
 
 /// The results of commits that are asked for while another thread commits the end of the first call.
@@ -438,19 +426,17 @@ fn while_committing(
 #[test]
 fn one_write_has_the_entries_of_all_that_wait() {
     let root = tempfile::tempdir().unwrap();
-    let clock = Arc::default();
-    let (committer, ids) = busy(root.path(), 64, &clock);
+    let (committer, ids, writes) = busy(root.path(), 64, None);
     let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    assert_eq!(clock.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(writes.load(Ordering::SeqCst), 2);
     committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
 #[test]
 fn a_panic_of_one_caller_is_not_the_others_failure() {
     let root = tempfile::tempdir().unwrap();
-    let clock = Arc::default();
-    let (committer, ids) = busy(root.path(), 4, &clock);
+    let (committer, ids, writes) = busy(root.path(), 4, None);
     let told = Arc::new(AtomicUsize::new(0));
     let results = while_committing(&committer, &ids, |at| match at {
         2 => Box::new(|_| std::panic::resume_unwind(Box::new("no thread"))),
@@ -460,15 +446,14 @@ fn a_panic_of_one_caller_is_not_the_others_failure() {
         }
     });
     assert!(matches!(results[..], [Ok(()), Ok(()), Ok(())]), "{results:?}");
-    assert_eq!((told.load(Ordering::SeqCst), clock.asked.load(Ordering::SeqCst)), (2, 2));
+    assert_eq!((told.load(Ordering::SeqCst), writes.load(Ordering::SeqCst)), (2, 2));
     committer.with_journal(|journal| assert!(journal.unended.is_empty()));
 }
 
 #[test]
 fn callers_hear_of_a_panic_of_the_thread_that_writes() {
     let root = tempfile::tempdir().unwrap();
-    let clock = Arc::new(CountingClock { panics_at: Some(1), ..CountingClock::default() });
-    let (committer, ids) = busy(root.path(), 4, &clock);
+    let (committer, ids, _) = busy(root.path(), 4, Some(1));
     let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
     assert!(matches!(results[..], [Err(_), Err(_), Err(_)]), "{results:?}");
     wait(committer.commit(vec![ends(&ids[1])], Box::new(|_| ()), None)).unwrap();

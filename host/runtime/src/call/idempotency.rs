@@ -5,7 +5,6 @@
 //! or is gone. The key is claimed in the key table before the call's first entry is written. That claim alone
 //! decides which call runs.
 
-use cofferdam_core::event::recorded::RecordedKeyEnd;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -286,16 +285,6 @@ impl KeyContext {
             false => KeyDisposition::Undetermined,
         }
     }
-}
-
-/// Returns the key's state as the audit log has it.
-pub(super) fn recorded_key_end(key: KeyDisposition) -> RecordedKeyEnd<'static> {
-    let (state, until) = match key {
-        KeyDisposition::Retain(until) => ("keeps", Some(until.to_string())),
-        KeyDisposition::Release => ("free", None),
-        KeyDisposition::Undetermined => ("unknown", None),
-    };
-    RecordedKeyEnd { state: state.into(), until }
 }
 
 /// True if the host ended the call before the connector had answered.

@@ -28,7 +28,6 @@ use serde_json::{Map, Value};
 use tracing::{Level, Span};
 
 use super::audit_context::AuditContext;
-use super::idempotency;
 use super::pipeline::CallPipeline;
 use super::redact::{self, FieldRedactor};
 use super::report;
@@ -462,7 +461,7 @@ impl CallRecorder {
             class: class.map(Cow::from),
             code: code.as_deref().map(Cow::from),
             duration_us: Some(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
-            key_end: self.claim.as_ref().map(|_| idempotency::recorded_key_end(end.key)),
+            key_end: self.claim.as_ref().map(|_| end.key.recorded()),
             status: status.name().into(),
             ..facts
         }));

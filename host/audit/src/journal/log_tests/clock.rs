@@ -1,42 +1,23 @@
 //! A clock that jumps: it frees no key and removes no call, until the operator accepts it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
 
-use cofferdam_core::clock::SleepFuture;
 use cofferdam_core::event::operator::{OperatorAction, OperatorState};
 use jiff::SignedDuration;
 
 use super::support::*;
 use super::*;
 
-/// The system's clock, so many hours ahead.
-#[derive(Default)]
-struct WrongClock(AtomicI64);
-
-impl Clock for WrongClock {
-    fn now(&self) -> Instant {
-        SystemClock.now()
-    }
-
-    fn timestamp(&self) -> Timestamp {
-        SystemClock.timestamp() + SignedDuration::from_hours(self.0.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
-        SystemClock.sleep_until(deadline)
-    }
-}
-
 struct Setup {
     home: tempfile::TempDir,
-    clock: Arc<WrongClock>,
+    /// By how many hours the clock is ahead.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Setup {
     /// A home with a key whose outcome stands for an hour.
     fn new() -> (Self, OpenCall) {
-        let setup = Self { home: tempfile::tempdir().unwrap(), clock: Arc::default() };
+        let setup = Self { home: tempfile::tempdir().unwrap(), ahead: Arc::default() };
         let log = setup.log();
         let first = setup.keyed();
         assert!(matches!(open(&log, &first), OpenOutcome::Started));
@@ -44,22 +25,27 @@ impl Setup {
         (setup, first)
     }
 
+    fn clock(&self) -> Arc<dyn Clock> {
+        let ahead = Arc::clone(&self.ahead);
+        let time = move || Timestamp::now() + SignedDuration::from_hours(ahead.load(Ordering::SeqCst));
+        Arc::new(DateClock(time))
+    }
+
     fn log(&self) -> JournalLog {
-        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
-        JournalLog::new(self.home.path(), LogSettings::default(), clock)
+        JournalLog::new(self.home.path(), LogSettings::default(), self.clock())
     }
 
     fn hours(&self, hours: i64) {
-        self.clock.0.fetch_add(hours, Ordering::SeqCst);
+        self.ahead.fetch_add(hours, Ordering::SeqCst);
     }
 
     fn keyed(&self) -> OpenCall {
-        let at = self.clock.timestamp();
+        let at = self.clock().timestamp();
         OpenCall { at, key: Some(KeyClaim { at, ..claim("k") }), ..call_at(Some("k"), false, at) }
     }
 
     fn calls_without_a_key(&self) {
-        let (log, call) = (self.log(), call_at(None, true, self.clock.timestamp()));
+        let (log, call) = (self.log(), call_at(None, true, self.clock().timestamp()));
         assert!(matches!(open(&log, &call), OpenOutcome::Started));
         close(&log, value(&call));
     }
@@ -112,7 +98,7 @@ fn a_key_expires_after_a_leap_that_is_accepted() {
     assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::KeyInUse(_)));
     setup.accepts();
     for _ in 0..2 {
-        let claim = KeyClaim { at: setup.clock.timestamp(), ..claim("k") };
+        let claim = KeyClaim { at: setup.clock().timestamp(), ..claim("k") };
         assert!(matches!(wait_for(setup.log().key_state(claim)).unwrap(), KeyState::Free));
         // The entry is what counts.
         setup.loses_the_key_table();
@@ -171,8 +157,7 @@ async fn retention_removes_nothing_by_a_clock_that_leaps() {
     let (setup, first) = tokio::task::spawn_blocking(Setup::new).await.unwrap();
     setup.hours(90 * 24);
     let settings = LogSettings { retention: Some(Duration::from_secs(86_400)), ..LogSettings::default() };
-    let clock: Arc<dyn Clock> = Arc::clone(&setup.clock) as _;
-    let log = JournalLog::new(setup.home.path(), settings, clock);
+    let log = JournalLog::new(setup.home.path(), settings, setup.clock());
     fs::remove_file(setup.home.path().join("audit/retained")).unwrap();
     let retained = tokio::task::spawn_blocking(move || log.0.retain().map(|()| log)).await.unwrap();
     drop(retained.unwrap());

@@ -6,21 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cofferdam_core::clock::SystemClock;
-use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
-    RecordedKeyEnd,
-};
+use cofferdam_core::event::recorded::Received;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 use jiff::Timestamp;
 
 use super::super::*;
-use crate::command::{CallOutcome, CallTarget, KeyDisposition, KeyScope};
+use crate::command::{CallTarget, KeyDisposition, KeyScope};
 use crate::journal::writer_dir;
 use crate::log::OperatorEventFilter;
+pub(super) use crate::log_calls::{DateClock, claim, skipped};
+use crate::log_calls::{ending, opening};
 use crate::note::NoteSigner;
-use crate::seal::Sealed;
 use crate::verify::{ExpectedState, Finding, VerifyOutcome, verify_log};
 
 pub(super) fn log(home: &Path) -> JournalLog {
@@ -29,16 +26,6 @@ pub(super) fn log(home: &Path) -> JournalLog {
 
 pub(super) fn wait_for<T>(future: LogFuture<T>) -> Result<T, AuditError> {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
-}
-
-pub(super) fn line(seq: u32, event: RecordedEvent<'_>) -> EventText {
-    EventLine { at: Timestamp::UNIX_EPOCH, seq, event }.to_text()
-}
-
-pub(super) const FINGERPRINT: [u8; 32] = [7; 32];
-
-pub(super) fn claim(key: &str) -> KeyClaim {
-    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
 }
 
 pub(super) fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
@@ -60,40 +47,8 @@ pub(super) fn step_call(key: &str) -> OpenCall {
 }
 
 fn recorded_call(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
-    let line = |seq, event| EventLine { at, seq, event }.to_text();
-    let audit_id = AuditId::mint();
-    let claimed = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
-    let events = [
-        line(1, RecordedEvent::Received(Received { actor: "ada".into(), op: "b".into(), ..received })),
-        line(
-            2,
-            RecordedEvent::Admitted(Admitted {
-                claim: claimed,
-                idempotent: Some(idempotent),
-                ..Admitted::default()
-            }),
-        ),
-        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
-    ];
-    OpenCall {
-        at: Timestamp::now(),
-        route: CallTarget {
-            connector: "github://acme/a@1.0.0".into(),
-            op: "b".into(),
-            action: None,
-            step: None,
-        },
-        actor: "ada".into(),
-        idempotent,
-        key: key.map(claim),
-        resumes: None,
-        entry: Entry::new(events.into()),
-        request: Some(Sealed::from_bytes(b"the request".to_vec())),
-        audit_id,
-    }
+    let received = Received { actor: "ada".into(), op: "b".into(), ..received };
+    OpenCall { at: Timestamp::now(), ..opening(received, key, idempotent, at) }
 }
 
 pub(super) fn resuming(before: &OpenCall) -> OpenCall {
@@ -101,25 +56,7 @@ pub(super) fn resuming(before: &OpenCall) -> OpenCall {
 }
 
 pub(super) fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
-    let until = match key {
-        KeyDisposition::Retain(until) => Some(until.to_string()),
-        _ => None,
-    };
-    let state = match key {
-        KeyDisposition::Retain(_) => "keeps",
-        KeyDisposition::Release => "free",
-        KeyDisposition::Undetermined => "unknown",
-    };
-    let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
-    let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
-    CloseCall {
-        audit_id: call.audit_id.clone(),
-        attempts: u32::from(status != CallStatus::Cancelled),
-        verdict: CallOutcome { status, class: None, code: None },
-        key,
-        entry: Entry::new(vec![line(4, RecordedEvent::Final(ended))]),
-        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
-    }
+    ending(call, status, key, Timestamp::UNIX_EPOCH)
 }
 
 pub(super) fn value(call: &OpenCall) -> CloseCall {
@@ -140,10 +77,6 @@ pub(super) fn close(log: &JournalLog, end: CloseCall) {
 
 pub(super) fn state(log: &JournalLog, key: &str) -> KeyState {
     wait_for(log.key_state(claim(key))).unwrap()
-}
-
-pub(super) fn skipped(frees_key: bool) -> ResolveCall {
-    ResolveCall { at: Timestamp::now(), actor: "ada".into(), reason: "it is there".into(), frees_key }
 }
 
 pub(super) fn skip(log: &JournalLog, call: &OpenCall, frees_key: bool) -> bool {

@@ -1,6 +1,5 @@
 //! Changes of the files by anything but a host: each is found, with the entry where it shows.
 
-use cofferdam_core::clock::{Clock, SleepFuture};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -481,30 +480,18 @@ fn files_of_dead_processes_are_no_finding() {
     assert_eq!(findings(home.path()), []);
 }
 
-/// A clock that is an hour earlier or later each time.
-struct JumpingClock(std::sync::atomic::AtomicI64);
-
-impl Clock for JumpingClock {
-    fn now(&self) -> std::time::Instant {
-        std::time::Instant::now()
-    }
-
-    fn timestamp(&self) -> Timestamp {
-        let round = self.0.fetch_add(1, Ordering::Relaxed);
-        let hours = if round % 2 == 0 { round } else { -round };
-        Timestamp::from_second(1_700_000_000 + hours * 3_600).unwrap()
-    }
-
-    fn sleep_until(&self, deadline: std::time::Instant) -> SleepFuture {
-        SystemClock.sleep_until(deadline)
-    }
-}
-
 #[test]
 fn a_clock_that_jumps_leaves_no_finding() {
     let home = tempfile::tempdir().unwrap();
     for _ in 0..3 {
-        let clock = Arc::new(JumpingClock(1.into()));
+        let round = std::sync::atomic::AtomicI64::new(1);
+        // An hour earlier or later each time.
+        let time = move || {
+            let round = round.fetch_add(1, Ordering::Relaxed);
+            let hours = if round % 2 == 0 { round } else { -round };
+            Timestamp::from_second(1_700_000_000 + hours * 3_600).unwrap()
+        };
+        let clock = Arc::new(DateClock(time));
         let log = JournalLog::new(home.path(), LogSettings::default(), clock).with_segment_bytes(4_000);
         for _ in 0..8 {
             let call = call(None, false);

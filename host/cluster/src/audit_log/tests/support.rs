@@ -5,19 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditLog as _, CallOutcome, CallStatus, CallTarget, CloseCall, Entry, ExpectedState, Finding, KeyClaim,
-    KeyDisposition, KeyScope, KeyState, LogFuture, LogSettings, NoteSigner, OpenCall, OpenOutcome,
-    ResolveCall, Sealed, SealedQuota, verify_log, wait,
+    AuditLog as _, CallStatus, CloseCall, ExpectedState, Finding, KeyDisposition, KeyScope, KeyState,
+    LogFuture, LogSettings, NoteSigner, OpenCall, OpenOutcome, SealedQuota, verify_log, wait,
 };
-use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
-use cofferdam_core::digest::Digest;
+use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, Received, RecordedClaim, RecordedEvent, RecordedKeyEnd,
-};
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::event::recorded::Received;
 use cofferdam_core::host_key;
 use cofferdam_egress::egress::default_tls;
+pub(super) use cofferdam_test_support::log_calls::claim;
+use cofferdam_test_support::log_calls::{DateClock, ending, opening, skipped};
 use cofferdam_test_support::services::Postgres;
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -102,7 +99,7 @@ impl Cluster {
 
     /// A process of a host whose clock is off by this many seconds.
     pub(super) fn host_at(&self, name: &str, off: i64) -> PostgresLog {
-        let clock = Arc::new(SkewedClock(off));
+        let clock = Arc::new(DateClock(move || Timestamp::now() + SignedDuration::from_secs(off)));
         log(&self.url, &self.home(name), name, clock, LogSettings::default(), false)
     }
 
@@ -117,7 +114,8 @@ impl Cluster {
 
     /// A process of a host whose log goes by this clock.
     pub(super) fn host_with_clock(&self, name: &str, clock: &Arc<HandClock>) -> PostgresLog {
-        let clock: Arc<dyn Clock> = Arc::<HandClock>::clone(clock);
+        let hand = Arc::clone(clock);
+        let clock = Arc::new(DateClock(move || hand.now()));
         log(&self.url, &self.home(name), name, clock, LogSettings::default(), true)
     }
 
@@ -178,23 +176,6 @@ pub(super) fn log(
     PostgresLog::new(database, home, own, clock)
 }
 
-/// A clock that is off by this many seconds.
-struct SkewedClock(i64);
-
-impl Clock for SkewedClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn timestamp(&self) -> Timestamp {
-        Timestamp::now() + SignedDuration::from_secs(self.0)
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
-        SystemClock.sleep_until(deadline)
-    }
-}
-
 /// A clock that is set by hand.
 pub(super) struct HandClock(Mutex<Timestamp>);
 
@@ -213,26 +194,6 @@ impl HandClock {
     }
 }
 
-impl Clock for HandClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn timestamp(&self) -> Timestamp {
-        *self.0.lock().unwrap()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> SleepFuture {
-        SystemClock.sleep_until(deadline)
-    }
-}
-
-const FINGERPRINT: [u8; 32] = [7; 32];
-
-pub(super) fn claim(key: &str) -> KeyClaim {
-    KeyClaim { key: key.into(), fingerprint: FINGERPRINT, at: Timestamp::now(), of: KeyScope::Call }
-}
-
 pub(super) fn action_scope(action: &str, steps: &[&str]) -> KeyScope {
     KeyScope::Action { action: action.into(), steps: steps.iter().map(|step| (*step).into()).collect() }
 }
@@ -243,39 +204,13 @@ pub(super) fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
 
 /// A call that was received then.
 pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
-    let line = |seq, event| EventLine { at, seq, event }.to_text();
-    let claimed = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
     let received = Received {
         actor: "ada".into(),
         connector: "github://acme/a@1.0.0".into(),
         op: "b".into(),
         ..Received::default()
     };
-    let admitted = Admitted { claim: claimed, idempotent: Some(idempotent), ..Admitted::default() };
-    let events = vec![
-        line(1, RecordedEvent::Received(received)),
-        line(2, RecordedEvent::Admitted(admitted)),
-        line(3, RecordedEvent::AttemptStarted(AttemptStarted::default())),
-    ];
-    OpenCall {
-        at,
-        route: CallTarget {
-            connector: "github://acme/a@1.0.0".into(),
-            op: "b".into(),
-            action: None,
-            step: None,
-        },
-        actor: "ada".into(),
-        idempotent,
-        key: key.map(claim),
-        resumes: None,
-        entry: Entry::new(events),
-        request: Some(Sealed::from_bytes(b"the request".to_vec())),
-        audit_id: AuditId::mint(),
-    }
+    opening(received, key, idempotent, at)
 }
 
 pub(super) fn resuming(before: &OpenCall) -> OpenCall {
@@ -283,27 +218,7 @@ pub(super) fn resuming(before: &OpenCall) -> OpenCall {
 }
 
 pub(super) fn end(call: &OpenCall, status: CallStatus, key: KeyDisposition) -> CloseCall {
-    let until = match key {
-        KeyDisposition::Retain(until) => Some(until.to_string()),
-        _ => None,
-    };
-    let state = match key {
-        KeyDisposition::Retain(_) => "keeps",
-        KeyDisposition::Release => "free",
-        KeyDisposition::Undetermined => "unknown",
-    };
-    let key_end = call.key.as_ref().map(|_| RecordedKeyEnd { state: state.into(), until });
-    let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
-    let seq = u32::try_from(call.entry.events().len()).unwrap() + 1;
-    let line = EventLine { at: call.at, seq, event: RecordedEvent::Final(ended) }.to_text();
-    CloseCall {
-        audit_id: call.audit_id.clone(),
-        attempts: u32::from(status != CallStatus::Cancelled),
-        verdict: CallOutcome { status, class: None, code: None },
-        key,
-        entry: Entry::new(vec![line]),
-        outcome: Some(Sealed::from_bytes(b"the outcome".to_vec())),
-    }
+    ending(call, status, key, call.at)
 }
 
 pub(super) fn value(call: &OpenCall) -> CloseCall {
@@ -323,9 +238,7 @@ pub(super) fn state(log: &PostgresLog, key: &str) -> KeyState {
 }
 
 pub(super) fn skip(log: &PostgresLog, call: &OpenCall, frees_key: bool) -> bool {
-    let (at, actor, reason) = (Timestamp::now(), "ada".into(), "it is there".into());
-    let decision = ResolveCall { at, actor, reason, frees_key };
-    wait(log.resolve(&call.audit_id, decision)).unwrap()
+    wait(log.resolve(&call.audit_id, skipped(frees_key))).unwrap()
 }
 
 pub(super) fn accept_clock(log: &PostgresLog, time: Timestamp) {
