@@ -179,12 +179,7 @@ fn a_lost_or_damaged_key_table_is_made_again() {
 fn an_older_key_table_is_brought_up_to_date() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("audit/keys.db");
-    let run = |key: &str| {
-        let log = log(home.path());
-        let call = call(Some(key), false);
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
-    };
+    let run = |key: &str| run_call(&log(home.path()), call(Some(key), false));
     run("a");
     let older = fs::read(&path).unwrap();
     run("b");
@@ -392,8 +387,7 @@ fn the_outcome_of_a_key_is_that_of_its_interrupted_call() {
     interrupted(home.path(), &[&before]);
     let log = log(home.path());
     log.0.keys().unwrap().table.change(|keys| keys.remove(&digest("k"))).unwrap();
-    assert!(matches!(open(&log, &other), OpenOutcome::Started));
-    close(&log, value(&other));
+    run_call(&log, other.clone());
     let resuming = OpenCall { key: Some(claim("k")), ..resuming(&before) };
     assert!(matches!(open(&log, &resuming), OpenOutcome::KeyInUse(KeyState::Done { .. })));
     let row = log.reader().unwrap().call(&before.audit_id).unwrap().unwrap();
@@ -728,8 +722,7 @@ fn nothing_more_is_sealed_above_the_quota() {
     close(&log, value(&running));
     assert!(matches!(open(&log, &call(None, false)), OpenOutcome::Started));
     assert_eq!(text_of(home.path()).matches("\"sealed\"").count(), 1);
-    assert!(matches!(open(&log, &other), OpenOutcome::Started));
-    close(&log, value(&other));
+    run_call(&log, other.clone());
     assert_eq!(text_of(home.path()).matches("\"sealed\"").count(), 3);
 }
 
@@ -787,12 +780,7 @@ fn a_resolved_call_is_signed_for() {
     let home = tempfile::tempdir().unwrap();
     let before = call(None, true);
     interrupted(home.path(), &[&before, &call(None, true)]);
-    {
-        let log = log(home.path());
-        let again = resuming(&before);
-        assert!(matches!(open(&log, &again), OpenOutcome::Started));
-        close(&log, value(&again));
-    }
+    run_call(&log(home.path()), resuming(&before));
     let path = segment_files(home.path()).remove(0);
     let text = fs::read_to_string(&path).unwrap();
     let kept: Vec<_> = text.split_inclusive('\n').filter(|line| !line.contains("\"final\"")).collect();

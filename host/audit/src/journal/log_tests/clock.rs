@@ -20,8 +20,7 @@ impl Setup {
         let setup = Self { home: tempfile::tempdir().unwrap(), ahead: Arc::default() };
         let log = setup.log();
         let first = setup.keyed();
-        assert!(matches!(open(&log, &first), OpenOutcome::Started));
-        close(&log, value(&first));
+        run_call(&log, first.clone());
         (setup, first)
     }
 
@@ -45,9 +44,7 @@ impl Setup {
     }
 
     fn calls_without_a_key(&self) {
-        let (log, call) = (self.log(), call_at(None, true, self.clock().timestamp()));
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
+        run_call(&self.log(), call_at(None, true, self.clock().timestamp()));
     }
 
     fn accepts(&self) {

@@ -37,9 +37,7 @@ fn home() -> (tempfile::TempDir, NoteKey, Timestamp) {
     std::thread::sleep(Duration::from_millis(2));
     let middle = Timestamp::now();
     fill_at(home.path(), 2, Timestamp::now());
-    let more = call_at(None, false, Timestamp::now());
-    open(&held, &more);
-    close(&held, value(&more));
+    run_call(&held, call_at(None, false, Timestamp::now()));
     sign(&held);
     drop(held);
     assert_eq!(journals(home.path()).len(), 2);

@@ -371,9 +371,7 @@ fn interrupted_calls_outlive_an_accepted_change() {
     let home = tempfile::tempdir().unwrap();
     let interrupted = call(Some("k"), false);
     let killed = log(home.path());
-    let ended = call(None, false);
-    open(&killed, &ended);
-    close(&killed, value(&ended));
+    run_call(&killed, call(None, false));
     open(&killed, &interrupted);
     open(&killed, &call(None, false));
     sign(&killed);

@@ -307,13 +307,10 @@ fn a_power_cut_while_pruning_loses_nothing() {
     let home = tempfile::tempdir().unwrap();
     let log = durable_log(home.path(), Durability::Power);
     for _ in 0..30 {
-        let call = call(None, false);
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
+        run_call(&log, call(None, false));
     }
     let young = call_at(None, false, Timestamp::now());
-    assert!(matches!(open(&log, &young), OpenOutcome::Started));
-    close(&log, value(&young));
+    run_call(&log, young.clone());
     sign(&log);
     let before = files_below(home.path());
     let hour = jiff::SignedDuration::from_hours(1);

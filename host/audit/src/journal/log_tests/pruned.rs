@@ -47,11 +47,7 @@ fn calls_by_a_clock_that_was_behind_stay_their_time() {
 fn entries_after_the_cut_stay() {
     let home = tempfile::tempdir().unwrap();
     let log = small_log(home.path());
-    let runs = || {
-        let call = call(None, false);
-        open(&log, &call);
-        close(&log, value(&call));
-    };
+    let runs = || run_call(&log, call(None, false));
     runs();
     let own = log.0.own_journal().unwrap();
     let mut cut = JournalCut::after(own.committer.with_journal(|journal| journal.head()));
@@ -176,9 +172,7 @@ fn calls_across_segments_are_pruned() {
         let log = small_log(home.path());
         open(&log, &long);
         for _ in 0..20 {
-            let call = call_at(None, false, day(0));
-            open(&log, &call);
-            close(&log, value(&call));
+            run_call(&log, call_at(None, false, day(0)));
         }
         let running = wait_for(log.prune(day(1), false, "ada".into())).unwrap();
         let stopped = running.stopped.unwrap();
@@ -209,11 +203,7 @@ fn prune_blockers_are_named_until_they_are_gone() {
     let interrupted = call_at(None, false, day(0));
     let killed = small_log(home.path());
     open(&killed, &interrupted);
-    (0..12).for_each(|_| {
-        let call = call_at(None, false, day(0));
-        open(&killed, &call);
-        close(&killed, value(&call));
-    });
+    (0..12).for_each(|_| drop(run_call(&killed, call_at(None, false, day(0)))));
     kill(killed);
     fill_more(home.path());
     assert_eq!(stopped(home.path()), Some((PruneBlocker::Incomplete, interrupted.audit_id.clone(), true)));
@@ -229,11 +219,7 @@ fn prune_blockers_are_named_until_they_are_gone() {
     // A key whose outcome stands.
     let home = tempfile::tempdir().unwrap();
     let kept = call_at(Some("k"), false, day(0));
-    {
-        let log = small_log(home.path());
-        open(&log, &kept);
-        close(&log, value(&kept));
-    }
+    run_call(&small_log(home.path()), kept.clone());
     fill_more(home.path());
     assert_eq!(stopped(home.path()), Some((PruneBlocker::KeyStands, kept.audit_id, false)));
     assert!(matches!(state(&log(home.path()), "k"), KeyState::Done { outcome: Some(_), .. }));
@@ -394,11 +380,7 @@ fn a_segment_without_a_line_hides_no_call() {
 #[test]
 fn a_journal_is_pruned_before_an_empty_segment() {
     let home = tempfile::tempdir().unwrap();
-    {
-        let (log, call) = (log(home.path()), call_at(None, false, day(0)));
-        open(&log, &call);
-        close(&log, value(&call));
-    }
+    run_call(&log(home.path()), call_at(None, false, day(0)));
     add_empty_segment(home.path());
     assert_eq!(wait_for(log(home.path()).prune(day(9), false, "ada".into())).unwrap().calls, 1);
     check(home.path());
@@ -537,9 +519,7 @@ fn short_processes_prune_beyond_their_retention_once_an_hour() {
         let retention = Some(Duration::from_secs(86_400));
         let settings = LogSettings { retention, ..LogSettings::default() };
         let log = JournalLog::new(home.path(), settings, Arc::new(SystemClock));
-        let call = call_at(None, true, Timestamp::now());
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
+        run_call(&log, call_at(None, true, Timestamp::now()));
     };
     short();
     assert_eq!(segment_files(home.path()).len(), files, "it was looked at just now");

@@ -75,6 +75,14 @@ pub(super) fn close(log: &JournalLog, end: CloseCall) {
     wait_for(log.close(None, end)).unwrap();
 }
 
+/// Begins and ends a call, and returns its id.
+#[track_caller]
+pub(super) fn run_call(log: &JournalLog, call: OpenCall) -> AuditId {
+    assert!(matches!(open(log, &call), OpenOutcome::Started));
+    close(log, value(&call));
+    call.audit_id
+}
+
 pub(super) fn state(log: &JournalLog, key: &str) -> KeyState {
     wait_for(log.key_state(claim(key))).unwrap()
 }
@@ -135,13 +143,7 @@ pub(super) fn sample_size(variable: &str, default: usize) -> usize {
 /// Runs calls that were received then, in small segments, and returns their ids.
 pub(super) fn fill_at(home: &Path, calls: usize, at: Timestamp) -> Vec<AuditId> {
     let log = small_log(home);
-    let run = |_| {
-        let call = call_at(None, true, at);
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
-        call.audit_id
-    };
-    (0..calls).map(run).collect()
+    (0..calls).map(|_| run_call(&log, call_at(None, true, at))).collect()
 }
 
 pub(super) fn fill(home: &Path, calls: usize) -> Vec<AuditId> {

@@ -92,9 +92,7 @@ fn changed_bytes_of_a_long_journal_are_found() {
     {
         let log = log(home.path());
         for _ in 0..200 {
-            let call = call(None, true);
-            open(&log, &call);
-            close(&log, value(&call));
+            run_call(&log, call(None, true));
         }
     }
     let path = segment_files(home.path()).remove(0);
@@ -433,11 +431,7 @@ fn files_of_the_wrong_type_are_found() {
     for name in ["keys.lock", "keys.db-wal", "checkpoint.lock", "index.db"] {
         let home = tempfile::tempdir().unwrap();
         fill(home.path(), 2);
-        {
-            let (log, call) = (log(home.path()), call(Some("k"), false));
-            assert!(matches!(open(&log, &call), OpenOutcome::Started));
-            close(&log, value(&call));
-        }
+        run_call(&log(home.path()), call(Some("k"), false));
         let path = home.path().join("audit").join(name);
         drop(fs::remove_file(&path));
         fs::create_dir(&path).unwrap();
@@ -494,9 +488,7 @@ fn a_clock_that_jumps_leaves_no_finding() {
         let clock = Arc::new(DateClock(time));
         let log = JournalLog::new(home.path(), LogSettings::default(), clock).with_segment_bytes(4_000);
         for _ in 0..8 {
-            let call = call(None, false);
-            open(&log, &call);
-            close(&log, value(&call));
+            run_call(&log, call(None, false));
         }
         sign(&log);
     }
