@@ -115,9 +115,7 @@ fn an_end_waits_for_a_beginning_in_doubt() {
     let Some(mut cluster) = Cluster::alone() else { return };
     let log = cluster.host("a");
     // From here on the process has a journal, so that the append is the next write of its session.
-    let first = call(None, true);
-    assert!(matches!(open(&log, &first), OpenOutcome::Started));
-    close(&log, value(&first));
+    run_call(&log, &call(None, true));
 
     // No such standby exists. A commit is durable before it waits for one, and is confirmed to no client.
     cluster.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
@@ -142,9 +140,7 @@ fn an_end_waits_for_a_beginning_in_doubt() {
     cluster.server().start_again();
     retried(|| log.flush());
     assert!(matches!(state(&log, "k"), KeyState::Free));
-    let next = call(Some("k"), false);
-    assert!(matches!(open(&log, &next), OpenOutcome::Started));
-    close(&log, value(&next));
+    run_call(&log, &call(Some("k"), false));
     let mut reader = log.reader().unwrap();
     assert_eq!(reader.call(&begun.audit_id).unwrap().unwrap().status, CallStatus::Refused);
     let entries = reader.entries_of(&begun.audit_id).unwrap();

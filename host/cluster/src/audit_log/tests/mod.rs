@@ -410,8 +410,7 @@ fn old_calls_are_removed_with_a_signed_statement() {
     let old = Timestamp::now() - SignedDuration::from_hours(240);
     let run = |at, key: Option<&str>| {
         let call = call_at(key, false, at);
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
+        run_call(&log, &call);
         call
     };
     let gone: Vec<_> = (0..5).map(|_| run(old, None)).collect();
@@ -444,9 +443,7 @@ fn calls_by_a_clock_that_was_behind_stay_their_time() {
     let log = cluster.host("a");
     let hours_ago = |hours| Timestamp::now() - SignedDuration::from_hours(hours);
     for hours in [100, 300] {
-        let call = call_at(None, false, hours_ago(hours));
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
+        run_call(&log, &call_at(None, false, hours_ago(hours)));
     }
     let pruned = wait(log.prune(hours_ago(200), false, "ada".into())).unwrap();
     assert_eq!((pruned.calls, pruned.stopped.is_none()), (0, true), "{pruned:?}");
@@ -480,11 +477,7 @@ fn parts_of_tables_are_dropped_as_a_whole() {
     let clock = cluster.manual_clock();
     clock.set("2025-03-05T00:00:00Z".parse().unwrap());
     let log = cluster.host_with_clock("a", &clock);
-    let run = || {
-        let call = call_at(None, false, clock.now());
-        assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        close(&log, value(&call));
-    };
+    let run = || run_call(&log, &call_at(None, false, clock.now()));
     (0..3).for_each(|_| run());
     let parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'cofferdam.entries'::regclass";
     assert_eq!(cluster.psql(parts), "2", "the month, and the one after it");

@@ -30,9 +30,7 @@ fn calls_of_a_process() {
     if let Some(count) = calls.strip_prefix("run ") {
         for n in 0..count.parse().unwrap() {
             let key = format!("{}-{n}", std::process::id());
-            let call = call((n % 3 == 0).then_some(&*key), false);
-            assert!(matches!(open(&log, &call), OpenOutcome::Started));
-            close(&log, value(&call));
+            run_call(&log, &call((n % 3 == 0).then_some(&*key), false));
         }
         return;
     }

@@ -233,6 +233,13 @@ pub(super) fn close(log: &PostgresLog, end: CloseCall) {
     wait(log.close(None, end)).unwrap();
 }
 
+/// Begins and ends a call.
+#[track_caller]
+pub(super) fn run_call(log: &PostgresLog, call: &OpenCall) {
+    assert!(matches!(open(log, call), OpenOutcome::Started));
+    close(log, value(call));
+}
+
 pub(super) fn state(log: &PostgresLog, key: &str) -> KeyState {
     wait(log.key_state(claim(key))).unwrap()
 }
