@@ -550,15 +550,12 @@ fn two_journals(home: &Path) -> Vec<PathBuf> {
     let logs = [log(home), log(home)];
     for (log, key) in logs.iter().zip(["a", "b"]) {
         for key in [None, Some(key)] {
-            let call = call(key, false);
-            assert!(matches!(open(log, &call), OpenOutcome::Started));
-            close(log, value(&call));
+            run_call(log, call(key, false));
         }
-        wait_for(log.sign()).unwrap();
+        sign(log);
     }
     drop(logs);
-    let root = home.join(DIRECTORY);
-    writer_dir::names(&root).unwrap().into_iter().map(|name| root.join(name)).collect()
+    journals(home)
 }
 
 #[test]
@@ -580,11 +577,6 @@ fn missing_or_older_parts_are_a_loss() {
         let first = super::super::segment::segments(journal).unwrap().pop().unwrap();
         journal.join(format!("{first:012}.jsonl"))
     };
-    let older = |path: &Path, lines: usize| {
-        let text = fs::read_to_string(path).unwrap();
-        let kept: Vec<_> = text.lines().take(text.lines().count() - lines).collect();
-        fs::write(path, format!("{}\n", kept.join("\n"))).unwrap();
-    };
     let edit = |path: &Path| {
         let text = fs::read_to_string(path).unwrap();
         fs::write(path, text.replace("writer_released", "writer_releasee")).unwrap();
@@ -593,7 +585,7 @@ fn missing_or_older_parts_are_a_loss() {
     let losses: [Loss<'_>; 7] = [
         ("a journal", Box::new(|_, journals| fs::remove_dir_all(&journals[1]).unwrap())),
         ("a segment", Box::new(|_, journals| fs::remove_file(newest(&journals[0])).unwrap())),
-        ("an end", Box::new(|_, journals| older(&newest(&journals[0]), 1))),
+        ("an end", Box::new(|_, journals| cut_lines(&newest(&journals[0]), 1))),
         ("a last line", Box::new(|_, journals| edit(&newest(&journals[0])))),
         ("the statement", Box::new(|home, _| fs::remove_file(home.join("audit/checkpoint")).unwrap())),
         ("the memory", Box::new(|home, _| fs::remove_file(home.join("home.state")).unwrap())),

@@ -69,13 +69,6 @@ fn home_with_key() -> tempfile::TempDir {
     home
 }
 
-/// Removes the last lines of a file.
-fn cut_lines(path: &Path, lines: usize) {
-    let text = fs::read_to_string(path).unwrap();
-    let kept = text.lines().count() - lines;
-    fs::write(path, text.split_inclusive('\n').take(kept).collect::<String>()).unwrap();
-}
-
 #[test]
 fn a_lost_log_frees_no_key_until_accepted() {
     type Loss = (&'static str, fn(&Path));

@@ -25,6 +25,7 @@ fn durable_log(home: &Path, durability: Durability) -> JournalLog {
 }
 
 /// A home while calls run: what was acknowledged, and the files of the journals at that time.
+#[derive(Clone, Default)]
 struct Acknowledged {
     files: Files,
     ended: Vec<AuditId>,
@@ -35,27 +36,26 @@ struct Acknowledged {
 /// Runs calls, and returns the state of the home after each acknowledged commit.
 fn run(home: &Path, durability: Durability) -> Vec<Acknowledged> {
     let log = durable_log(home, durability);
-    let (mut ended, mut begun, mut keys, mut states) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut now, mut states) = (Acknowledged::default(), Vec::new());
     for round in 0..12 {
         let key = (round % 3 == 0).then(|| format!("key {round}"));
         let call = call(key.as_deref(), false);
         assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        begun.push(call.audit_id.clone());
-        states.push((begun.clone(), ended.clone(), keys.clone(), files_below(home)));
+        now.begun.push(call.audit_id.clone());
+        states.push(Acknowledged { files: files_below(home), ..now.clone() });
         // The last of each four calls has no end.
         if round % 4 != 3 {
             close(&log, value(&call));
-            ended.push(call.audit_id.clone());
-            keys.extend(key);
-            states.push((begun.clone(), ended.clone(), keys.clone(), files_below(home)));
+            now.ended.push(call.audit_id);
+            now.keys.extend(key);
+            states.push(Acknowledged { files: files_below(home), ..now.clone() });
         }
         if round % 5 == 4 {
             sign(&log);
         }
     }
     kill(log);
-    let state = |(begun, ended, keys, files)| Acknowledged { files, ended, begun, keys };
-    states.into_iter().map(state).collect()
+    states
 }
 
 /// Returns what of a file is left by a power cut: all that was acknowledged, and of what was written later some sectors.
@@ -274,7 +274,7 @@ fn the_first_statements_survive_a_power_cut() {
         temporary: path(temporary),
         content,
     });
-    let empty = Acknowledged { files: Files::new(), ended: Vec::new(), begun: Vec::new(), keys: Vec::new() };
+    let empty = Acknowledged::default();
     let mut rng = fastrand::Rng::with_seed(13);
     let steps = STEPS * replacements.len();
     for step in 0..=steps {
@@ -387,18 +387,17 @@ fn left_unsynced(on_disk: &Files, later: &Files, unwritten: Unwritten, rng: &mut
 fn signed_entries_survive_a_power_cut() {
     let home = tempfile::tempdir().unwrap();
     let log = durable_log(home.path(), Durability::Process).with_segment_bytes(2_000);
-    let (mut ended, mut begun, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut now, mut on_disk) = (Acknowledged::default(), Files::new());
     let (mut signed, mut rng) = (None, fastrand::Rng::with_seed(12));
-    let mut on_disk = Files::new();
     for round in 0..24 {
         let key = (round % 4 == 0).then(|| format!("key {round}"));
         let call = call(key.as_deref(), false);
         assert!(matches!(open(&log, &call), OpenOutcome::Started));
-        begun.push(call.audit_id.clone());
+        now.begun.push(call.audit_id.clone());
         if round % 6 != 5 {
             close(&log, value(&call));
-            ended.push(call.audit_id);
-            keys.extend(key);
+            now.ended.push(call.audit_id);
+            now.keys.extend(key);
         }
         if round % 5 == 4 {
             let journal = log.0.own_journal().unwrap();
@@ -410,8 +409,7 @@ fn signed_entries_survive_a_power_cut() {
                 |path: &Path| path.extension().is_some_and(|ending| ending == "jsonl" || ending == "sealed");
             let files = files_below(home.path()).into_iter();
             on_disk.extend(files.filter(|(path, _)| !is_of_journal(path) || synced.contains(path)));
-            let (ended, begun, keys) = (ended.clone(), begun.clone(), keys.clone());
-            signed = Some(Acknowledged { files: on_disk.clone(), ended, begun, keys });
+            signed = Some(Acknowledged { files: on_disk.clone(), ..now.clone() });
         }
         let Some(signed) = &signed else { continue };
         let later = files_below(home.path());

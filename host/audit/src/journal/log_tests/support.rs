@@ -185,6 +185,13 @@ pub(super) fn segment_files(home: &Path) -> Vec<PathBuf> {
     journals(home).into_iter().flat_map(of).collect()
 }
 
+/// Removes the last lines of a file.
+pub(super) fn cut_lines(path: &Path, lines: usize) {
+    let text = fs::read_to_string(path).unwrap();
+    let kept = text.lines().count() - lines;
+    fs::write(path, text.split_inclusive('\n').take(kept).collect::<String>()).unwrap();
+}
+
 /// The files below a directory, with their contents.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
