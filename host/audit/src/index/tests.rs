@@ -83,6 +83,15 @@ pub(super) fn remove_index(home: &Path) {
     }
 }
 
+/// Records the next call with its end, and returns its id.
+fn record(log: &JournalLog, calls: &mut traffic::Calls, at: Timestamp) -> AuditId {
+    let (open, close) = calls.next(at);
+    let id = open.audit_id.clone();
+    drop(log.open(open));
+    drop(log.close(None, close));
+    id
+}
+
 /// A home with calls, and what its index says.
 fn filled(calls: usize) -> (tempfile::TempDir, (Vec<CallRow>, Stats)) {
     let home = tempfile::tempdir().unwrap();
@@ -176,11 +185,7 @@ fn calls_are_found_while_they_are_written() {
 #[test]
 fn an_entry_has_the_hash_that_the_next_one_names() {
     let home = tempfile::tempdir().unwrap();
-    let (log, mut calls) = (log(home.path()), traffic::Calls::new(1));
-    let (open, close) = calls.next(hour());
-    let id = open.audit_id.clone();
-    drop(log.open(open));
-    drop(log.close(None, close));
+    let id = record(&log(home.path()), &mut traffic::Calls::new(1), hour());
     let entries = reader_of(home.path()).entries_of(&id).unwrap();
     let [first, second] = entries.as_slice() else { panic!("{entries:?}") };
     assert_eq!((&second.writer, second.n), (&first.writer, first.n + 1));
@@ -222,8 +227,7 @@ fn copy_log(home: &Path) {
 #[test]
 fn a_link_in_place_of_a_segment_does_not_cost_the_index() {
     let (home, _) = filled(20);
-    let journal = fs::read_dir(home.path().join("audit")).unwrap().map(|file| file.unwrap().path());
-    let journal = journal.into_iter().find(|path| path.is_dir()).unwrap();
+    let journal = journal_dir(home.path());
     let segment = journal.join(format!("{:012}.jsonl", segments(&journal).unwrap()[0]));
     let (mut reader, elsewhere) = (reader_of(home.path()), home.path().join("elsewhere"));
     let first = reader.list(&Filter::default()).unwrap().remove(0).audit_id;
@@ -297,11 +301,7 @@ fn a_journal_that_was_put_back_is_indexed_again() {
     let segment = dir.join("000000000001.jsonl");
     let old = fs::read(&segment).unwrap();
     let (log, mut calls) = (log(home.path()), traffic::Calls::new(9));
-    for _ in 0..10 {
-        let (open, close) = calls.next(hour());
-        drop(log.open(open));
-        drop(log.close(None, close));
-    }
+    (0..10).for_each(|_| drop(record(&log, &mut calls, hour())));
     drop(log);
     assert_eq!(answers(home.path()).0.len(), 110);
     fs::write(&segment, old).unwrap();
@@ -380,9 +380,7 @@ fn several_readers_fill_one_index_while_calls_are_written() {
             });
         }
         for n in 1..2_000 {
-            let (open, close) = calls.next(hour() + SignedDuration::from_micros(n));
-            drop(log.open(open));
-            drop(log.close(None, close));
+            record(&log, &mut calls, hour() + SignedDuration::from_micros(n));
         }
         is_done.store(true, Ordering::Relaxed);
     });
@@ -404,10 +402,7 @@ fn a_leap_of_the_clock_does_not_change_the_order() {
             20 => now - SignedDuration::from_hours(24 * 365 * 50),
             _ => now + SignedDuration::from_secs(n),
         };
-        let (open, close) = calls.next(at);
-        ids.insert(0, open.audit_id.clone());
-        drop(log.open(open));
-        drop(log.close(None, close));
+        ids.insert(0, record(&log, &mut calls, at));
         let listed = reader_of(home.path()).list(&Filter::default()).unwrap();
         indexed.push(listed.into_iter().map(|row| row.audit_id).collect::<Vec<_>>());
         assert_eq!(indexed.last().unwrap(), &ids, "{n}");
@@ -476,9 +471,8 @@ fn pruned_calls_leave_the_index() {
     let mut index = index_of(home.path());
     let numbers = segments(&dir).unwrap();
     assert!(numbers.len() > 8);
-    for gone in &numbers[..numbers.len() / 2] {
-        fs::remove_file(dir.join(format!("{gone:012}.jsonl"))).unwrap();
-    }
+    let remove = |gone: &u64| fs::remove_file(dir.join(format!("{gone:012}.jsonl"))).unwrap();
+    numbers[..numbers.len() / 2].iter().for_each(remove);
     let first = numbers[numbers.len() / 2];
     let kept: Vec<AuditId> =
         firsts.into_iter().filter(|(_, n)| *n >= first).map(|(id, _)| id).rev().collect();
@@ -497,10 +491,7 @@ fn pruned_calls_leave_the_index() {
     for _ in 0..100 {
         journal.write(&[&draft], hour()).unwrap();
     }
-    let newest = segments(&dir).unwrap().pop().unwrap();
-    for gone in segments(&dir).unwrap().into_iter().filter(|first| *first < newest) {
-        fs::remove_file(dir.join(format!("{gone:012}.jsonl"))).unwrap();
-    }
+    segments(&dir).unwrap().iter().rev().skip(1).for_each(remove);
     assert_eq!(listed(home.path()), [open.audit_id]);
 }
 
@@ -565,11 +556,7 @@ fn ends_are_followed_past_a_pruned_segment() {
 fn calls_after_a_removed_segment_are_found() {
     let home = tempfile::tempdir().unwrap();
     let mut calls = traffic::Calls::new(7);
-    let mut run = || {
-        let (log, (open, close)) = (log(home.path()), calls.next(hour()));
-        drop(log.open(open));
-        drop(log.close(None, close));
-    };
+    let mut run = || drop(record(&log(home.path()), &mut calls, hour()));
     run();
     let dir = journal_dir(home.path());
     let lines = fs::read_to_string(dir.join("000000000001.jsonl")).unwrap().lines().count();
