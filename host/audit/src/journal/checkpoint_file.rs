@@ -15,7 +15,7 @@ use cofferdam_core::private_file::{self, FileError, FileFault, FileLock, FilePol
 use jiff::Timestamp;
 
 use super::line::ChainHead;
-use super::log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint};
+use super::log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, begin_journals, end_journals};
 use super::segment::hash_of;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::home_memory::HomeMemory;
@@ -67,14 +67,7 @@ impl CheckpointFile {
 
     /// Signs that the journals of these writers have these heads, and returns the note.
     pub(super) fn sign(&self, heads: &[(&str, ChainHead)], now: Timestamp) -> Result<String, AuditError> {
-        self.change(now, |journals| {
-            for (writer, head) in heads {
-                let journal = journals.entry((*writer).to_owned()).or_default();
-                if journal.head.n <= head.n {
-                    journal.head = *head;
-                }
-            }
-        })
+        self.change(now, |journals| end_journals(journals, heads))
     }
 
     /// Signs that journals begin after these entries, and returns the note.
@@ -83,15 +76,7 @@ impl CheckpointFile {
         bases: &BTreeMap<String, ChainHead>,
         now: Timestamp,
     ) -> Result<String, AuditError> {
-        self.change(now, |journals| {
-            for (writer, base) in bases {
-                let journal = journals.entry(writer.clone()).or_default();
-                journal.base = *base;
-                if journal.head.n < base.n {
-                    journal.head = *base;
-                }
-            }
-        })
+        self.change(now, |journals| begin_journals(journals, bases))
     }
 
     /// Signs a changed statement.

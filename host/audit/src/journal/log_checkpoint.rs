@@ -46,6 +46,30 @@ pub struct SignedJournal {
     pub base: ChainHead,
 }
 
+/// Has journals end with these entries, as far as they do not go on already.
+pub fn end_journals<W: ToString>(journals: &mut BTreeMap<String, SignedJournal>, heads: &[(W, ChainHead)]) {
+    for (writer, head) in heads {
+        let journal = journals.entry(writer.to_string()).or_default();
+        if journal.head.n <= head.n {
+            journal.head = *head;
+        }
+    }
+}
+
+/// Has journals begin after these entries.
+pub fn begin_journals<W: ToString>(
+    journals: &mut BTreeMap<String, SignedJournal>,
+    bases: &BTreeMap<W, ChainHead>,
+) {
+    for (writer, base) in bases {
+        let journal = journals.entry(writer.to_string()).or_default();
+        journal.base = *base;
+        if journal.head.n < base.n {
+            journal.head = *base;
+        }
+    }
+}
+
 /// A statement about all journals of a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogCheckpoint {

@@ -45,7 +45,9 @@ use log::LogWriter;
 pub(crate) use log::on_waiting_thread;
 pub use log::{JournalLog, LATE_ENDS, keeps_late_end};
 pub(crate) use log_checkpoint::{ExportScope, read_accepted};
-pub use log_checkpoint::{LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry};
+pub use log_checkpoint::{
+    LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry, begin_journals, end_journals,
+};
 pub use log_time::{ClockState, accepted_time_in, believed_time, check_clock, clock_state, log_time_at};
 pub use prune_facts::{JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cofferdam_audit::store::{ChainHead, HomeMemory, LogCheckpoint, SignedJournal, StoredCheckpoint};
+use cofferdam_audit::store::{
+    ChainHead, HomeMemory, LogCheckpoint, SignedJournal, StoredCheckpoint, begin_journals, end_journals,
+};
 use cofferdam_audit::{AuditError, AuditErrorKind, NoteSigner};
 use cofferdam_core::failpoint;
 use cofferdam_core::home_state::{HomeState, LogProgress, StateLoss, StoredState};
@@ -64,15 +66,7 @@ impl Checkpoints {
         shared: &LogShared,
         heads: &[(Uuid, ChainHead)],
     ) -> Result<String, AuditError> {
-        self.change(shared, |journals| {
-            for (writer, head) in heads {
-                let journal = journals.entry(writer.to_string()).or_default();
-                if journal.head.n <= head.n {
-                    journal.head = *head;
-                }
-            }
-        })
-        .await
+        self.change(shared, |journals| end_journals(journals, heads)).await
     }
 
     /// Signs that journals begin after these entries.
@@ -81,16 +75,7 @@ impl Checkpoints {
         shared: &LogShared,
         bases: &BTreeMap<Uuid, ChainHead>,
     ) -> Result<(), AuditError> {
-        let change = |journals: &mut BTreeMap<String, SignedJournal>| {
-            for (writer, base) in bases {
-                let journal = journals.entry(writer.to_string()).or_default();
-                journal.base = *base;
-                if journal.head.n < base.n {
-                    journal.head = *base;
-                }
-            }
-        };
-        self.change(shared, change).await.map(drop)
+        self.change(shared, |journals| begin_journals(journals, bases)).await.map(drop)
     }
 
     /// Signs a changed statement.
