@@ -329,6 +329,16 @@ impl Filter {
         self.incomplete || self.status.is_some()
     }
 
+    /// Returns the times in whole hours: the beginning of that of `since`, and the end of that of `until`.
+    #[must_use]
+    pub fn whole_hours(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        const HOUR: i64 = 3_600_000_000;
+        let time = |hour: i64| Timestamp::from_microsecond(hour.saturating_mul(HOUR)).ok();
+        let since = self.since.map(|since| since.as_microsecond().div_euclid(HOUR));
+        let last = self.until.map(|until| until.as_microsecond().saturating_sub(1).div_euclid(HOUR));
+        (since.and_then(time), last.and_then(|last| time(last.saturating_add(1))))
+    }
+
     /// The form of the texts that [`select_key`](Self::select_key) takes, as a hint.
     pub const KEY_FORM: &str =
         "Give 1 to 200 printable ASCII characters without spaces, `:` and `~`, or `sha256:` and 64 digits.";

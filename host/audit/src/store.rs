@@ -7,7 +7,7 @@ pub use crate::journal::{
     ChainHead, ClockState, EntryDraft, JournalCut, JournalLine, KeptFacts, LATE_ENDS, LineFault,
     LogCheckpoint, LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry,
     accepted_time_in, action_name, begin_journals, believed_time, check_clock, clock_state, decision,
-    end_journals, first_entry, keeps_late_end, key_decided, log_time_at, prune_entries, prune_result,
-    writer_taken,
+    end_journals, first_entry, indexed_line, keeps_late_end, key_decided, log_time_at, prune_entries,
+    prune_result, writer_taken,
 };
 pub use crate::upkeep::{QuotaOutcome, below_quota, retained, warn_once};

@@ -9,7 +9,6 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::facts::LineFacts;
 use super::file_read::{line_length, next_line, read_at};
@@ -20,7 +19,7 @@ use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
-    JournalLine, LINE_BYTES, LineFault, SealedPlace, UnendedCalls, WriterDir, disk_usage, open_lines,
+    JournalLine, LINE_BYTES, SealedPlace, UnendedCalls, WriterDir, disk_usage, indexed_line, open_lines,
     read_sealed, segments, writer_names,
 };
 use crate::log::{
@@ -526,15 +525,6 @@ pub(super) fn read_lines(
         let segment = firsts.get(position).copied().unwrap_or(0);
         let file = open_lines(&dir, segment)?.ok_or(LineFailure::Misplaced)?;
         let text = line_at(&file, place)?.ok_or(LineFailure::Misplaced)?;
-        let changed = |n: u64, what: &str| {
-            let what = format_args!("entry {n} of the journal {writer} {what}");
-            LineFailure::Changed(AuditError::new(AuditErrorKind::Tampered, what))
-        };
-        let damaged = |n: u64, fault: LineFault| changed(n, &format!("is damaged: {fault}"));
-        let line = JournalLine::read(&text).map_err(|fault| damaged(place.n, fault))?;
-        if line.audit_id.as_deref() != Some(audit_id.as_str()) || line.n != place.n {
-            return Err(changed(place.n, "is not the one that was indexed"));
-        }
         let next = place.offset.saturating_add(place.length).saturating_add(1);
         let next = match (next_line(&file, next)?, firsts.get(position.saturating_add(1))) {
             (None, Some(first)) => match open_lines(&dir, *first)? {
@@ -543,19 +533,11 @@ pub(super) fn read_lines(
             },
             (next, _) => next,
         };
-        if let Some(next) = next {
-            let number = place.n.saturating_add(1);
-            let next = JournalLine::read(&next).map_err(|fault| damaged(number, fault))?;
-            if next.n != number {
-                return Err(changed(number, "is missing"));
-            }
-            if next.prev().ok() != Some(Sha256::digest(&text).into()) {
-                return Err(changed(place.n, "was changed"));
-            }
-        }
+        let line = indexed_line(&text, next.as_deref(), writer, place.n, audit_id);
+        let line = line.map_err(LineFailure::Changed)?;
         let is_end = line.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
         let sealed = line.sealed;
-        let text = String::from_utf8(text).map_err(|_| changed(place.n, "is no text"))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
         let entry = StoredEntry { writer: writer.to_owned(), n: place.n, text };
         lines.push(FoundLine { entry, segment, sealed, is_end });
     }

@@ -284,8 +284,7 @@ pub(super) fn stats(
     free: &HashSet<i64>,
 ) -> rusqlite::Result<Stats> {
     let selection = CallSelection::new(connection, filter)?;
-    let (since, until) = whole_hours(filter);
-    let (from, to) = (since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX));
+    let (from, to) = whole_hours(filter);
     let is_of_host = query.by == StatsGrouping::Host;
     let (mut groups, mut sums) =
         (GroupNames::new(connection, query.by)?, HashMap::<GroupKey, CountSum>::new());
@@ -313,8 +312,8 @@ pub(super) fn stats(
         }
     }
     let in_time = |at: i64| (from..to).contains(&at.div_euclid(1_000_000));
-    let time = |second: Option<i64>| second.and_then(|second| Timestamp::from_second(second).ok());
-    let mut stats = Stats { since: time(since), until: time(until), ..Stats::default() };
+    let (since, until) = filter.whole_hours();
+    let mut stats = Stats { since, until, ..Stats::default() };
     let mut select = connection.prepare_cached(SELECT_OPEN)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
@@ -375,10 +374,10 @@ pub(super) fn history(
 /// Returns the requests of the calls of the targets and the time that `filter` names, in whole hours.
 pub(super) fn requests(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<RequestSum>> {
     let targets = find::targets(connection, filter)?;
-    let (since, until) = whole_hours(filter);
+    let (from, to) = whole_hours(filter);
     let mut sums = BTreeMap::<(i64, i64, i64), u64>::new();
     let mut select = connection.prepare_cached(SELECT_REQUESTS)?;
-    for (span, from, to) in spans(&[DAY, HOUR], since.unwrap_or(i64::MIN), until.unwrap_or(i64::MAX)) {
+    for (span, from, to) in spans(&[DAY, HOUR], from, to) {
         let mut rows = select.query(params![span, from, to])?;
         while let Some(row) = rows.next()? {
             let (target, host, kind) = (row.get(0)?, row.get(1)?, row.get(2)?);
@@ -405,11 +404,10 @@ pub(super) fn requests(connection: &Connection, filter: &Filter) -> rusqlite::Re
     Ok(named.into_iter().map(sum).collect())
 }
 
-/// Returns the beginning of the hour of `since`, and the end of that of `until`, in seconds.
-fn whole_hours(filter: &Filter) -> (Option<i64>, Option<i64>) {
-    let since = filter.since.map(|since| hour_of(since.as_microsecond()));
-    let until = filter.until.map(|until| hour_of(until.as_microsecond() - 1) + HOUR);
-    (since, until)
+/// Returns the times of the filter in whole hours, in seconds.
+fn whole_hours(filter: &Filter) -> (i64, i64) {
+    let (since, until) = filter.whole_hours();
+    (since.map_or(i64::MIN, Timestamp::as_second), until.map_or(i64::MAX, Timestamp::as_second))
 }
 
 /// The names of the groups, each looked up once.

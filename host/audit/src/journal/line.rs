@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 use super::keys::SealedOutcome;
 use crate::command::OpenCall;
 use crate::entry::{Entry, LoggedEvent};
+use crate::error::{AuditError, AuditErrorKind};
 use crate::hex::{hex, unhex};
 use crate::seal::Sealed;
 
@@ -338,6 +339,40 @@ impl<'l> JournalLine<'l> {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// Reads a line that an index has as the `n`-th of this writer, of this call. Checks that the next line, if there is
+/// one, names its hash.
+///
+/// # Errors
+/// `Tampered`.
+pub fn indexed_line<'l>(
+    text: &'l [u8],
+    next: Option<&[u8]>,
+    writer: &str,
+    n: u64,
+    audit_id: &AuditId,
+) -> Result<JournalLine<'l>, AuditError> {
+    let changed = |n: u64, what: &str| {
+        let what = format_args!("entry {n} of the journal {writer} {what}");
+        AuditError::new(AuditErrorKind::Tampered, what)
+    };
+    let damaged = |n: u64, fault: LineFault| changed(n, &format!("is damaged: {fault}"));
+    let line = JournalLine::read(text).map_err(|fault| damaged(n, fault))?;
+    if line.audit_id.as_deref() != Some(audit_id.as_str()) || line.n != n {
+        return Err(changed(n, "is not the one that was indexed"));
+    }
+    if let Some(next) = next {
+        let number = n.saturating_add(1);
+        let next = JournalLine::read(next).map_err(|fault| damaged(number, fault))?;
+        if next.n != number {
+            return Err(changed(number, "is missing"));
+        }
+        if next.prev() != Ok(ChainHead::at(n, text).hash) {
+            return Err(changed(n, "was changed"));
+        }
+    }
+    Ok(line)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) use disk_usage::disk_usage;
 pub use key_claims::name_of as action_name;
 pub use key_facts::{decided as key_decided, decision};
 use keys::SealedOutcome;
-pub use line::{ChainHead, EntryDraft, JournalLine, LineFault, LogEvent, SealedPlace};
+pub use line::{ChainHead, EntryDraft, JournalLine, LineFault, LogEvent, SealedPlace, indexed_line};
 use log::LogWriter;
 pub(crate) use log::on_waiting_thread;
 pub use log::{JournalLog, LATE_ENDS, keeps_late_end};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::JournalLine;
+use cofferdam_audit::store::indexed_line;
 use cofferdam_audit::{
     AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
     OperatorChange, OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup,
@@ -11,7 +11,6 @@ use cofferdam_audit::{
 };
 use cofferdam_core::failure::{AuditId, FailureClass};
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -21,9 +20,6 @@ use super::engine::Holdings;
 use super::process::{self, Lives};
 use super::{LogShared, Running, SessionWork, calls, checkpoint};
 use crate::database::DatabaseError;
-
-/// The microseconds of an hour.
-const HOUR: i64 = 3_600_000_000;
 
 const ROW: &str = "SELECT c.id, c.at, c.connector, c.op, c.action, c.step, c.actor, c.is_idempotent, c.status, c.class, \
                    c.code, c.duration, c.attempts, c.writer, w.holder FROM cofferdam.calls c \
@@ -109,28 +105,14 @@ impl PostgresReader {
             })
         })?;
         let Some((writer, places, lines)) = found else { return Ok(Vec::new()) };
-        let changed = |n: i64, what: &str| {
-            AuditError::new(
-                AuditErrorKind::Tampered,
-                format_args!("entry {n} of the journal {writer} {what}"),
-            )
-        };
         let mut read = Vec::new();
         for n in places {
-            let text = lines.get(&n).ok_or_else(|| changed(n, "is missing"))?;
-            let line = JournalLine::read(text.as_bytes())
-                .map_err(|fault| changed(n, &format!("is damaged: {fault}")))?;
-            if line.audit_id.as_deref() != Some(audit_id.as_str()) || signed(line.n) != n {
-                return Err(changed(n, "is not the one that was indexed"));
-            }
-            let number = n.saturating_add(1);
-            if let Some(next) = lines.get(&number) {
-                let next = JournalLine::read(next.as_bytes())
-                    .map_err(|fault| changed(number, &format!("is damaged: {fault}")))?;
-                if next.prev().ok() != Some(Sha256::digest(text.as_bytes()).into()) {
-                    return Err(changed(n, "was changed"));
-                }
-            }
+            let Some(text) = lines.get(&n) else {
+                let what = format_args!("entry {n} of the journal {writer} is missing");
+                return Err(AuditError::new(AuditErrorKind::Tampered, what));
+            };
+            let next = lines.get(&n.saturating_add(1)).map(String::as_bytes);
+            let line = indexed_line(text.as_bytes(), next, &writer, unsigned(n), audit_id)?;
             let place = line.sealed.as_ref().map(|sealed| signed(sealed.offset));
             let entry = StoredEntry { writer: writer.clone(), n: line.n, text: text.clone() };
             read.push(FoundLine { entry, place });
@@ -190,17 +172,6 @@ fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
         all.push(format!("c.at < {}", parameters.add(until.as_microsecond())));
     }
     all
-}
-
-/// Returns the beginning of the hour of `since`, and the end of that of `until`.
-fn whole_hours(filter: &Filter) -> (Option<Timestamp>, Option<Timestamp>) {
-    let time = |micros: i64| Timestamp::from_microsecond(micros).ok();
-    let since = filter.since.map(|since| since.as_microsecond().div_euclid(HOUR).saturating_mul(HOUR));
-    let until = filter.until.map(|until| {
-        let last = until.as_microsecond().saturating_sub(1).div_euclid(HOUR);
-        last.saturating_add(1).saturating_mul(HOUR)
-    });
-    (since.and_then(time), until.and_then(time))
 }
 
 fn where_all(conditions: &[String]) -> String {
@@ -302,7 +273,7 @@ impl AuditReader for PostgresReader {
     }
 
     fn requests(&mut self, filter: &Filter) -> Result<Vec<RequestSum>, AuditError> {
-        let (since, until) = whole_hours(filter);
+        let (since, until) = filter.whole_hours();
         // A fallback may be another connector than that of the call.
         let connector = filter.connector.clone();
         let calls = Filter { connector: None, since, until, ..filter.clone() };
@@ -338,7 +309,7 @@ impl AuditReader for PostgresReader {
     }
 
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError> {
-        let (since, until) = whole_hours(filter);
+        let (since, until) = filter.whole_hours();
         let rounded = Filter { since, until, before: None, limit: 0, ..filter.clone() };
         let mut stats = Stats { since, until, ..Stats::default() };
         let open = Filter { status: None, incomplete: true, ..rounded.clone() };
