@@ -140,10 +140,6 @@ impl Plan {
         })
     }
 
-    fn lets_through(&self, hit: &Hit) -> bool {
-        (self.at.0..self.at.1).contains(&hit.at) && self.selection.has(hit.target, hit.outcome, hit.actor)
-    }
-
     /// Returns the places in the log's order of the calls, at most `limit` of them. `free` are the writers that no process
     /// holds.
     pub(super) fn calls(
@@ -158,7 +154,8 @@ impl Plan {
             && let Some(hit) = merge.next()?
         {
             let excluded = if free.contains(&hit.writer) { self.only_running } else { self.only_incomplete };
-            if self.lets_through(&hit) && !excluded {
+            let in_time = (self.at.0..self.at.1).contains(&hit.at);
+            if in_time && !excluded && self.selection.has(hit.target, hit.outcome, hit.actor) {
                 found.push(hit.seq);
             }
         }

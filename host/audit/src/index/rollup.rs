@@ -108,7 +108,7 @@ impl RollupChanges {
     /// Counts a call.
     pub(super) fn add(&mut self, call: &CallCount<'_>) {
         let CallCount { at, target, outcome, actor, usage, .. } = *call;
-        let hour = hour_of(at);
+        let hour = begin(at.div_euclid(1_000_000), HOUR);
         for host in [0].iter().chain(&usage.hosts()) {
             self.calls.entry((hour, target, outcome, actor, *host)).or_default().record(call);
         }
@@ -229,11 +229,6 @@ fn put(connection: &Connection, key: RowKey, count: &Count) -> rusqlite::Result<
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let row = params![is_of_host, span, start, target, outcome, actor, host, calls, durations, usage];
     connection.prepare_cached(insert)?.execute(row).map(drop)
-}
-
-/// Returns the beginning of the hour, in seconds, in which this microsecond is.
-fn hour_of(micros: i64) -> i64 {
-    begin(micros.div_euclid(1_000_000), HOUR)
 }
 
 /// Returns the beginning of the span in which this second is.

@@ -46,7 +46,7 @@ pub fn verify_log(
     for _ in 1..TRIES {
         let (outcome, checkpoint) = verify_once(evidence, key, expected, progress)?;
         let is_pruned = || {
-            let now = read_checkpoint(evidence, key)?;
+            let now = evidence.checkpoint()?.and_then(|note| LogCheckpoint::read(&note, key).ok());
             let bases = |of: &Option<LogCheckpoint>| {
                 let journals = of.iter().flat_map(|it| &it.journals);
                 journals.map(|(writer, journal)| (writer.clone(), journal.base.n)).collect::<BTreeSet<_>>()
@@ -58,10 +58,6 @@ pub fn verify_log(
         }
     }
     verify_once(evidence, key, expected, progress).map(|(outcome, _)| outcome)
-}
-
-fn read_checkpoint(evidence: &dyn AuditEvidence, key: &NoteKey) -> Result<Option<LogCheckpoint>, AuditError> {
-    Ok(evidence.checkpoint()?.and_then(|note| LogCheckpoint::read(&note, key).ok()))
 }
 
 fn verify_once(
