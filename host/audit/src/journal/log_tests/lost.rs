@@ -332,13 +332,8 @@ fn a_removed_line_is_accepted_and_the_log_goes_on() {
 /// The table may be made again from a journal of which an entry, or a segment, cannot be read.
 #[test]
 fn damage_hides_no_key_after_it() {
-    let damages: [fn(&[PathBuf]); 2] = [
-        |segments| edit(&segments[0], "\"events\":[", "\"events\":("),
-        |segments| {
-            fs::remove_file(&segments[1]).unwrap();
-            fs::create_dir(&segments[1]).unwrap();
-        },
-    ];
+    let damages: [fn(&[PathBuf]); 2] =
+        [|segments| edit(&segments[0], "\"events\":[", "\"events\":("), |segments| make_dir(&segments[1])];
     for damage in damages {
         let home = tempfile::tempdir().unwrap();
         {

@@ -192,6 +192,12 @@ pub(super) fn cut_lines(path: &Path, lines: usize) {
     fs::write(path, text.split_inclusive('\n').take(kept).collect::<String>()).unwrap();
 }
 
+/// Puts a directory in the place of a file.
+pub(super) fn make_dir(path: &Path) {
+    drop(fs::remove_file(path));
+    fs::create_dir(path).unwrap();
+}
+
 /// The files below a directory, with their contents.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 

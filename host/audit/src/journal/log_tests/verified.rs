@@ -235,20 +235,8 @@ fn segments_out_of_their_place_are_found() {
                 fs::File::options().append(true).open(&segments[1]).unwrap().set_len(70 << 20).unwrap();
             }),
         ),
-        (
-            "a directory",
-            Box::new(|| {
-                fs::remove_file(&segments[1]).unwrap();
-                fs::create_dir(&segments[1]).unwrap();
-            }),
-        ),
-        (
-            "the newest is a directory",
-            Box::new(|| {
-                fs::remove_file(segments.last().unwrap()).unwrap();
-                fs::create_dir(segments.last().unwrap()).unwrap();
-            }),
-        ),
+        ("a directory", Box::new(|| make_dir(&segments[1]))),
+        ("the newest is a directory", Box::new(|| make_dir(segments.last().unwrap()))),
         (
             "a link",
             Box::new(|| {
@@ -433,8 +421,7 @@ fn files_of_the_wrong_type_are_found() {
         fill(home.path(), 2);
         run_call(&log(home.path()), call(Some("k"), false));
         let path = home.path().join("audit").join(name);
-        drop(fs::remove_file(&path));
-        fs::create_dir(&path).unwrap();
+        make_dir(&path);
         let found = findings(home.path());
         assert!(matches!(&found[..], [one] if one.flaw == FindingKind::FileType), "{name}: {found:?}");
         assert!(found[0].what.contains(&format!("audit/{name} ")), "{found:?}");
@@ -468,8 +455,7 @@ fn files_of_dead_processes_are_no_finding() {
     drop(next);
     assert_eq!(findings(home.path()), []);
     // A journal whose lock cannot be taken is left.
-    fs::remove_file(dir.join("lock")).unwrap();
-    fs::create_dir(dir.join("lock")).unwrap();
+    make_dir(&dir.join("lock"));
     assert!(matches!(open(&log(home.path()), &call(None, false)), OpenOutcome::Started));
     assert_eq!(findings(home.path()), []);
 }
