@@ -1,4 +1,4 @@
-//! Work that no call waits for, as far as every store does it alike: the quota of sealed bytes, retention, and warnings.
+//! Work that no call waits for, as far as every store does it alike: the quota of sealed bytes, retention, warnings.
 
 use std::collections::HashSet;
 

@@ -57,8 +57,8 @@ pub fn believed_time(seen: Option<i64>, now: i64) -> i64 {
     }
 }
 
-/// Returns an error if the clock is so far behind that outcomes would not stand as long as they should, and warns if it
-/// is ahead. Both times are in microseconds since 1970; `clock` is what the warning calls it.
+/// Returns an error if the clock is so far behind that outcomes would not stand as long as they should, and warns if
+/// it is ahead. Both times are in microseconds since 1970; `clock` is what the warning calls it.
 ///
 /// # Errors
 /// `ClockBehind`.
