@@ -2,13 +2,19 @@
 //! one of the nine classes, the server receives nothing more of it, and the host accepts the next call.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam::{
-    Call, Cancellation, Compiler, Error, Fallback, Host, HostBuilder, HostErrorKind as ErrorKind,
+    AuditId, Call, Cancellation, Compiler, Error, Fallback, Host, HostBuilder, HostErrorKind as ErrorKind,
+};
+use cofferdam_audit::{
+    AcknowledgedFinding, AuditError, AuditErrorKind, AuditLog, AuditReader, CloseCall, Entry, JournalLog,
+    KeyClaim, KeyState, LogFuture, LogSettings, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
 };
 use cofferdam_core::clock::SystemClock;
+use cofferdam_core::event::operator::OperatorEvent;
 use cofferdam_core::event::{Event, EventKind, Listener};
 use cofferdam_core::limits::LimitRequest;
 use cofferdam_egress::resilience::{RateLimit, ResilienceSettings};
@@ -326,6 +332,91 @@ fn a_call_in_backoff_frees_its_slot() {
         waits
     });
     assert_eq!(shared_host().upstream.seen(&path).len(), 1);
+}
+
+/// A log in which the second write to open calls fails, as on a full disk.
+struct FullOnce {
+    log: JournalLog,
+    writes: AtomicUsize,
+}
+
+impl AuditLog for FullOnce {
+    fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
+        self.log.open(call)
+    }
+
+    fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()> {
+        match self.writes.fetch_add(1, Ordering::SeqCst) {
+            1 => Box::pin(async { Err(AuditError::new(AuditErrorKind::Full, "no room")) }),
+            _ => self.log.append(audit_id, entry),
+        }
+    }
+
+    fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
+        self.log.close(begin, end)
+    }
+
+    fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
+        self.log.key_state(claim)
+    }
+
+    fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
+        self.log.resolve(audit_id, decision)
+    }
+
+    fn record(&self, at: jiff::Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
+        self.log.record(at, event)
+    }
+
+    fn time(&self) -> LogFuture<LogTime> {
+        self.log.time()
+    }
+
+    fn sign(&self) -> LogFuture<String> {
+        self.log.sign()
+    }
+
+    fn accept(&self, findings: Vec<AcknowledgedFinding>, user: Arc<str>) -> LogFuture<String> {
+        self.log.accept(findings, user)
+    }
+
+    fn prune(&self, before: jiff::Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned> {
+        self.log.prune(before, dry_run, user)
+    }
+
+    fn flush(&self) -> LogFuture<()> {
+        self.log.flush()
+    }
+
+    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
+        self.log.reader()
+    }
+}
+
+/// Between two tries to write the beginning of a second attempt: the log has every event of the first one, and a gap
+/// in their numbers would be a finding.
+#[test]
+fn a_call_waiting_for_the_log_can_be_cancelled() {
+    let world = shared_host();
+    for how in WAYS {
+        let log = JournalLog::new(world.home.path(), LogSettings::default(), Arc::new(SystemClock));
+        let log = Arc::new(FullOnce { log, writes: AtomicUsize::new(0) });
+        let builder = world.home.builder().allow_private(world.upstream.host_port()).concurrency(1);
+        let narrow = Narrow::of(builder.audit_log(Arc::clone(&log) as _));
+        let (url, path) =
+            script(&world.upstream, [ScriptedReply::after(503, "0"), ScriptedReply::status(200)]);
+        let call = fetch(&url).retry(profile("standard"));
+        narrow.end(call, how, 1, |_| log.writes.load(Ordering::SeqCst) > 1);
+        assert_eq!(world.upstream.seen(&path).len(), 1, "{how:?}: no further attempt");
+        run(narrow.host.flush());
+        let id = AuditId::parse(&narrow.steps.all().last().unwrap().audit_id).unwrap();
+        let entries = narrow.host.audit().reader().unwrap().entries_of(&id).unwrap();
+        let events: Vec<_> = entries.iter().flat_map(|entry| entry.events().unwrap()).collect();
+        let numbers: Vec<_> = events.iter().map(|event| event.seq).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "{how:?}: {events:?}");
+        assert_eq!(events.last().unwrap().name, "final", "{how:?}");
+        narrow.is_free();
+    }
 }
 
 /// In the sandbox, but before its request: nothing is sent.

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
@@ -83,6 +84,10 @@ pub(super) struct CallRecorder {
     seq: u32,
     /// The events that are not written yet.
     lines: Vec<EventText>,
+    /// The earlier events of an entry that is being added to the call, without its last one.
+    uncommitted: Option<Vec<EventText>>,
+    /// True between two tries of a command: the log has nothing of it then.
+    is_between_tries: AtomicBool,
     /// The number of the last attempt, and its failure as it is recorded, while both are in `lines`.
     pub(super) attempt_failure: Option<(u32, Map<String, Value>)>,
     beginning: Beginning,
@@ -142,6 +147,8 @@ impl CallRecorder {
             request: None,
             seq: 0,
             lines: Vec::with_capacity(4),
+            uncommitted: None,
+            is_between_tries: AtomicBool::new(false),
             attempt_failure: None,
             beginning: Beginning::Unwritten,
             outcome: None,
@@ -284,9 +291,12 @@ impl CallRecorder {
             [] => Vec::new(),
         };
         if matches!(self.beginning, Beginning::Written) {
+            self.uncommitted = Some(earlier(&entry));
             let append = || self.context.log().append(&self.audit_id, entry.clone());
-            if let Err(error) = self.retried(Persistence::WhileWritable, append).await {
-                self.lines = earlier(&entry);
+            let appended = self.retried(Persistence::WhileWritable, append).await;
+            let uncommitted = self.uncommitted.take();
+            if let Err(error) = appended {
+                self.lines = uncommitted.unwrap_or_default();
                 return Err(unavailable(error));
             }
             failpoint::pass("append.durable");
@@ -453,6 +463,7 @@ impl CallRecorder {
     }
 
     fn write_final(&mut self, end: &mut CallEnd) {
+        self.take_back_uncommitted();
         let facts = std::mem::take(&mut end.facts);
         let CallOutcome { status, class, code } = &end.outcome;
         let duration = self.clock.now().saturating_duration_since(self.since);
@@ -466,6 +477,17 @@ impl CallRecorder {
             ..facts
         }));
         self.outcome = Some(end.outcome.clone());
+    }
+
+    /// Takes back the events of a commit that was dropped between two tries: without them, numbers would be missing
+    /// in the log, as if somebody had removed events. Of a try that is under way the log itself keeps them.
+    fn take_back_uncommitted(&mut self) {
+        let is_between_tries = self.is_between_tries.load(Ordering::Relaxed);
+        if let Some(earlier) = self.uncommitted.take().filter(|_| is_between_tries) {
+            self.lines = earlier;
+            // The last event does not happen.
+            self.seq = self.seq.saturating_sub(1);
+        }
     }
 
     /// Returns the command that ends the call, with its beginning if that was not written.
@@ -545,7 +567,9 @@ impl CallRecorder {
             };
             // The writer has logged a warning about it.
             tracing::info!(target: "cofferdam::audit", audit_id = self.audit_id.as_str(), %error, "the audit log is tried again in {} s", wait.as_secs());
+            self.is_between_tries.store(true, Ordering::Relaxed);
             self.clock.sleep_until(self.clock.now() + wait).await;
+            self.is_between_tries.store(false, Ordering::Relaxed);
         }
     }
 }
