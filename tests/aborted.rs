@@ -2,6 +2,7 @@
 
 use cofferdam::{Call, Error, HostErrorKind, Report};
 use cofferdam_runtime::call::CallResult;
+use cofferdam_runtime::flow::SkipRequest;
 use cofferdam_test_support::{Cli, Home, Signer};
 use serde_json::{Value, json};
 
@@ -55,6 +56,22 @@ fn aborted_unsafe_requests_leave_effects_unknown() {
         assert_eq!(again.kind(), HostErrorKind::OutcomeUnknown, "{path}");
         assert_eq!(arrived(path), 2, "nothing is done twice under one key: {path}");
     }
+}
+
+#[test]
+fn an_unknown_effect_of_a_value_is_decided_about() {
+    let (path, host) = ("posts-decided", &shared_host().host);
+    let (outcome, report) = reported(leave(path, &["POST"], false));
+    assert_eq!(outcome.unwrap(), json!(1));
+    let call = host.incomplete_call(&report.audit_id).unwrap();
+    assert_eq!((call.resumable, call.reason), (false, "execution_incomplete"), "{call:?}");
+    assert!(host.incomplete().unwrap().contains(&call));
+    // The operator has looked, and it is there: the key stays taken.
+    let skip = SkipRequest { actor: "ada".into(), reason: "it is there".into(), frees_key: false };
+    run(host.skip(&report.audit_id, skip)).unwrap();
+    assert!(!host.incomplete().unwrap().contains(&call));
+    let again = refused(reported(leave(path, &["POST"], false)).0);
+    assert_eq!((again.kind(), arrived(path)), (HostErrorKind::OutcomeUnknown, 1));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Reads a call from the audit log: its row, and its attempts as its events show them.
 
 use cofferdam_audit::{
-    AuditError, AuditErrorKind, AuditLog, AuditReader, CallRow, CallStatus, Sealed, StoredEntry,
+    AuditError, AuditErrorKind, AuditLog, AuditReader, CallRow, CallStatus, KeyDisposition, Sealed,
+    StoredEntry,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
@@ -75,9 +76,6 @@ pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<RecordedCal
 pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<RecordedCall, AuditError> {
     let entries = reader.entries_of(&row.audit_id)?;
     let (request, outcome) = reader.sealed(&row.audit_id)?;
-    let key_is_undecided = row.status != CallStatus::Running
-        && row.status != CallStatus::Value
-        && !reader.undecided_keys(Some(&row.audit_id))?.is_empty();
     // A call that has not ended has no outcome in its last entry.
     let outcome = outcome.filter(|_| has_outcome(row.status));
     let mut found = RecordedCall {
@@ -88,12 +86,15 @@ pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<Re
         arguments: None,
         resumed_by: None,
         was_cancelled: false,
-        key_is_undecided,
+        key_is_undecided: false,
         replayed_of: None,
         request,
         outcome,
     };
     entries.iter().for_each(|entry| found.apply_entry(entry));
+    // An operator may have decided since.
+    found.key_is_undecided =
+        found.key_is_undecided && !reader.undecided_keys(Some(&found.row.audit_id))?.is_empty();
     Ok(found)
 }
 
@@ -132,6 +133,11 @@ impl RecordedCall {
                     self.attempts.ended = self.attempts.ended.saturating_add(1);
                     let sent = ended.may_have_sent.unwrap_or(false).into();
                     self.attempts.requests = self.attempts.requests.saturating_add(sent);
+                }
+                // Also of a value: a request may have been on its way when the connector returned.
+                RecordedEvent::Final(end) => {
+                    let key = end.key_end.as_ref().map(KeyDisposition::read);
+                    self.key_is_undecided = key == Some(KeyDisposition::Undetermined);
                 }
                 RecordedEvent::CutShort(end) => {
                     self.was_cancelled = end.status == CallStatus::Cancelled.name()

@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The longest reason that is stored, in characters.
 const REASON_CHARS: usize = 1000;
 
-/// An interrupted call. It has no end and its host is gone; or it was cancelled, and its own effect under its key,
-/// or the effect of the call that it was to resume, is unknown.
+/// An interrupted call. It has no end and its host is gone; or it has one, and its own effect under its key, or the
+/// effect of the call that it was to resume, is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct IncompleteCall {
@@ -97,9 +97,10 @@ impl IncompleteCall {
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
         let is_action = is_action(&found.row.connector);
         let hint = is_action.then(|| action_hint(found.row.idempotent));
+        let has_outcome = matches!(found.row.status, CallStatus::Value | CallStatus::Failure);
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
-            _ if !found.row.incomplete && found.row.status != CallStatus::Failure => Some("cancelled"),
+            _ if !found.row.incomplete && (!has_outcome || found.may_be_repeated()) => Some("cancelled"),
             _ if !found.may_be_repeated() && found.is_undeclared => Some("undeclared"),
             _ if !found.may_be_repeated() => Some("not_idempotent"),
             None => Some("not_kept"),
@@ -125,11 +126,10 @@ impl IncompleteCall {
             resumable: not_resumable.is_none(),
             not_resumable,
             replayable: false,
-            // A call that a limit cut off has an end, but its effect is just as unknown.
-            reason: match row.status {
-                CallStatus::Failure => "execution_incomplete",
-                _ if row.incomplete && !was_cancelled => "execution_incomplete",
-                _ => "cancelled",
+            // A call that a limit cut off, or that left requests behind, has an end, but its effect is as unknown.
+            reason: match has_outcome || (row.incomplete && !was_cancelled) {
+                true => "execution_incomplete",
+                false => "cancelled",
             },
             hint,
         }
