@@ -258,6 +258,31 @@ fn a_killed_attempt_of_unknown_effect_is_not_resumed() {
 }
 
 #[test]
+fn a_wait_between_attempts_is_resumed_under_its_key() {
+    let desk = Desk::new(SILENT);
+    let (path, count) = ("/flaky/2/waits", || desk.upstream.seen("/flaky/2/waits").len());
+    let url = json!({"url": desk.upstream.url(path)}).to_string();
+    let args = ["call", "github://cofferdam/tickets", "fetch", &url, "--idempotency-key", "waits"];
+    // Its first attempt has ended, and had sent nothing that may take effect twice.
+    let killed = desk.cli().command(&args).env("COFFERDAM_FAILPOINTS", "admitted:2=kill").output().unwrap();
+    assert!(!killed.status.success() && count() == 1);
+    let again =
+        desk.cli().run(&[args.as_slice(), ["--format", "json"].as_slice()].concat()).fails(85).envelope();
+    assert_eq!(again["error"]["code"], "outcome_unknown", "the host does not repeat it by itself: {again}");
+    let listed = desk.cli().run(&["recover", "list", "--format", "json"]).json();
+    assert_eq!(
+        (&listed[0]["resumable"], &listed[0]["idempotent"]),
+        (&json!(true), &json!(false)),
+        "{listed}"
+    );
+    desk.cli().run(&["recover", "resume", listed[0]["audit_id"].as_str().unwrap()]).ok();
+    desk.cli().run(&args).ok();
+    assert_eq!(count(), 3, "the outcome of the key is that of the resuming call");
+    assert_eq!(desk.cli().run(&["recover", "list", "--format", "json"]).json(), json!([]));
+    desk.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
 fn inspect_shows_each_operations_declaration() {
     let table = "[connector.idempotency.operations]\nfetch = \"idempotent\"\npost = \"not_idempotent\"\n\
                  [connector.effects.operations]\nfetch_many = \"read_only\"\n";

@@ -352,19 +352,20 @@ impl LogWriter {
     ) -> Result<ClaimOutcome, AuditError> {
         let key = digest(&claim.key);
         keys.table.change(|keys| {
-            match self.state_of(keys, claim)? {
-                KeyState::Free => {}
-                state => return Ok(ClaimOutcome::InUse(state)),
-            }
-            let now = advance(keys, claim.at.as_microsecond());
             let before = keys.get(&key)?;
             let resumes = call.resumes.as_ref().map(|(before, _)| before.bytes());
-            if before
-                .as_ref()
-                .is_some_and(|it| it.state == StoredKeyState::Claimed && Some(it.call) != resumes)
-            {
+            let is_claimed = before.as_ref().is_some_and(|it| it.state == StoredKeyState::Claimed);
+            let is_resumed = is_claimed && before.as_ref().map(|it| it.call) == resumes;
+            match self.state_of(keys, claim)? {
+                KeyState::Free => {}
+                // An operator resumes what the host does not repeat by itself.
+                KeyState::Unknown { .. } if is_resumed => {}
+                state => return Ok(ClaimOutcome::InUse(state)),
+            }
+            if is_claimed && !is_resumed {
                 return Ok(ClaimOutcome::Interrupted);
             }
+            let now = advance(keys, claim.at.as_microsecond());
             if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
                 (&claim.of, before.as_ref().map(|before| before.state))
             {

@@ -415,6 +415,21 @@ fn the_key_of_an_interrupted_call_resumes_it_if_that_is_safe() {
 }
 
 #[test]
+fn an_operator_resumes_what_no_key_repeats() {
+    let home = tempfile::tempdir().unwrap();
+    let before = call(Some("k"), false);
+    interrupted(home.path(), &[&before]);
+    let log = log(home.path());
+    let again = OpenCall { key: Some(claim("k")), ..resuming(&before) };
+    assert!(matches!(open(&log, &again), OpenOutcome::Started));
+    assert!(matches!(state(&log, "k"), KeyState::Running { .. }));
+    let late = OpenCall { key: Some(claim("k")), ..resuming(&before) };
+    assert!(matches!(open(&log, &late), OpenOutcome::KeyInUse(KeyState::Running { .. })));
+    close(&log, value(&again));
+    assert!(matches!(state(&log, "k"), KeyState::Done { audit_id, .. } if audit_id == again.audit_id));
+}
+
+#[test]
 fn a_resuming_call_without_effect_stays_unresolved() {
     for key in [None, Some("k")] {
         let home = tempfile::tempdir().unwrap();

@@ -54,6 +54,7 @@ impl LogWriter {
             let state = keys.table.change(|keys| self.state_of(keys, claim))?;
             return Ok(Some(match state {
                 KeyState::Free => OpenOutcome::AlreadyResolved,
+                KeyState::Unknown { audit_id } if audit_id == *before => OpenOutcome::AlreadyResolved,
                 state => OpenOutcome::KeyInUse(state),
             }));
         };

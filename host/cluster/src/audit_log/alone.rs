@@ -213,6 +213,9 @@ impl Engine {
                 None => Tried::Answer(OpenOutcome::AlreadyResolved),
                 Some(KeyState::Free) if is_by_key => Tried::Again,
                 Some(KeyState::Free) => Tried::Answer(OpenOutcome::AlreadyResolved),
+                Some(KeyState::Unknown { audit_id }) if audit_id == *before => {
+                    Tried::Answer(OpenOutcome::AlreadyResolved)
+                }
                 // Its outcome, or the call that runs, is the key's.
                 Some(state) => Tried::Answer(OpenOutcome::KeyInUse(state)),
             });
@@ -221,8 +224,12 @@ impl Engine {
         let mut batch = Batch::default();
         let mut key = None;
         if let Some((claim, state)) = open.key.as_ref().zip(state) {
+            let is_resumed =
+                holder.is_some_and(|holder| holder.state == CLAIMED && holder.audit_id() == *before);
             match state {
                 KeyState::Free => {}
+                // An operator resumes what the host does not repeat by itself.
+                KeyState::Unknown { .. } if is_resumed => {}
                 // The outcome of the key is the interrupted call's as well.
                 state @ KeyState::Done { .. } => {
                     batch.append(chain, &resolved);
@@ -234,8 +241,7 @@ impl Engine {
                 }
                 state => return Ok(Tried::Answer(OpenOutcome::KeyInUse(state))),
             }
-            let is_other = |holder: &StoredKey| holder.state == CLAIMED && holder.audit_id() != *before;
-            if holder.is_some_and(is_other)
+            if holder.is_some_and(|holder| holder.state == CLAIMED && !is_resumed)
                 || !self.put_key(&transaction, &open, claim, chain.name, holder, (&stored, now)).await?
             {
                 return Ok(Tried::Again);

@@ -264,7 +264,11 @@ impl CallRecorder {
     pub(super) async fn key_state(&self) -> Result<KeyState, HostError> {
         let Some(claim) = self.claim_now() else { return Ok(KeyState::Free) };
         let state = self.retried(Persistence::WhileReadable, || self.context.log().key_state(claim.clone()));
-        state.await.map_err(unavailable)
+        Ok(match (state.await.map_err(unavailable)?, &self.resumes) {
+            // The interrupted call has the key until the one that resumes it takes it over.
+            (KeyState::Unknown { audit_id }, Some((before, _))) if audit_id == *before => KeyState::Free,
+            (state, _) => state,
+        })
     }
 
     /// Writes all events so far, and returns when they are durable. If nothing was written because the call's key
