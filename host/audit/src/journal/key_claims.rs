@@ -307,9 +307,12 @@ impl LogWriter {
             return Ok(state);
         };
         let now = believed_time(keys.seen(), claim.at.as_microsecond());
+        // Outcomes of steps stand until their action has its value, however old they are.
+        let had_value =
+            keys.get(&digest(&claim.key))?.is_some_and(|own| own.state == StoredKeyState::Retained);
         for step in steps {
             if let Some(stored) = keys.get(&digest(step))?
-                && !stored.has_expired(now)
+                && (!stored.has_expired(now) || (stored.outlives_its_time() && !had_value))
                 && stored.step_of.as_deref() != Some(name_of(action))
             {
                 return Ok(KeyState::Different { audit_id: AuditId::from_bytes(stored.call) });

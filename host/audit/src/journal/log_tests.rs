@@ -346,15 +346,48 @@ fn a_returned_key_is_not_taken_from_a_later_call() {
     }
 }
 
+/// An action, as `name@version`, with the step `one`, under the key `k`.
+fn action(name: &str) -> OpenCall {
+    let of = KeyScope::Action { action: name.into(), steps: vec!["k/one".into()] };
+    OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call(Some("k"), true) }
+}
+
+/// An action that ended in a later step goes on under its key. Another one would end half done there.
+#[test]
+fn done_steps_keep_other_actions_from_a_key() {
+    let home = tempfile::tempdir().unwrap();
+    let log = log(home.path());
+    let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
+    for has_value in [false, true] {
+        let (begun, step) = (action("act@1.0.0"), step_call("k/one"));
+        assert!(matches!(open(&log, &begun), OpenOutcome::Started));
+        if !has_value {
+            assert!(matches!(open(&log, &step), OpenOutcome::Started));
+            close(&log, end(&step, CallStatus::Value, expired));
+        }
+        close(
+            &log,
+            match has_value {
+                true => end(&begun, CallStatus::Value, expired),
+                false => end(&begun, CallStatus::Failure, KeyDisposition::Release),
+            },
+        );
+        match (has_value, open(&log, &action("other@1.0.0"))) {
+            (false, OpenOutcome::KeyInUse(KeyState::Different { audit_id })) => {
+                assert_eq!(audit_id, step.audit_id);
+            }
+            (true, OpenOutcome::Started) => {}
+            (_, other) => panic!("{has_value}: {other:?}"),
+        }
+    }
+}
+
 /// An action begins anew once its outcome has expired. Another process may read the journal then.
 #[test]
 fn expired_steps_of_an_action_stay_forgotten() {
     let home = tempfile::tempdir().unwrap();
     let first = log(home.path());
-    let action = || {
-        let of = KeyScope::Action { action: "act@1.0.0".into(), steps: vec!["k/one".into()] };
-        OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call(Some("k"), true) }
-    };
+    let action = || action("act@1.0.0");
     let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
     let (begun, step) = (action(), step_call("k/one"));
     for call in [&begun, &step] {

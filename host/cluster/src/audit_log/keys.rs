@@ -140,9 +140,11 @@ pub(super) fn state(
 ) -> KeyState {
     let own = state_of_key(keys, claim, now, is_running);
     let (KeyState::Free, KeyScope::Action { action, steps }) = (&own, &claim.of) else { return own };
+    // Outcomes of steps stand until their action has its value, however old they are.
+    let had_value = keys.get(&digest(&claim.key)).is_some_and(|own| own.state == RETAINED);
     for step in steps {
         if let Some(stored) = keys.get(&digest(step))
-            && !stored.has_expired(now)
+            && (!stored.has_expired(now) || (stored.outlives_its_time() && !had_value))
             && stored.step_of.as_deref() != Some(action_name(action))
         {
             return KeyState::Different { audit_id: stored.audit_id() };
