@@ -1,5 +1,6 @@
 //! Credentials, end to end: a real guest, a real server, and what goes over the wire between them.
 
+mod approved_actions;
 mod circuits;
 mod grant_requests;
 mod handles;

@@ -17,6 +17,7 @@ use cofferdam_core::event::recorded::{Admitted, RecordedEvent, RecordedLimits};
 use cofferdam_core::event::{ACTION_SCHEME, EventKind};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::{AuditId, RecoveryPrompt};
+use cofferdam_core::secret::Scanner;
 use cofferdam_model::manifest::OperationEffect;
 use serde_json::{Map, Value};
 use tracing::Span;
@@ -97,6 +98,8 @@ pub(crate) struct ActionApproval {
     pub(crate) effect: Option<OperationEffect>,
     /// True if the caller is an agent.
     pub(crate) is_by_agent: bool,
+    /// Find the secrets that the calls of its steps could carry: nobody is shown those.
+    pub(crate) scanners: Vec<Arc<Scanner>>,
 }
 
 /// A step that begins.
@@ -232,6 +235,7 @@ impl ActionProgress {
         let packages: Vec<&str> = needed.packages.iter().map(String::as_str).collect();
         let binding = ApprovalBinding::new(fingerprint, &packages, 0, self.key.as_deref());
         let recorder = &mut self.recorder;
+        needed.scanners.iter().for_each(|scanner| recorder.redactor.add_scanner(Arc::clone(scanner)));
         let arguments = serde_json::to_vec(&self.args).unwrap_or_default();
         let connector = format!("{ACTION_SCHEME}{}", self.name);
         let approval = Approval {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use cofferdam_core::error::Error;
 use cofferdam_core::failure::{AuditId, Failure, FailureContext};
 use cofferdam_core::limits::Limits;
-use cofferdam_egress::credentials::{CredentialError, IdentitySelection};
+use cofferdam_core::secret::Scanner;
+use cofferdam_egress::credentials::{CallCredentials, CredentialError, IdentitySelection};
 use cofferdam_egress::resilience::{CircuitView, RetryProfile};
 use cofferdam_model::manifest::Manifest;
 
@@ -31,6 +32,8 @@ pub(crate) struct CallPreview {
     pub(crate) bindings: Result<Vec<String>, Error>,
     /// The hosts within its reach, as `host:port`, whose circuit is open for it now.
     pub(crate) open_circuits: Vec<String>,
+    /// Finds the secrets that it could carry. None if it carries none, or if they cannot be had.
+    scanner: Option<Arc<Scanner>>,
 }
 
 impl CallPipeline {
@@ -61,6 +64,18 @@ impl CallPipeline {
         Ok(foreseen)
     }
 
+    /// Returns what finds the secrets that the candidates of `call` could carry, as far as those can be had.
+    pub(crate) async fn scanners(&self, call: &Call) -> Vec<Arc<Scanner>> {
+        let mut candidates = vec![CallCandidate::first(call)];
+        candidates.extend(CallCandidate::fallbacks(call).unwrap_or_default());
+        let (audit_id, mut scanners) = (AuditId::mint(), Vec::new());
+        for candidate in &candidates {
+            let previewed = self.preview_candidate(call, candidate, &audit_id, false).await;
+            scanners.extend(previewed.ok().and_then(|(preview, _)| preview.scanner));
+        }
+        scanners
+    }
+
     /// Previews one candidate, and returns the identity that it would use for each service.
     async fn preview_candidate(
         &self,
@@ -84,7 +99,9 @@ impl CallPipeline {
             candidate.scope.map(|scope| &**scope),
         );
         let identities = choice.used(manifest.credentials());
-        let bindings = match self.broker.for_call(manifest, &loaded.hash, choice).await {
+        let credentials = self.broker.for_call(manifest, &loaded.hash, choice).await;
+        let scanner = credentials.as_ref().ok().and_then(Option::as_ref).map(CallCredentials::scanner);
+        let bindings = match credentials {
             Ok(credentials) => {
                 Ok(credentials.iter().flat_map(|all| all.bindings()).map(str::to_owned).collect())
             }
@@ -102,6 +119,7 @@ impl CallPipeline {
             profile: plan.profile,
             bindings,
             open_circuits,
+            scanner,
         };
         Ok((foreseen, identities))
     }

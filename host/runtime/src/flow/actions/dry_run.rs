@@ -243,7 +243,7 @@ fn envelope(error: &Error) -> Option<Value> {
 }
 
 fn action_preview(foreseen: CallPreview, idempotent: bool) -> (ActionPreview, Option<Error>) {
-    let CallPreview { hash, signer, limits, profile, bindings, open_circuits } = foreseen;
+    let CallPreview { hash, signer, limits, profile, bindings, open_circuits, .. } = foreseen;
     let (bindings, missing) = match bindings {
         Ok(bindings) => (bindings, None),
         Err(error) => (Vec::new(), Some(error)),

@@ -14,6 +14,7 @@ use cofferdam_core::failure::{
 };
 use cofferdam_core::limits::{LimitRequest, PAYLOAD_BYTES};
 use cofferdam_core::privileged::MakeFailure as _;
+use cofferdam_core::secret::Scanner;
 use cofferdam_model::action::{Action, ActionStep, RenderError, StepTarget, TemplateValues};
 use cofferdam_sandbox::json_size_over;
 use serde_json::{Map, Value};
@@ -79,7 +80,7 @@ impl ActionRun<'_> {
         };
         let (args, allowed) = asked().map_err(|error| own(&id, error))?;
         let part = ActionContext { audit_id: id.clone(), since: self.now(), allowed };
-        let start = ActionStart {
+        let mut start = ActionStart {
             args: args.clone(),
             identities: self.run.identities.clone(),
             key: self.run.key.clone(),
@@ -90,7 +91,13 @@ impl ActionRun<'_> {
             approval: self.approval(progress.actor()),
         };
         let is_approved = start.approval.is_some();
-        let begins = progress.begin(self.pipeline, start);
+        let begins = async {
+            if let Some(approval) = &mut start.approval {
+                // Few actions wait for a person: the others do not carry the room for it.
+                approval.scanners = Box::pin(self.scanners()).await;
+            }
+            progress.begin(self.pipeline, start).await
+        };
         let recorded = match &self.run.cancellation {
             None => begins.await,
             Some(cancellation) => tokio::select! {
@@ -133,7 +140,19 @@ impl ActionRun<'_> {
             packages: targets().map(package).collect(),
             effect: self.runnable.effect(),
             is_by_agent: self.run.is_by_agent,
+            scanners: Vec::new(),
         })
+    }
+
+    /// Returns what finds the secrets that the calls of its steps could carry.
+    async fn scanners(&self) -> Vec<Arc<Scanner>> {
+        let mut scanners = Vec::new();
+        for one in all(self.runnable) {
+            if let Ok(call) = one.without_arguments(self.run) {
+                scanners.extend(self.pipeline.scanners(&call).await);
+            }
+        }
+        scanners
     }
 
     /// Returns the keys that its steps carry. Empty if the run has no key.
