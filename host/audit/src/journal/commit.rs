@@ -3,6 +3,10 @@
 //! A caller that finds the journal idle writes all waiting entries on its own thread. Others leave their entries with
 //! it, and spin for a moment before their thread sleeps. Handing over to a writer thread would cost more than the write
 //! itself, as a processor has to be woken.
+//!
+//! With `power` a write waits for the disk, and while calls follow each other something always waits to be written. So it
+//! is written on a thread for blocking work. One that has a call of its own to go on with writes that, and leaves what
+//! came after it to a new thread.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use cofferdam_core::clock::Clock;
 use tokio::sync::oneshot;
@@ -29,6 +34,9 @@ const ENTRIES_AT_ONCE: usize = 1_024;
 /// The most times that a caller spins for the result of a commit on another thread: for 40 us (AMD) to 100 us (Intel), in
 /// which several commits end. A thread that sleeps is woken after a longer time than that.
 const MAX_SPINS: usize = 2_000;
+
+/// The pause before it is looked again whether everything is written.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Commits the entries of many callers to one journal.
 pub(crate) struct JournalCommitter {
@@ -194,6 +202,15 @@ impl JournalCommitter {
         look(&mut lock(&self.journal))
     }
 
+    /// Waits until all that was to be written is. If no thread has begun, it is written on this one.
+    pub(crate) fn finish(self: &Arc<Self>) {
+        self.run_due();
+        while lock(&self.queue).is_committing {
+            std::thread::sleep(PAUSE);
+            self.run_due();
+        }
+    }
+
     /// Returns the journal, if nothing else uses it.
     pub(crate) fn into_journal(self: Arc<Self>) -> Option<Journal> {
         Arc::into_inner(self).map(|own| own.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -210,24 +227,51 @@ impl JournalCommitter {
         }
     }
 
-    /// Commits until nothing waits, unless another thread has begun to.
-    fn run_due(&self) {
-        let is_due = std::mem::take(&mut lock(&self.queue).is_due);
+    /// Commits until nothing waits, unless another thread has begun to. A thread that has other work, and waits for the
+    /// disk, commits what waits now: calls that follow each other would keep it for as long as they do.
+    fn run_due(self: &Arc<Self>) {
+        let (is_due, waiting) = {
+            let mut queue = lock(&self.queue);
+            (std::mem::take(&mut queue.is_due), queue.waiting.len())
+        };
         if is_due {
-            self.run();
+            let is_bounded = self.durability == Durability::Power && MAY_WAIT.get();
+            self.run(if is_bounded { waiting } else { usize::MAX });
         }
     }
 
-    /// Commits until nothing waits.
-    fn run(&self) {
+    /// Commits until nothing waits, or until so many were committed and another thread goes on.
+    fn run(self: &Arc<Self>, most: usize) {
         let mut idle = IdleOnDrop { committer: self, is_idle: false };
+        let mut left = most;
         while let Some(commits) = self.next_commits() {
+            left = left.saturating_sub(commits.len());
             let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
             let result = lock(&self.journal).write(&drafts, self.clock.timestamp());
             self.may_spin.store(self.spins, Ordering::Relaxed);
             commits.into_iter().for_each(|commit| commit.finish(&result));
+            if left == 0 && self.hand_over() {
+                break;
+            }
         }
         idle.is_idle = true;
+    }
+
+    /// Leaves what waits to a thread of its own: all threads for blocking work may be waiting for it. False if nothing
+    /// waits, or if no thread can be started.
+    fn hand_over(self: &Arc<Self>) -> bool {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
+        let own = Arc::clone(self);
+        let commits = move || {
+            // What follows a commit begins other work.
+            let _runtime = runtime.enter();
+            own.run_due();
+        };
+        // The thread waits for the queue, so that it finds what is due.
+        let mut queue = lock(&self.queue);
+        let is_begun = !queue.waiting.is_empty() && std::thread::Builder::new().spawn(commits).is_ok();
+        queue.is_due = is_begun;
+        is_begun
     }
 
     /// Takes waiting commits; none if there are none, and then the next caller commits.
@@ -263,7 +307,7 @@ impl Drop for RunOnDrop {
 /// Lets the next caller commit, also if the thread panicked: the callers that wait get an error then.
 struct IdleOnDrop<'c> {
     committer: &'c JournalCommitter,
-    /// True if nothing waits.
+    /// True if nothing waits, or another thread commits it.
     is_idle: bool,
 }
 

@@ -314,7 +314,8 @@ impl Drop for JournalLog {
         while self.0.working.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(OPENING_PAUSE);
         }
-        self.0.maintain_at_end();
+        self.0.journals().iter().for_each(|journal| journal.committer.finish());
+        waiting(|| self.0.maintain_at_end());
     }
 }
 

@@ -15,7 +15,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::commit::{AfterCommit, JournalCommitter};
+use super::commit::{AfterCommit, JournalCommitter, waiting};
 
 use super::*;
 use crate::entry::Entry;
@@ -457,4 +457,27 @@ fn callers_hear_of_a_panic_of_the_thread_that_writes() {
     let results = while_committing(&committer, &ids, |_| Box::new(|_| ()));
     assert!(matches!(results[..], [Err(_), Err(_), Err(_)]), "{results:?}");
     wait(committer.commit(vec![ends(&ids[1])], Box::new(|_| ()), None)).unwrap();
+}
+
+/// While calls follow each other, something always waits to be written.
+#[test]
+fn a_thread_with_other_work_leaves_what_follows() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = JournalSettings { durability: Durability::Power, ..JournalSettings::default() };
+    let committer = JournalCommitter::new(take(root.path(), settings).unwrap(), Arc::new(SystemClock));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _runtime = runtime.enter();
+    let (wrote, writers) = channel();
+    let own = Arc::clone(&committer);
+    let done: AfterCommit = Box::new(move |_| {
+        wrote.send(std::thread::current().id()).unwrap();
+        let done: AfterCommit = Box::new(move |_| wrote.send(std::thread::current().id()).unwrap());
+        drop(own.commit(vec![begins(&AuditId::mint())], done, None));
+    });
+    wait(waiting(|| committer.commit(vec![begins(&AuditId::mint())], done, None))).unwrap();
+    let [first, second] = [(); 2].map(|()| writers.recv().unwrap());
+    let this = std::thread::current().id();
+    assert!(first == this && second != this, "{first:?} and {second:?}, not {this:?}");
+    committer.finish();
+    assert_eq!(calls_in(root.path()).len(), 2);
 }
