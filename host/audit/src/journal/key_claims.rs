@@ -9,7 +9,7 @@ use cofferdam_core::private_file::{FileLock, SharedLockUse};
 use sha2::{Digest as _, Sha256};
 
 use super::Journal;
-use super::key_facts;
+use super::key_facts::{self, ReturnedKeys};
 use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
 use super::log_time::{advance, believed_time, is_believed};
@@ -201,10 +201,10 @@ impl LogWriter {
     }
 
     fn apply_journals(&self, keys: &mut KeyChange<'_>, writers: &[String]) -> Result<(), AuditError> {
-        let (signed, mut decided) = (self.signed_heads()?, Vec::new());
+        let signed = self.signed_heads()?;
+        let (mut returned, mut decided) = (ReturnedKeys::new(self.root(), &signed), Vec::new());
         for writer in writers {
-            let signed = signed.get(writer).map_or(0, |head| head.n);
-            let n = key_facts::apply(keys, self.root(), writer, signed, &mut decided)?;
+            let n = key_facts::apply(keys, writer, &mut returned, &mut decided)?;
             keys.note_read(writer, n);
         }
         // The call that is decided about may be in any journal.

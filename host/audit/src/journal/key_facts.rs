@@ -1,6 +1,6 @@
 //! The idempotency keys according to a journal, with which the key table is brought up to date.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use cofferdam_core::event::log_event::{KeptKey, KeyDecided};
@@ -29,17 +29,16 @@ pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
 /// last one. The operator's decisions about calls that have ended are added to `decided`, by call, with whether the key
 /// may be used again.
 ///
-/// A line that does not hold ends it, unless it is at most the entry that was `signed` for. Verification reports it,
+/// A line that does not hold ends it, unless it is at most the entry that was signed for. Verification reports it,
 /// and a key is rather taken than free.
 pub(super) fn apply(
     keys: &mut KeyChange<'_>,
-    root: &Path,
     writer: &str,
-    signed: u64,
+    returned: &mut ReturnedKeys<'_>,
     decided: &mut Vec<(AuditId, bool)>,
 ) -> Result<u64, AuditError> {
     let from = keys.read_up_to(writer);
-    let dir = root.join(writer);
+    let (dir, signed) = (returned.root.join(writer), returned.signed_up_to(writer));
     let firsts = segments(&dir)?;
     let Some(newest) = firsts.last() else { return Ok(from) };
     match last_entry(&dir, *newest)? {
@@ -49,7 +48,6 @@ pub(super) fn apply(
         _ => {}
     }
     let mut applied = from;
-    let mut returned = ReturnedKeys { dir: &dir, from, signed, calls: None };
     for_each_line(&dir, from, signed, |segment, line| {
         applied = line.n;
         decided.extend(decision(line));
@@ -57,7 +55,7 @@ pub(super) fn apply(
         if let Some(time) = log_time::accepted_time(line) {
             keys.see(time);
         }
-        apply_line(keys, &mut returned, writer, segment, line)
+        apply_line(keys, returned, writer, segment, line)
     })?;
     Ok(applied)
 }
@@ -93,30 +91,44 @@ fn for_each_line(
     Ok(())
 }
 
-/// The calls of a journal that have given their keys back, or left them to the calls that resume them. They are read
-/// once a call claims a key that a call in another journal has, which few do.
-struct ReturnedKeys<'j> {
-    dir: &'j Path,
-    /// The entry after which they are looked for.
-    from: u64,
-    /// The last entry that was signed for.
-    signed: u64,
-    calls: Option<HashSet<[u8; 16]>>,
+/// The calls that have given their keys back, or left them to the calls that resume them, according to entries that the
+/// key table does not know yet. Those of a journal are read once calls of two journals have claimed one key, which few do.
+pub(super) struct ReturnedKeys<'j> {
+    root: &'j Path,
+    /// The signed ends of the journals.
+    signed: &'j BTreeMap<String, ChainHead>,
+    /// By writer, such calls of its journal.
+    calls: HashMap<String, HashSet<[u8; 16]>>,
 }
 
-impl ReturnedKeys<'_> {
-    /// Returns true if this call is one of them.
-    fn contains(&mut self, call: &[u8; 16]) -> Result<bool, AuditError> {
-        let calls = match self.calls.take() {
-            Some(calls) => calls,
-            None => self.read()?,
-        };
-        Ok(self.calls.insert(calls).contains(call))
+impl<'j> ReturnedKeys<'j> {
+    pub(super) fn new(root: &'j Path, signed: &'j BTreeMap<String, ChainHead>) -> Self {
+        Self { root, signed, calls: HashMap::new() }
     }
 
-    fn read(&self) -> Result<HashSet<[u8; 16]>, AuditError> {
-        let mut calls = HashSet::new();
-        for_each_line(self.dir, self.from, self.signed, |_, line| {
+    /// Returns the last entry of a journal that was signed for.
+    fn signed_up_to(&self, writer: &str) -> u64 {
+        self.signed.get(writer).map_or(0, |head| head.n)
+    }
+
+    /// Returns true if the call of this claim is one of them.
+    fn has(&mut self, keys: &KeyChange<'_>, claimed: &StoredKey) -> Result<bool, AuditError> {
+        let calls = match self.calls.remove(&claimed.writer) {
+            Some(calls) => calls,
+            None => self.read(&claimed.writer, keys.read_up_to(&claimed.writer))?,
+        };
+        let has = calls.contains(&claimed.call);
+        self.calls.insert(claimed.writer.clone(), calls);
+        Ok(has)
+    }
+
+    fn read(&self, writer: &str, from: u64) -> Result<HashSet<[u8; 16]>, AuditError> {
+        let (dir, mut calls) = (self.root.join(writer), HashSet::new());
+        // Verification reports a journal that is missing.
+        if !dir.is_dir() {
+            return Ok(calls);
+        }
+        for_each_line(&dir, from, self.signed_up_to(writer), |_, line| {
             let events = line.events().unwrap_or_default();
             if events.iter().any(|event| gives_key_back(&event.event())) {
                 calls.extend(line.audit_id.as_deref().and_then(AuditId::parse).map(|call| call.bytes()));
@@ -213,7 +225,7 @@ fn apply_line(
 /// the entries decides.
 ///
 /// A call may be received before another one, and claim the key after it. So a call that gave its key back takes it
-/// from no call in another journal, if that is read first.
+/// from no call in another journal, if that is read first, and keeps it from none if the table is of an earlier time.
 fn claim(
     keys: &mut KeyChange<'_>,
     returned: &mut ReturnedKeys<'_>,
@@ -225,8 +237,10 @@ fn claim(
         Some(stored) if stored.call == claimed.call => true,
         // A call that has claimed the key may have no entry yet.
         Some(stored) if stored.writer == claimed.writer => stored.since >= claimed.since,
-        Some(stored) if stored.at > claimed.at => true,
-        Some(stored) => !stored.has_expired(claimed.at) && returned.contains(&claimed.call)?,
+        Some(stored) if stored.at > claimed.at => {
+            stored.state != StoredKeyState::Claimed || !returned.has(keys, &stored)?
+        }
+        Some(stored) => !stored.has_expired(claimed.at) && returned.has(keys, claimed)?,
     };
     if is_known { Ok(()) } else { keys.put(key, claimed) }
 }

@@ -382,6 +382,36 @@ fn done_steps_keep_other_actions_from_a_key() {
     }
 }
 
+/// A power cut, or a copy that is put back, may leave a table from the time when the other call had the key.
+#[test]
+fn an_older_table_frees_no_key_that_is_taken() {
+    let home = tempfile::tempdir().unwrap();
+    let received = |seconds: i64| {
+        let at = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        OpenCall { at, ..call_at(Some("k"), false, at) }
+    };
+    let (waits, fails) = (received(20), received(10));
+    let (first, second) = (log(home.path()), log(home.path()));
+    for log in [&first, &second] {
+        // In this order the journals are read.
+        log.0.own_journal().unwrap();
+    }
+    assert!(matches!(open(&second, &fails), OpenOutcome::Started));
+    let table = first.0.keys().unwrap().table;
+    let older = table.get(&digest("k")).unwrap().unwrap();
+    close(&second, end(&fails, CallStatus::Failure, KeyDisposition::Release));
+    assert!(matches!(open(&first, &waits), OpenOutcome::Started));
+    close(&first, value(&waits));
+    let writers = writer_dir::names(first.0.root()).unwrap();
+    let restored = table.change(|keys| {
+        writers.iter().for_each(|writer| keys.note_read(writer, 0));
+        keys.put(&digest("k"), &older)
+    });
+    restored.unwrap();
+    let found = state(&log(home.path()), "k");
+    assert!(matches!(&found, KeyState::Done { audit_id, .. } if *audit_id == waits.audit_id), "{found:?}");
+}
+
 /// An action begins anew once its outcome has expired. Another process may read the journal then.
 #[test]
 fn expired_steps_of_an_action_stay_forgotten() {
