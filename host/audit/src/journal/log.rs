@@ -829,6 +829,7 @@ impl LogWriter {
             let mut known = state.calls.get(&end.audit_id).cloned();
             if late.is_none() && known.take_if(|call| call.is_lost).is_some() {
                 state.calls.remove(&end.audit_id);
+                state.late_events.remove(&end.audit_id);
             }
             (EndingCall::begin(self, &mut state, &end.audit_id), known, late)
         };
