@@ -129,9 +129,8 @@ impl Engine {
                 Ok(tried) => return Ok(tried),
                 Err(Untried::NoPartition) => self.make_partitions().await?,
                 Err(Untried::Taken) => {
-                    if let Some(own) = self.own {
-                        self.lose(own);
-                    }
+                    // The next session finds out which journal is not as this process left it.
+                    self.session = None;
                     return Err(lost_journal());
                 }
                 Err(Untried::Database(error)) if error.may_pass() && Instant::now() < until => {

@@ -100,13 +100,6 @@ impl Batch {
         self.chains.iter().map(|(before, _)| before.name).collect()
     }
 
-    /// Has the batch follow other epochs of its journals: those in which this process has found that it was not committed.
-    pub(super) fn set_epoch(&mut self, name: Uuid, epoch: i64) {
-        for (before, after) in self.chains.iter_mut().filter(|(before, _)| before.name == name) {
-            (before.epoch, after.epoch) = (epoch, epoch);
-        }
-    }
-
     /// Appends an entry to a journal that ends here. Returns the place of its sealed part.
     pub(super) fn append(&mut self, chain: ChainEnd, draft: &EntryDraft) -> Option<i64> {
         let end = match self.chains.iter().position(|(before, _)| before.name == chain.name) {

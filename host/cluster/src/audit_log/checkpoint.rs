@@ -147,7 +147,7 @@ impl Checkpoints {
     pub(super) async fn loss(&self, client: &impl GenericClient) -> Result<Option<StateLoss>, AuditError> {
         let own = self.own_loss(client).await?;
         if let Some(StateLoss::LogOlder { remembered: n, .. } | StateLoss::LogOther(n)) = own {
-            self.miss(client, n).await?;
+            self.miss(client, n, false).await?;
         }
         if own.is_some() {
             return Ok(own);
@@ -164,11 +164,18 @@ impl Checkpoints {
         })
     }
 
-    /// Has all hosts know that entries are missing of which this home knows, the last of them with this number.
-    pub(super) async fn miss(&self, client: &impl GenericClient, n: u64) -> Result<(), DatabaseError> {
+    /// Has all hosts know that entries are missing of which this home knows, the last of them with this number. With
+    /// `is_new`, a loss with the same number that was accepted is another one.
+    pub(super) async fn miss(
+        &self,
+        client: &impl GenericClient,
+        n: u64,
+        is_new: bool,
+    ) -> Result<(), DatabaseError> {
         let Some(home) = self.home.member()? else { return Ok(()) };
-        let insert = "INSERT INTO cofferdam.losses (home, remembered) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        client.execute(insert, &[&home, &signed(n)]).await?;
+        let insert = "INSERT INTO cofferdam.losses (home, remembered) VALUES ($1, $2) \
+                      ON CONFLICT (home, remembered) DO UPDATE SET is_accepted = false WHERE $3::boolean";
+        client.execute(insert, &[&home, &signed(n), &is_new]).await?;
         Ok(())
     }
 

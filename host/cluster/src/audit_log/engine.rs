@@ -465,14 +465,16 @@ impl Engine {
             }
         };
         if !is_there {
-            self.shared.checkpoints.miss(&session.client, head.n).await?;
+            self.shared.checkpoints.miss(&session.client, head.n, true).await?;
         }
         self.lose(name);
         Ok(())
     }
 
     /// Lets go of a journal that another process has taken, or that is not as it was left.
-    pub(super) fn lose(&mut self, name: Uuid) {
+    fn lose(&mut self, name: Uuid) {
+        // If entries are missing, keys may be.
+        self.key_check = None;
         tracing::error!(target: "cofferdam::audit", writer = %name, "the journal was taken by another host, or is not as this one left it: its calls cannot be recorded");
         self.chains.remove(&name);
         self.calls.retain(|_, call| call.chain != name);
@@ -833,22 +835,14 @@ impl Engine {
         failpoint::pass("before.commit");
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Err(error) = self.open_session(until).await {
-                return self.fail_parked(&error);
-            }
-            let Some(Parked { mut batch, effects }) = self.parked.take() else { return };
-            // The session may be another one, with other epochs.
-            let names = batch.names();
-            let epochs = names.iter().map(|name| self.chains.get(name).map(|end| (*name, end.epoch)));
-            let Some(epochs) = epochs.collect::<Option<Vec<_>>>() else {
-                return self.failed(effects, &lost_journal());
+            let session = self.session.as_ref().filter(|session| !session.client.is_closed());
+            let (Some(session), Some(parked)) = (session, &self.parked) else {
+                // The next session may find another database: whether entries are missing there is looked at first.
+                let effects = self.unpark();
+                return self.requeue(effects, queue);
             };
-            epochs.into_iter().for_each(|(name, epoch)| batch.set_epoch(name, epoch));
-            let Some(session) = &self.session else { return self.failed(effects, &lost()) };
-            let parked = self.parked.insert(Parked { batch, effects });
             let given = self.shared.given_time();
-            let process = self.process.as_ref().map(|process| process.id).unwrap_or_default();
-            let written = parked.batch.write(&session.client, &session.append, process, given).await;
+            let written = parked.batch.write(&session.client, &session.append, self.id(), given).await;
             let fault = match written {
                 Ok(()) => return self.committed().await,
                 Err(error) => AppendFault::of(&error),
@@ -861,10 +855,8 @@ impl Engine {
                     let effects = self.unpark();
                     return self.contend(effects, queue);
                 }
-                AppendFault::Taken => {
-                    names.into_iter().for_each(|name| self.lose(name));
-                    return self.fail_parked(&lost_journal());
-                }
+                // One of its journals is another's, or not as this process left it.
+                AppendFault::Taken => return self.find_out(queue, until).await,
                 AppendFault::NoPartition => {
                     if let Err(error) = self.make_partitions().await {
                         return self.fail_parked(&error);

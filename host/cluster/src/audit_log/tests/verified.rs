@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog as _, ExportRange, Finding, FindingKind, NoteSigner, export, verify_export, wait,
+    AuditErrorKind, AuditLog as _, ExportRange, Finding, FindingKind, NoteSigner, OpenOutcome, export,
+    verify_export, wait,
 };
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
@@ -213,6 +214,25 @@ fn a_commit_that_is_gone_stops_all_hosts() {
     wait(log.accept(Vec::new(), "ada".into())).unwrap();
     run(&log, Some("since"));
     cluster.server().stop();
+}
+
+/// A session may go on with a database that is older than what it has written. A loss of as many entries was accepted
+/// before.
+#[test]
+fn entries_that_an_append_misses_are_a_loss() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    run(&log, Some("since"));
+    cluster.psql(
+        "INSERT INTO cofferdam.losses SELECT h.home, w.n, true FROM cofferdam.hosts h, cofferdam.writers w; \
+         UPDATE cofferdam.writers w SET n = e.n, hash = sha256(convert_to(e.line, 'UTF8')) FROM cofferdam.entries e \
+         WHERE e.writer = w.name AND e.n = w.n - 1; \
+         DELETE FROM cofferdam.entries e USING cofferdam.writers w WHERE e.writer = w.name AND e.n > w.n; \
+         DELETE FROM cofferdam.keys",
+    );
+    assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started), "calls without a key go on");
+    is_refused(&log);
+    is_refused(&cluster.host("b"));
 }
 
 #[test]
