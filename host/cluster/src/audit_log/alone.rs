@@ -316,7 +316,7 @@ impl Engine {
         audit_id: &AuditId,
     ) -> Result<Option<Adopted>, Untried> {
         let id = Uuid::from_bytes(audit_id.bytes());
-        if self.calls.contains_key(audit_id) || self.late_ends.contains_key(audit_id) {
+        if self.has_call(audit_id) {
             return Ok(None);
         }
         let select = "SELECT writer, status, places FROM cofferdam.calls WHERE id = $1";

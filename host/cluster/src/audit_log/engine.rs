@@ -223,6 +223,9 @@ pub(super) struct Engine {
     /// The committed ends of the journals of this process: its own, and those in which it resumes calls.
     pub(super) chains: HashMap<Uuid, ChainEnd>,
     pub(super) calls: HashMap<AuditId, OpenedCall>,
+    /// Calls whose journal this process has lost. They run until their end is due, although no more of them is
+    /// written.
+    lost_calls: HashSet<AuditId>,
     /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
     late_events: HashMap<AuditId, Vec<Entry>>,
     pub(super) late_ends: HashMap<AuditId, Box<PlannedEnd>>,
@@ -252,6 +255,7 @@ impl Engine {
             own: None,
             chains: HashMap::new(),
             calls: HashMap::new(),
+            lost_calls: HashSet::new(),
             late_events: HashMap::new(),
             late_ends: HashMap::new(),
             late_closes: HashMap::new(),
@@ -477,7 +481,8 @@ impl Engine {
         self.key_check = None;
         tracing::error!(target: "cofferdam::audit", writer = %name, "the journal was taken by another host, or is not as this one left it: its calls cannot be recorded");
         self.chains.remove(&name);
-        self.calls.retain(|_, call| call.chain != name);
+        let lost = self.calls.extract_if(|_, call| call.chain == name).map(|(id, _)| id);
+        self.lost_calls.extend(lost);
         self.own = self.own.filter(|own| *own != name);
     }
 
@@ -580,16 +585,15 @@ impl Engine {
         }
     }
 
+    /// Returns true for a call of this process that runs, or whose end is not written yet.
+    pub(super) fn has_call(&self, id: &AuditId) -> bool {
+        self.calls.contains_key(id) || self.lost_calls.contains(id) || self.late_ends.contains_key(id)
+    }
+
     /// Returns true if the process of a key's call lives, so that the call runs.
     pub(super) fn is_running(&self, stored: &StoredKey, gone: &GoneProcesses) -> bool {
-        match stored.holder {
-            Some(holder) if holder == self.id() => {
-                let id = stored.audit_id();
-                self.calls.contains_key(&id) || self.late_ends.contains_key(&id)
-            }
-            Some(holder) => !gone.has(holder),
-            None => false,
-        }
+        let is_own = self.has_call(&stored.audit_id());
+        is_own || stored.holder.is_some_and(|holder| holder != self.id() && !gone.has(holder))
     }
 
     /// Adds the command to the batch, if it fits.
@@ -651,7 +655,8 @@ impl Engine {
             Command::Begin(reply) => drop(reply.send(Ok(()))),
             Command::Holdings(reply) => {
                 let chains = self.chains.values().map(|end| (end.name, end.head)).collect();
-                let calls = self.calls.keys().chain(self.late_ends.keys()).cloned().collect();
+                let calls = self.calls.keys().chain(&self.lost_calls).chain(self.late_ends.keys());
+                let calls = calls.cloned().collect();
                 drop(reply.send(Ok(Holdings { process: self.id(), chains, calls })));
             }
             command @ Command::Resolve(..) => return Planned::Alone(command),
@@ -714,6 +719,7 @@ impl Engine {
         batch: &mut Batch,
         effects: &mut Vec<Effect>,
     ) -> Planned {
+        self.lost_calls.remove(&end.audit_id);
         if self.ended_late.remove(&end.audit_id) {
             reply.map(|reply| reply.send(Ok(())));
             return Planned::Done;
@@ -765,7 +771,7 @@ impl Engine {
     }
 
     fn plan_end(
-        &self,
+        &mut self,
         end: PlannedEnd,
         reply: Option<Reply<()>>,
         batch: &mut Batch,
@@ -773,6 +779,7 @@ impl Engine {
     ) {
         let Some(chain) = self.chains.get(&end.call.chain).copied() else {
             tracing::error!(target: "cofferdam::audit", audit_id = end.id.as_str(), "the end of a call cannot be written: it is incomplete");
+            self.lost_calls.remove(&end.id);
             reply.map(|reply| reply.send(Err(replaced(&end.id))));
             return;
         };
@@ -1078,6 +1085,7 @@ impl Engine {
                     }
                 }
                 Effect::Ended { end, .. } => {
+                    self.lost_calls.remove(&end.id);
                     let can_wait = self.chains.contains_key(&end.call.chain);
                     let kept = can_wait.then_some(self.late_ends.len());
                     if keeps_late_end(&end.drafts, error, kept, &self.shared.warnings) {
@@ -1103,6 +1111,7 @@ impl Engine {
             }
             Command::Close(begin, end, reply) => {
                 let id = end.audit_id.clone();
+                self.lost_calls.remove(&id);
                 let is_parked = self
                     .parked
                     .iter()

@@ -135,11 +135,8 @@ pub(super) struct Lives {
 impl Lives {
     /// Returns true if the process of a call without an end is gone.
     pub(super) fn is_incomplete(&self, call: &AuditId, holder: Option<Uuid>) -> bool {
-        match holder {
-            Some(holder) if holder == self.own.process => !self.own.calls.contains(call),
-            Some(holder) => self.gone.has(holder),
-            None => true,
-        }
+        let is_gone = |holder: Uuid| holder == self.own.process || self.gone.has(holder);
+        !self.own.calls.contains(call) && holder.is_none_or(is_gone)
     }
 }
 

@@ -151,6 +151,35 @@ fn an_end_waits_for_a_beginning_in_doubt() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// Another process has taken the journal, and given it back, as one does that resumes a call of it.
+#[test]
+fn a_call_of_a_lost_journal_runs_until_its_end() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let running = call(Some("k"), true);
+    assert!(matches!(open(&log, &running), OpenOutcome::Started));
+    cluster.psql("UPDATE cofferdam.writers SET holder = gen_random_uuid(), epoch = epoch + 1");
+    // The next write finds it.
+    let next = call(None, true);
+    assert!(matches!(open(&log, &next), OpenOutcome::Started));
+    close(&log, value(&next));
+    assert!(matches!(state(&log, "k"), KeyState::Running { .. }));
+    let opened = open(&log, &call(Some("k"), true));
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
+    assert!(matches!(open(&log, &resuming(&running)), OpenOutcome::AlreadyResolved));
+    assert!(!log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().incomplete);
+
+    let refused = wait(log.close(None, value(&running))).unwrap_err();
+    assert_eq!(refused.kind(), AuditErrorKind::Replaced);
+    assert!(log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().incomplete);
+    let again = call(Some("k"), true);
+    assert!(matches!(open(&log, &again), OpenOutcome::Started));
+    close(&log, value(&again));
+    assert!(matches!(state(&log, "k"), KeyState::Done { .. }));
+    let found = cluster.findings(&log);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn a_full_database_begins_and_loses_nothing() {
     let Some(cluster) = Cluster::alone() else { return };
