@@ -442,6 +442,13 @@ impl Engine {
         else {
             return;
         };
+        let ends = idle.iter().filter_map(|name| self.chains.get(name));
+        let heads: Vec<_> = ends.map(|end| (end.name, end.head)).collect();
+        // Nobody else knows what this process has written in them.
+        let signed = tokio::time::timeout(PATIENCE, self.shared.checkpoints.sign(&self.shared, &heads)).await;
+        if let Err(error) = signed.unwrap_or_else(|_| Err(lost())) {
+            tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+        }
         let release = "UPDATE cofferdam.writers SET holder = $3, epoch = epoch + 1 WHERE name = ANY($1) AND holder = $2";
         // No process has this id: every host finds that the holder is gone.
         match session.client.execute(release, &[&idle, &self.id(), &Uuid::nil()]).await {

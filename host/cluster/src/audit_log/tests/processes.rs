@@ -166,6 +166,21 @@ fn an_interrupted_call_is_resumed_once() {
     }
 }
 
+/// The process of the interrupted call has ended, and others know only what is there.
+#[test]
+fn what_is_written_in_a_taken_journal_is_signed() {
+    let Some(cluster) = Cluster::start() else { return };
+    let begun = Process::begin(&cluster, "a", ":again :once").kill();
+    let log = cluster.host("a");
+    until(|| log.reader().unwrap().call(&begun[0]).unwrap().unwrap().incomplete);
+    let again = resuming(&as_call(&begun[0], None, true));
+    assert!(matches!(open(&log, &again), OpenOutcome::Started));
+    close(&log, value(&again));
+    assert!(skip(&log, &as_call(&begun[1], None, false), false));
+    wait(log.sign()).unwrap();
+    assert_eq!(Cluster::signed(&log), log.end().unwrap());
+}
+
 /// A process that is cut off for longer than its lease, and whose journal another one takes, can acknowledge nothing more.
 #[test]
 fn a_fenced_process_acknowledges_nothing() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
     AuditLog as _, CallStatus, CloseCall, ExpectedState, Finding, KeyDisposition, KeyScope, KeyState,
-    LogFuture, LogSettings, NoteSigner, OpenCall, OpenOutcome, SealedQuota, verify_log, wait,
+    LogFuture, LogPosition, LogSettings, NoteSigner, OpenCall, OpenOutcome, SealedQuota, verify_log, wait,
 };
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
@@ -150,6 +150,19 @@ impl Cluster {
         let mut evidence = log.evidence().unwrap();
         let expected = ExpectedState { is_log_expected: true, ..ExpectedState::default() };
         verify_log(&mut *evidence, &key, &expected, &mut |_, _| ()).unwrap().findings
+    }
+
+    /// The numbers of the entries up to which journals are signed for.
+    pub(super) fn signed(log: &PostgresLog) -> LogPosition {
+        let running = log.running().unwrap();
+        let shared = Arc::clone(&running.shared);
+        let heads = running.spawn(async move {
+            let mut session = shared.pool.get().await?;
+            let heads = shared.checkpoints.heads(session.client()).await?;
+            session.give_back();
+            Ok(heads)
+        });
+        LogPosition(wait(heads).unwrap().into_iter().map(|(writer, head)| (writer, head.n)).collect())
     }
 
     /// Cuts all connections to the database.
