@@ -332,13 +332,8 @@ impl Engine {
         let Some(row) = transaction.query_opt(lock, &[&writer]).await? else { return Ok(None) };
         let (mut chain, holder): (_, Uuid) = (ChainEnd::read(&row)?, row.try_get(5)?);
         let Some(process) = &self.process else { return Err(lost().into()) };
-        if holder != process.id {
-            if !gone(transaction, &self.shared.home).await?.has(holder) {
-                return Ok(None);
-            }
-            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
-                        RETURNING epoch";
-            chain.epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
+        if holder != process.id && !gone(transaction, &self.shared.home).await?.has(holder) {
+            return Ok(None);
         }
         // Under the lock: what its host wrote last is there.
         calls::fill_writer(transaction, writer).await?;
@@ -350,6 +345,12 @@ impl Engine {
         if !is_intact(transaction, &chain, &self.shared.checkpoints.heads(transaction).await?).await? {
             tracing::warn!(target: "cofferdam::audit", %writer, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
             return Ok(None);
+        }
+        if holder != process.id {
+            // Only for a call that is resolved now: until the journal is given back, its other calls seem to run.
+            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
+                        RETURNING epoch";
+            chain.epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
         }
         let seq = last_event(transaction, writer, &places).await?.saturating_add(1);
         Ok(Some(Adopted { chain, seq }))

@@ -282,6 +282,21 @@ fn a_released_key_is_free_and_an_unknown_one_is_not() {
     assert!(cluster.findings(&other).is_empty());
 }
 
+/// The journal of the call whose key is decided about is nobody's, before and after.
+#[test]
+fn a_decision_about_a_key_takes_no_journal() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (gone, one, other) = (cluster.host("a"), cluster.host("b"), cluster.host("c"));
+    let unknown = call(Some("unknown"), false);
+    assert!(matches!(open(&gone, &unknown), OpenOutcome::Started));
+    close(&gone, end(&unknown, CallStatus::Failure, KeyDisposition::Undetermined));
+    assert!(matches!(open(&gone, &call(Some("again"), true)), OpenOutcome::Started));
+    cluster.psql("UPDATE cofferdam.processes SET is_released = true");
+    assert!(skip(&one, &unknown, true));
+    assert!(matches!(state(&other, "unknown"), KeyState::Free));
+    assert!(matches!(state(&other, "again"), KeyState::Free), "it may be repeated by any host");
+}
+
 /// Both claim each key at the same time, many at once.
 #[test]
 fn keys_that_hosts_race_for_are_one_hosts() {
