@@ -21,7 +21,8 @@ const LINES_AT_ONCE: i64 = 2_000;
 /// The calls that one statement writes, as long as there are so many.
 const CALLS_AT_ONCE: usize = 32;
 
-const SELECT_BEHIND: &str = "SELECT w.name FROM cofferdam.writers w LEFT JOIN cofferdam.indexed i ON i.writer = w.name \
+const SELECT_BEHIND: &str = "SELECT w.name, w.n FROM cofferdam.writers w \
+                             LEFT JOIN cofferdam.indexed i ON i.writer = w.name \
                              WHERE w.n > coalesce(i.n, 0) ORDER BY w.name";
 
 const SELECT_LINES: &str = "SELECT at, n, line FROM cofferdam.entries WHERE writer = $1 AND n > $2 AND n <= $3 \
@@ -91,35 +92,33 @@ impl RequestTallies {
     }
 }
 
-/// Adds what the journals have and the table of calls has not. `progress` gets the number of entries that were added.
+/// Adds what the journals have now and the table of calls has not. `progress` gets the number of entries that were
+/// added.
 pub(super) async fn fill(
     client: &mut Client,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<(), DatabaseError> {
     let mut added = 0_u64;
-    loop {
-        let behind: Vec<Uuid> = client
-            .query(SELECT_BEHIND, &[])
-            .await?
-            .iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()?;
-        if behind.is_empty() {
-            return Ok(());
-        }
-        for writer in behind {
+    for row in client.query(SELECT_BEHIND, &[]).await? {
+        let (writer, end): (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        // Not until nothing is left: hosts go on writing.
+        loop {
             let transaction = client.transaction().await?;
-            let lines = fill_some(&transaction, writer).await?;
+            let (lines, n) = fill_some(&transaction, writer).await?;
             transaction.commit().await?;
             added = added.saturating_add(lines);
             progress(added);
+            if lines == 0 || n >= end {
+                break;
+            }
         }
     }
+    Ok(())
 }
 
 /// Adds what a journal has and the table of calls has not, in this transaction.
 pub(super) async fn fill_writer(transaction: &Transaction<'_>, writer: Uuid) -> Result<(), DatabaseError> {
-    while fill_some(transaction, writer).await? > 0 {}
+    while fill_some(transaction, writer).await?.0 > 0 {}
     Ok(())
 }
 
@@ -147,8 +146,8 @@ pub(super) async fn forget(client: &Client) -> Result<(), DatabaseError> {
     Ok(())
 }
 
-/// Adds some of what a journal has. Returns the number of entries.
-async fn fill_some(transaction: &Transaction<'_>, writer: Uuid) -> Result<u64, DatabaseError> {
+/// Adds some of what a journal has. Returns the number of entries, and of the last one that is added.
+async fn fill_some(transaction: &Transaction<'_>, writer: Uuid) -> Result<(u64, i64), DatabaseError> {
     let begin = "INSERT INTO cofferdam.indexed (writer, n) VALUES ($1, 0) ON CONFLICT DO NOTHING";
     transaction.execute(begin, &[&writer]).await?;
     // In this order: the lock first, so that each entry is added once.
@@ -157,10 +156,10 @@ async fn fill_some(transaction: &Transaction<'_>, writer: Uuid) -> Result<u64, D
     let select = "SELECT n FROM cofferdam.writers WHERE name = $1";
     let to: i64 = match transaction.query_opt(select, &[&writer]).await? {
         Some(row) => row.try_get(0)?,
-        None => return Ok(0),
+        None => return Ok((0, from)),
     };
     if from >= to {
-        return Ok(0);
+        return Ok((0, from));
     }
     let rows = transaction.query(SELECT_LINES, &[&writer, &from, &to, &LINES_AT_ONCE]).await?;
     let mut batch = CallBatch { transaction, writer, calls: HashMap::new() };
@@ -175,7 +174,7 @@ async fn fill_some(transaction: &Transaction<'_>, writer: Uuid) -> Result<u64, D
     // Entries that are missing are found by verification.
     let n = if signed(rows.len() as u64) < LINES_AT_ONCE { to } else { last };
     transaction.execute("UPDATE cofferdam.indexed SET n = $2 WHERE writer = $1", &[&writer, &n]).await?;
-    Ok((rows.len() as u64).max(1))
+    Ok(((rows.len() as u64).max(1), n))
 }
 
 /// Calls of one journal that are being added.

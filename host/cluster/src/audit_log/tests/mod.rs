@@ -94,6 +94,29 @@ fn calls_are_written_and_found() {
     assert_eq!(log.reader().unwrap().list(&Filter::default()).unwrap().len(), 3);
 }
 
+/// Each step finds that another host has written meanwhile.
+#[test]
+fn calls_are_listed_while_hosts_write() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (log, other) = (cluster.host("a"), Arc::new(cluster.host("b")));
+    assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started));
+    let running = log.running().unwrap();
+    let (shared, writing) = (Arc::clone(&running.shared), Arc::clone(&other));
+    let steps = running.wait(async move {
+        let (mut session, mut steps) = (shared.pool.get().await?, 0);
+        let mut write = |_: u64| {
+            steps += 1;
+            if steps < 20 {
+                assert!(matches!(open(&writing, &call(None, true)), OpenOutcome::Started));
+            }
+        };
+        super::calls::fill(session.client(), &mut write).await?;
+        session.give_back();
+        Ok(steps)
+    });
+    assert!(steps.unwrap() <= 1);
+}
+
 #[test]
 fn usage_is_counted_after_an_older_version() {
     let Some(cluster) = Cluster::start() else { return };
