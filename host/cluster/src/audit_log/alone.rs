@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use cofferdam_audit::store::{ChainHead, EntryDraft, JournalLine, first_entry, key_decided, writer_taken};
+use cofferdam_audit::store::{
+    ChainHead, EntryDraft, JournalLine, SignedJournal, first_entry, key_decided, writer_taken,
+};
 use cofferdam_audit::{
     AuditError, AuditErrorKind, CallStatus, KeyClaim, KeyScope, KeyState, OpenCall, OpenOutcome, ResolveCall,
 };
@@ -342,7 +344,8 @@ impl Engine {
         if status != i16::from(CallStatus::Running.number()) {
             return Ok(None);
         }
-        if !is_intact(transaction, &chain, &self.shared.checkpoints.heads(transaction).await?).await? {
+        let signed = self.shared.checkpoints.journals(transaction).await?.unwrap_or_default();
+        if !is_intact(transaction, &chain, signed.get(&writer.to_string())).await? {
             tracing::warn!(target: "cofferdam::audit", %writer, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
             return Ok(None);
         }
@@ -422,7 +425,7 @@ impl Engine {
 
     async fn try_take(&self, session: &mut Session, process: Uuid) -> Result<ChainEnd, Untried> {
         let now = self.shared.clock.timestamp();
-        let signed_heads = self.shared.checkpoints.heads(&session.client).await?;
+        let signed = self.shared.checkpoints.journals(&session.client).await?.unwrap_or_default();
         loop {
             let transaction = session.client.transaction().await?;
             let select = "SELECT name, epoch, n, hash, sealed FROM cofferdam.writers WHERE is_clean \
@@ -430,8 +433,8 @@ impl Engine {
             let Some(row) = transaction.query_opt(select, &[]).await? else { break };
             let mut end = ChainEnd::read(&row)?;
             let name = end.name;
-            let is_known = signed_heads.contains_key(&name.to_string());
-            if !is_known || !is_intact(&transaction, &end, &signed_heads).await? {
+            let signed = signed.get(&name.to_string());
+            if signed.is_none() || !is_intact(&transaction, &end, signed).await? {
                 tracing::warn!(target: "cofferdam::audit", writer = %name, "a journal is damaged, and is not continued; `cofferdam audit verify` says more");
                 transaction
                     .execute("UPDATE cofferdam.writers SET is_clean = false WHERE name = $1", &[&name])
@@ -491,17 +494,18 @@ async fn resolve_once(
     Ok(transaction.execute(insert, &[&Uuid::from_bytes(call.bytes()), &by]).await? == 1)
 }
 
-/// Returns true if the journal ends with the entry that its row names, and has the one that was signed.
+/// Returns true if the journal ends with the entry that its row names, and has the one that was signed. Of a journal
+/// that was pruned as a whole, the statement has the last entry.
 async fn is_intact(
     transaction: &Transaction<'_>,
     end: &ChainEnd,
-    signed_heads: &checkpoint::SignedHeads,
+    signed_journal: Option<&SignedJournal>,
 ) -> Result<bool, Untried> {
-    let signed_head = signed_heads.get(&end.name.to_string()).copied();
-    if signed_head.is_some_and(|signed| signed.n > end.head.n) {
+    let SignedJournal { head, base } = signed_journal.copied().unwrap_or_default();
+    if head.n > end.head.n {
         return Ok(false);
     }
-    for head in [Some(end.head), signed_head].into_iter().flatten().filter(|head| head.n > 0) {
+    for head in [end.head, head].into_iter().filter(|head| head.n > 0 && *head != base) {
         if checkpoint::hash_of(transaction, end.name, signed(head.n)).await? != Some(head.hash) {
             return Ok(false);
         }

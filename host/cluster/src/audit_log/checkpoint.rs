@@ -22,9 +22,6 @@ use super::batch::{signed, unsigned};
 use super::process::HomeIdentity;
 use crate::database::DatabaseError;
 
-/// By writer, the end that was signed.
-pub(super) type SignedHeads = BTreeMap<String, ChainHead>;
-
 /// The statement of the cluster, and the state of the home that remembers it.
 pub(super) struct Checkpoints {
     host_key: PathBuf,
@@ -40,12 +37,6 @@ impl Checkpoints {
 
     pub(super) fn signer(&self) -> Result<NoteSigner, AuditError> {
         Ok(NoteSigner::new(&host_key::read(&self.host_key)?))
-    }
-
-    /// Returns the signed ends of journals; none if the statement is missing or was changed.
-    pub(super) async fn heads(&self, client: &impl GenericClient) -> Result<SignedHeads, AuditError> {
-        let journals = self.journals(client).await?.unwrap_or_default();
-        Ok(journals.into_iter().map(|(writer, journal)| (writer, journal.head)).collect())
     }
 
     /// Returns the journals of the statement; none if it is missing or was changed.

@@ -476,6 +476,24 @@ fn old_calls_are_removed_with_a_signed_statement() {
 }
 
 #[test]
+fn a_journal_that_was_pruned_as_a_whole_goes_on() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (log, ended) = (cluster.host("a"), cluster.host("b"));
+    assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started));
+    let old = call_at(None, true, Timestamp::now() - SignedDuration::from_hours(240));
+    assert!(matches!(open(&ended, &old), OpenOutcome::Started));
+    close(&ended, value(&old));
+    drop(ended);
+    let before = Timestamp::now() - SignedDuration::from_hours(24);
+    assert_eq!(wait(log.prune(before, false, "ada".into())).unwrap().calls, 1);
+    assert_eq!(cluster.psql("SELECT count(DISTINCT writer) FROM cofferdam.entries"), "1");
+    let next = cluster.host("c");
+    assert!(matches!(open(&next, &call(None, true)), OpenOutcome::Started));
+    assert_eq!(cluster.count("writers"), 2);
+    assert!(cluster.findings(&next).is_empty());
+}
+
+#[test]
 fn calls_by_a_clock_that_was_behind_stay_their_time() {
     let Some(cluster) = Cluster::start() else { return };
     let log = cluster.host("a");

@@ -156,13 +156,13 @@ impl Cluster {
     pub(super) fn signed(log: &PostgresLog) -> LogPosition {
         let running = log.running().unwrap();
         let shared = Arc::clone(&running.shared);
-        let heads = running.spawn(async move {
+        let journals = running.spawn(async move {
             let mut session = shared.pool.get().await?;
-            let heads = shared.checkpoints.heads(session.client()).await?;
+            let journals = shared.checkpoints.journals(session.client()).await?;
             session.give_back();
-            Ok(heads)
+            Ok(journals.unwrap())
         });
-        LogPosition(wait(heads).unwrap().into_iter().map(|(writer, head)| (writer, head.n)).collect())
+        LogPosition(wait(journals).unwrap().into_iter().map(|(writer, it)| (writer, it.head.n)).collect())
     }
 
     /// Cuts all connections to the database.
