@@ -1,8 +1,9 @@
 //! The processes of a cluster: which host each one is, and whether it lives.
 //!
 //! A process has an advisory lock on a connection of its own, and a lease that it renews by the clock of the database. It is
-//! gone once the lock is free and the lease has expired, or once it has said so. A process of the same home directory is
-//! known sooner: it also locks a file there, as the operating system knows when it ends.
+//! gone once the lock is free and the lease has expired, or once it has said so. After a start, a crash or a failover
+//! of the server, every process has the time of a lease to come back. A process of the same home directory is known
+//! sooner: it also locks a file there, as the operating system knows when it ends.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -229,6 +230,7 @@ impl Process {
         let home = self.home.load_or_create()?;
         let mut client = database.connect().await?;
         client.execute("SELECT pg_advisory_lock($1)", &[&self.lock()]).await?;
+        note_run(&client).await?;
         let transaction = client.transaction().await?;
         let claim = "INSERT INTO cofferdam.hosts (name, home) VALUES ($1, $2) \
                      ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING home";
@@ -264,9 +266,18 @@ impl Process {
     }
 }
 
+/// Notes the run of the server, if it is another one than before: no lease ends before it has lasted as long.
+async fn note_run(client: &impl GenericClient) -> Result<(), DatabaseError> {
+    let note = "UPDATE cofferdam.server_run SET run = cofferdam.current_run(), since = clock_timestamp() \
+                WHERE run <> cofferdam.current_run()";
+    client.execute(note, &[]).await?;
+    Ok(())
+}
+
 /// Returns which of all other processes are gone.
 pub(super) async fn gone(client: &impl GenericClient, home: &Path) -> Result<GoneProcesses, DatabaseError> {
     let dir = home.join(DIRECTORY);
+    note_run(client).await?;
     let select =
         "SELECT p.id, cofferdam.has_expired(p), cofferdam.is_held(p.lock) FROM cofferdam.processes p";
     let mut gone = HashSet::new();

@@ -23,6 +23,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0003_shared_state", sql: include_str!("migrations/0003_shared_state.sql") },
     Migration { name: "0004_approvals", sql: include_str!("migrations/0004_approvals.sql") },
     Migration { name: "0005_requests", sql: include_str!("migrations/0005_requests.sql") },
+    Migration { name: "0006_server_run", sql: include_str!("migrations/0006_server_run.sql") },
 ];
 
 /// Tables outside of the schema of this program, unless they are those of an extension.

@@ -148,6 +148,26 @@ fn calls_of_a_killed_process_are_interrupted() {
     assert!(cluster.findings(&same).is_empty());
 }
 
+/// As a server begins after a crash or a failover, all locks are free, and leases have expired.
+#[test]
+fn processes_have_time_to_find_a_new_server() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (first, second) = (cluster.host("a"), cluster.host("b"));
+    assert!(matches!(open(&first, &call(Some("k"), true)), OpenOutcome::Started));
+    cluster.psql(
+        "WITH away AS (INSERT INTO cofferdam.processes (id, host, lock, lease, lease_until) \
+         VALUES (gen_random_uuid(), 'away', 1, '1 hour', clock_timestamp() - interval '1 day') RETURNING id) \
+         UPDATE cofferdam.writers SET holder = away.id, epoch = epoch + 1 FROM away",
+    );
+    let since = "UPDATE cofferdam.server_run SET since = clock_timestamp() - interval '2 hours'";
+    cluster.psql(since);
+    assert!(matches!(state(&second, "k"), KeyState::Free));
+    cluster.psql("UPDATE cofferdam.server_run SET run = 'the one before'");
+    assert!(matches!(state(&second, "k"), KeyState::Running { .. }));
+    cluster.psql(since);
+    assert!(matches!(state(&second, "k"), KeyState::Free));
+}
+
 #[test]
 fn an_interrupted_call_is_resumed_once() {
     let Some(cluster) = Cluster::start() else { return };
