@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::key_claims::{KeyEnd, end_key, name_of};
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
-use super::line::{EntryDraft, JournalLine, LogEvent};
+use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::command::{KeyDisposition, ResolveCall};
