@@ -60,7 +60,7 @@ fn aborted_unsafe_requests_leave_effects_unknown() {
 
 #[test]
 fn an_unknown_effect_of_a_value_is_decided_about() {
-    let (path, host) = ("posts-decided", &shared_host().host);
+    let (path, host) = ("decided", &shared_host().host);
     let (outcome, report) = reported(leave(path, &["POST"], false));
     assert_eq!(outcome.unwrap(), json!(1));
     let call = host.incomplete_call(&report.audit_id).unwrap();
