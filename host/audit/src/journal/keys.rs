@@ -747,6 +747,10 @@ mod tests {
                 }
             });
             for number in 0..CHANGES {
+                // However seldom the other thread runs, changes go on while it copies.
+                while table.uncopied.load(Ordering::Relaxed) >= 2 * CHANGES_COPIED {
+                    std::thread::yield_now();
+                }
                 let key = *cofferdam_core::digest::Digest::sha256(&number.to_be_bytes()).as_bytes();
                 let change = |keys: &mut KeyChange<'_>| keys.put(&key, &stored(1));
                 table.try_change(change).map_or_else(|| table.change(change), Ok).unwrap();
