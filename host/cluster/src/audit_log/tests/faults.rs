@@ -160,9 +160,7 @@ fn a_call_of_a_lost_journal_runs_until_its_end() {
     assert!(matches!(open(&log, &running), OpenOutcome::Started));
     cluster.psql("UPDATE cofferdam.writers SET holder = gen_random_uuid(), epoch = epoch + 1");
     // The next write finds it.
-    let next = call(None, true);
-    assert!(matches!(open(&log, &next), OpenOutcome::Started));
-    close(&log, value(&next));
+    run_call(&log, &call(None, true));
     assert!(matches!(state(&log, "k"), KeyState::Running { .. }));
     let opened = open(&log, &call(Some("k"), true));
     assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
@@ -172,9 +170,7 @@ fn a_call_of_a_lost_journal_runs_until_its_end() {
     let refused = wait(log.close(None, value(&running))).unwrap_err();
     assert_eq!(refused.kind(), AuditErrorKind::Replaced);
     assert!(log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().incomplete);
-    let again = call(Some("k"), true);
-    assert!(matches!(open(&log, &again), OpenOutcome::Started));
-    close(&log, value(&again));
+    run_call(&log, &call(Some("k"), true));
     assert!(matches!(state(&log, "k"), KeyState::Done { .. }));
     let found = cluster.findings(&log);
     assert!(found.is_empty(), "{found:#?}");

@@ -155,14 +155,9 @@ impl Cluster {
     /// The numbers of the entries up to which journals are signed for.
     pub(super) fn signed(log: &PostgresLog) -> LogPosition {
         let running = log.running().unwrap();
-        let shared = Arc::clone(&running.shared);
-        let journals = running.spawn(async move {
-            let mut session = shared.pool.get().await?;
-            let journals = shared.checkpoints.journals(session.client()).await?;
-            session.give_back();
-            Ok(journals.unwrap())
-        });
-        LogPosition(wait(journals).unwrap().into_iter().map(|(writer, it)| (writer, it.head.n)).collect())
+        let journals =
+            running.in_session(|client, shared| Box::pin(shared.checkpoints.journals(client))).unwrap();
+        LogPosition(journals.unwrap().into_iter().map(|(writer, it)| (writer, it.head.n)).collect())
     }
 
     /// Cuts all connections to the database.

@@ -26,9 +26,7 @@ fn filled(cluster: &Cluster) -> PostgresLog {
 }
 
 fn run(log: &PostgresLog, key: Option<&str>) {
-    let call = call(key, false);
-    open(log, &call);
-    close(log, value(&call));
+    run_call(log, &call(key, false));
 }
 
 /// The statement leads to findings of this kind.
