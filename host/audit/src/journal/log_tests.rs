@@ -310,15 +310,17 @@ fn a_claim_stands_while_earlier_calls_are_read() {
     assert!(matches!(state(&log, "k"), KeyState::Running { audit_id } if audit_id == next.audit_id));
 }
 
+/// A call under the key `k` that was received so many seconds ago.
+fn received_ago(seconds: i64) -> OpenCall {
+    let at = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+    OpenCall { at, ..call_at(Some("k"), false, at) }
+}
+
 /// The call that is received first gets the key last, in another process. A third one reads both journals.
 #[test]
 fn a_returned_key_is_not_taken_from_a_later_call() {
     let home = tempfile::tempdir().unwrap();
-    let received = |seconds: i64| {
-        let at = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
-        OpenCall { at, ..call_at(Some("k"), false, at) }
-    };
-    let (waits, fails) = (received(20), received(10));
+    let (waits, fails) = (received_ago(20), received_ago(10));
     let (first, second) = (log(home.path()), log(home.path()));
     for log in [&first, &second] {
         // In this order the journals are read.
@@ -330,7 +332,7 @@ fn a_returned_key_is_not_taken_from_a_later_call() {
     close(&second, end(&fails, CallStatus::Failure, KeyDisposition::Release));
     assert!(matches!(open(&first, &waits), OpenOutcome::Started));
     let third = log(home.path());
-    let opened = open(&third, &received(0));
+    let opened = open(&third, &received_ago(0));
     assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
     close(&first, value(&waits));
     drop((first, second, third));
@@ -365,13 +367,11 @@ fn done_steps_keep_other_actions_from_a_key() {
             assert!(matches!(open(&log, &step), OpenOutcome::Started));
             close(&log, end(&step, CallStatus::Value, expired));
         }
-        close(
-            &log,
-            match has_value {
-                true => end(&begun, CallStatus::Value, expired),
-                false => end(&begun, CallStatus::Failure, KeyDisposition::Release),
-            },
-        );
+        let (status, key) = match has_value {
+            true => (CallStatus::Value, expired),
+            false => (CallStatus::Failure, KeyDisposition::Release),
+        };
+        close(&log, end(&begun, status, key));
         match (has_value, open(&log, &action("other@1.0.0"))) {
             (false, OpenOutcome::KeyInUse(KeyState::Different { audit_id })) => {
                 assert_eq!(audit_id, step.audit_id);
@@ -386,11 +386,7 @@ fn done_steps_keep_other_actions_from_a_key() {
 #[test]
 fn an_older_table_frees_no_key_that_is_taken() {
     let home = tempfile::tempdir().unwrap();
-    let received = |seconds: i64| {
-        let at = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
-        OpenCall { at, ..call_at(Some("k"), false, at) }
-    };
-    let (waits, fails) = (received(20), received(10));
+    let (waits, fails) = (received_ago(20), received_ago(10));
     let (first, second) = (log(home.path()), log(home.path()));
     for log in [&first, &second] {
         // In this order the journals are read.
@@ -412,21 +408,20 @@ fn an_older_table_frees_no_key_that_is_taken() {
     assert!(matches!(&found, KeyState::Done { audit_id, .. } if *audit_id == waits.audit_id), "{found:?}");
 }
 
-/// An action begins anew once its outcome has expired. Another process may read the journal then.
+/// An action runs again once its outcome has expired. Another process may read the journal then.
 #[test]
 fn expired_steps_of_an_action_stay_forgotten() {
     let home = tempfile::tempdir().unwrap();
     let first = log(home.path());
-    let action = || action("act@1.0.0");
     let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
-    let (begun, step) = (action(), step_call("k/one"));
+    let (begun, step) = (action("act@1.0.0"), step_call("k/one"));
     for call in [&begun, &step] {
         assert!(matches!(open(&first, call), OpenOutcome::Started));
     }
     for call in [&step, &begun] {
         close(&first, end(call, CallStatus::Value, expired));
     }
-    assert!(matches!(open(&first, &action()), OpenOutcome::Started));
+    assert!(matches!(open(&first, &action("act@1.0.0")), OpenOutcome::Started));
     assert!(matches!(state(&log(home.path()), "k"), KeyState::Running { .. }));
     let opened = open(&first, &step_call("k/one"));
     assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
