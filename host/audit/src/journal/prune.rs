@@ -273,15 +273,13 @@ fn add_segment(
 }
 
 impl PruneContext<'_> {
-    /// Returns true if a key is taken for good by this call. A row that is gone since all were checked was not
-    /// removed by a host, as far as is known.
+    /// Returns true if a key is taken for good by this call, now or when all keys were checked: as far as is known, no
+    /// host removed a row that is gone since then.
     fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> Result<bool, AuditError> {
-        let mut before = self.keys.get(call).into_iter().flatten();
         let is_blocked = |stored: &StoredKey| stored.call == *call && stored.state == StoredKeyState::Blocked;
-        if before.any(|(held, stored)| held == key && is_blocked(stored)) {
-            return Ok(true);
-        }
-        Ok(self.table.get(key)?.as_ref().is_some_and(is_blocked))
+        let mut before = self.keys.get(call).into_iter().flatten();
+        let was_blocked = before.any(|(held, stored)| held == key && is_blocked(stored));
+        Ok(was_blocked || self.table.get(key)?.as_ref().is_some_and(is_blocked))
     }
 
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no

@@ -173,10 +173,10 @@ impl KeptFacts {
     ///
     /// # Errors
     /// Those of `is_taken`.
-    pub fn leave_out_freed<E>(
+    pub fn leave_out_freed(
         &mut self,
-        mut is_taken: impl FnMut(&[u8; 16], &[u8; 32]) -> Result<bool, E>,
-    ) -> Result<(), E> {
+        mut is_taken: impl FnMut(&[u8; 16], &[u8; 32]) -> Result<bool, AuditError>,
+    ) -> Result<(), AuditError> {
         let mut keys = Vec::with_capacity(self.keys.len());
         for kept in std::mem::take(&mut self.keys) {
             let (call, key) = (AuditId::parse(&kept.call), unhex(&kept.key_sha256));

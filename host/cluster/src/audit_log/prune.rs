@@ -95,7 +95,7 @@ async fn prune_locked(
     for (writer, journal) in &journals {
         let Ok(name) = Uuid::try_parse(writer) else { continue };
         let mut cut = cut(client, name, journal, &context).await?;
-        cut.kept.leave_out_freed(|call, key| Ok::<_, AuditError>(context.is_blocked(call, key)))?;
+        cut.kept.leave_out_freed(|call, key| Ok(context.is_blocked(call, key)))?;
         cuts.insert(name, cut);
     }
     let pruned = prune_result(cuts.values());
