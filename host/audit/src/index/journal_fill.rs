@@ -58,8 +58,8 @@ impl JournalFiles {
         self.length(self.newest())
     }
 
-    /// Returns true if a segment has its first line.
-    fn is_begun(&self, segment: u64) -> Result<bool, AuditError> {
+    /// Returns true if a segment has a whole line.
+    fn has_line(&self, segment: u64) -> Result<bool, AuditError> {
         let file = open_lines(&self.dir, segment)?;
         Ok(file.map(|file| next_line(&file, 0)).transpose()?.flatten().is_some())
     }
@@ -222,7 +222,7 @@ impl IndexProgress {
         }
         let mut firsts = journal.firsts.as_slice();
         // The next process removes a segment without a line, and may go on in the one before it.
-        if journal.newest() != self.segment && !journal.is_begun(journal.newest())? {
+        if journal.newest() != self.segment && !journal.has_line(journal.newest())? {
             firsts = firsts.split_last().map_or(firsts, |(_, before)| before);
         }
         let Some(position) = firsts.iter().position(|first| *first == self.segment) else {

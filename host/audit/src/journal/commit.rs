@@ -4,9 +4,9 @@
 //! it, and spin for a moment before their thread sleeps. Handing over to a writer thread would cost more than the write
 //! itself, as a processor has to be woken.
 //!
-//! With `power` a write waits for the disk, and while calls follow each other something always waits to be written. So it
-//! is written on a thread for blocking work. One that has a call of its own to go on with writes that, and leaves what
-//! came after it to a new thread.
+//! With `power` a write waits for the disk, so it runs on a thread for blocking work. A thread that has a call to go on
+//! with writes only what waits when it begins, and leaves later entries to a new thread: while calls follow each other,
+//! something always waits.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ const ENTRIES_AT_ONCE: usize = 1_024;
 /// which several commits end. A thread that sleeps is woken after a longer time than that.
 const MAX_SPINS: usize = 2_000;
 
-/// The pause before it is looked again whether everything is written.
+/// The interval at which [`JournalCommitter::finish`] checks whether everything is written.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Commits the entries of many callers to one journal.
@@ -103,9 +103,9 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs work that may wait for the disk: what it commits is written on this thread, unless another one writes. If all
-/// threads for blocking work wait for the log, none is left to write.
-pub(super) fn waiting<T>(work: impl FnOnce() -> T) -> T {
+/// Runs work that may wait for the disk: its entries are written on this thread, unless another one writes. Left to a
+/// thread for blocking work, they would wait forever once all of those wait for the log.
+pub(super) fn allow_waiting<T>(work: impl FnOnce() -> T) -> T {
     let before = MAY_WAIT.replace(true);
     let done = work();
     MAY_WAIT.set(before);
@@ -202,7 +202,7 @@ impl JournalCommitter {
         look(&mut lock(&self.journal))
     }
 
-    /// Waits until all that was to be written is. If no thread has begun, it is written on this one.
+    /// Waits until all entries are written. This thread writes them if no other one has begun to.
     pub(crate) fn finish(self: &Arc<Self>) {
         self.run_due();
         while lock(&self.queue).is_committing {
@@ -227,8 +227,8 @@ impl JournalCommitter {
         }
     }
 
-    /// Commits until nothing waits, unless another thread has begun to. A thread that has other work, and waits for the
-    /// disk, commits what waits now: calls that follow each other would keep it for as long as they do.
+    /// Commits until nothing waits, unless another thread has begun to. A thread with other work commits only what waits
+    /// now if it has to wait for the disk: calls that follow each other would never let it go on.
     fn run_due(self: &Arc<Self>) {
         let (is_due, waiting) = {
             let mut queue = lock(&self.queue);
@@ -240,10 +240,9 @@ impl JournalCommitter {
         }
     }
 
-    /// Commits until nothing waits, or until so many were committed and another thread goes on.
-    fn run(self: &Arc<Self>, most: usize) {
+    /// Commits until nothing waits, or until `left` were committed and another thread goes on.
+    fn run(self: &Arc<Self>, mut left: usize) {
         let mut idle = IdleOnDrop { committer: self, is_idle: false };
-        let mut left = most;
         while let Some(commits) = self.next_commits() {
             left = left.saturating_sub(commits.len());
             let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
@@ -257,17 +256,17 @@ impl JournalCommitter {
         idle.is_idle = true;
     }
 
-    /// Leaves what waits to a thread of its own: all threads for blocking work may be waiting for it. False if nothing
+    /// Leaves what waits to a new thread, since all threads for blocking work may be waiting for it. False if nothing
     /// waits, or if no thread can be started.
     fn hand_over(self: &Arc<Self>) -> bool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
         let own = Arc::clone(self);
         let commits = move || {
-            // What follows a commit begins other work.
+            // The consequences of a commit may spawn tasks.
             let _runtime = runtime.enter();
             own.run_due();
         };
-        // The thread waits for the queue, so that it finds what is due.
+        // Locked until `is_due` is set, which the thread reads first.
         let mut queue = lock(&self.queue);
         let is_begun = !queue.waiting.is_empty() && std::thread::Builder::new().spawn(commits).is_ok();
         queue.is_due = is_begun;

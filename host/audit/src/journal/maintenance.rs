@@ -12,7 +12,7 @@ use cofferdam_core::private_file::{self, FilePolicy, StagedFile};
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
 
-use super::commit::waiting;
+use super::commit::allow_waiting;
 use super::log::{HeldJournal, LogWriter};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::index::LogIndex;
@@ -107,7 +107,7 @@ impl LogWriter {
         let at = clock.now() + MAINTENANCE_DELAY;
         runtime.spawn(async move {
             clock.sleep_until(at).await;
-            drop(tokio::task::spawn_blocking(move || waiting(|| due.begin())));
+            drop(tokio::task::spawn_blocking(move || allow_waiting(|| due.begin())));
         });
     }
 

@@ -400,7 +400,7 @@ fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, A
 
 /// Reads the calls without an end from the newest segment of a journal that has its first line.
 pub(crate) fn read_unended(dir: &Path) -> Result<UnendedCalls, AuditError> {
-    let Some(newest) = segment::newest_begun(dir)? else { return Ok(UnendedCalls::default()) };
+    let Some(newest) = segment::newest_with_line(dir)? else { return Ok(UnendedCalls::default()) };
     SegmentReader::open(dir, newest)?.map_or(Ok(UnendedCalls::default()), unended_of)
 }
 

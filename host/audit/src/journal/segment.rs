@@ -556,7 +556,7 @@ pub(super) fn last_line(dir: &Path, first: u64) -> Result<Option<Vec<u8>>, Audit
 
 /// Returns the newest segment of a journal that has its first line; none if there is no such segment. A process may
 /// have been killed before it wrote that of a later one, and a power cut or a full disk may leave a file without any.
-pub(super) fn newest_begun(dir: &Path) -> Result<Option<u64>, AuditError> {
+pub(super) fn newest_with_line(dir: &Path) -> Result<Option<u64>, AuditError> {
     for first in segments(dir)?.into_iter().rev() {
         if has_first_line(dir, first)? {
             return Ok(Some(first));

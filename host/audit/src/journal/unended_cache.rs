@@ -18,7 +18,7 @@ pub(crate) struct UnendedCache(HashMap<PathBuf, (FileFingerprint, Arc<UnendedCal
 impl UnendedCache {
     /// Returns the calls without an end according to the newest segment, whether a process holds the journal or not.
     pub(crate) fn read(&mut self, dir: &Path) -> Result<Arc<UnendedCalls>, AuditError> {
-        let Some(newest) = segment::newest_begun(dir)? else {
+        let Some(newest) = segment::newest_with_line(dir)? else {
             self.0.remove(dir);
             return Ok(Arc::default());
         };
