@@ -91,9 +91,8 @@ fn a_home_that_is_not_a_directory_is_named() {
     discard(&file);
 }
 
-/// A command that runs the program in its arguments in a mount namespace of its own. None if no file system can be
-/// mounted on this machine by this user, which is said with `what` is not tried; where services are required, as in CI,
-/// that is a failure.
+/// Returns a command that runs the program in its arguments in a mount namespace of its own. If this user can mount no
+/// file system here, reports that `what` is not tried and returns none; where services are required, as in CI, fails.
 pub(crate) fn mount_namespace(what: &str) -> Option<Command> {
     let namespace = || {
         let mut command = Command::new("unshare");

@@ -122,7 +122,7 @@ fn every_file_begins_with_its_purpose() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A test can arm every failpoint, and a test does: the list is compared with the code, since no compiler checks a name.
+/// A test arms every failpoint. The list is compared with the code, since no compiler checks a name.
 #[cfg(cofferdam_failpoints)]
 #[test]
 fn failpoints_are_listed_and_armed_by_a_test() {

@@ -76,7 +76,7 @@ fn a_job_stored_by_a_killed_command_runs_once() {
         let killed = command.env("COFFERDAM_FAILPOINTS", "job.stored=kill").output().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9), "{killed:?}");
     }
-    // The messages are in the queue, without records. One is submitted again before a worker has it, the other one after.
+    // The messages are in the queue, without records. One is submitted again before a worker has it, one after.
     let first = stage.submit_post("/text/stored-1", "stored-1");
     let _worker = stage.worker();
     stage.reaches("/text/stored-2");

@@ -153,7 +153,7 @@ impl KeyDisposition {
         }
     }
 
-    /// Returns it as the end of a call tells it.
+    /// Returns it as the last event of a call records it.
     #[must_use]
     pub fn recorded(self) -> RecordedKeyEnd<'static> {
         let (state, until) = match self {

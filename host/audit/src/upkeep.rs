@@ -54,7 +54,7 @@ pub fn warn_once(warnings: &WarningLog, work: &str, what: &str, result: Result<(
 /// Returns the result of retention, and warns of an entry that stays until an operator decides about it.
 ///
 /// # Errors
-/// Nothing was pruned, and no other process does it.
+/// Pruning failed, and not because another process does it.
 pub fn retained(pruned: Result<Pruned, AuditError>) -> Result<(), AuditError> {
     let stopped = match pruned {
         Err(error) if error.kind() == AuditErrorKind::Locked => return Ok(()),

@@ -51,7 +51,7 @@ pub(super) fn start(globals: &GlobalArgs) -> Result<Telemetry, CommandError> {
             .with_source(error)
     })?;
     let color = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
-    // With its hint, and as one filter, so that what nobody asked for costs nothing where it is noted.
+    // One filter with a hint of its level: a line that is not written then costs nothing at its call site.
     let safe = filter_fn(|line| may_write(line.target(), (*line.level()).into()));
     let filter = safe.with_max_level_hint(LevelFilter::TRACE).and(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

@@ -70,7 +70,7 @@ pub fn skipped(frees_key: bool) -> ResolveCall {
     ResolveCall { at: Timestamp::now(), actor: "ada".into(), reason: "it is there".into(), frees_key }
 }
 
-/// The machine's clock, except that this function tells the date.
+/// The machine's clock, but with the date that this function returns.
 pub struct DateClock<F>(pub F);
 
 impl<F: Fn() -> Timestamp + Send + Sync + 'static> Clock for DateClock<F> {

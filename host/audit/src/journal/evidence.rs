@@ -82,7 +82,8 @@ impl AuditEvidence for JournalEvidence {
         let firsts = segments(&dir)?;
         let newest = firsts.last().copied();
         let begin = firsts.iter().rposition(|first| *first <= after.saturating_add(1)).unwrap_or(0);
-        // Hosts may read what stands before the first segment: whatever was not pruned is read here, and found.
+        // Older segments are left over from pruning only if they lead to it. Otherwise they are verified as well, since
+        // hosts may read them.
         let (pruned, rest) = firsts.split_at_checked(begin).unwrap_or_default();
         let begin = if lead_to(&dir, pruned, rest.first())? { begin } else { 0 };
         let mut due = 0_u64;

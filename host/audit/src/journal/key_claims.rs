@@ -361,7 +361,7 @@ impl LogWriter {
             let is_resumed = is_claimed && before.as_ref().map(|it| it.call) == resumes;
             match self.state_of(keys, claim)? {
                 KeyState::Free => {}
-                // An operator resumes what the host does not repeat by itself.
+                // An operator may resume a call that the host does not repeat.
                 KeyState::Unknown { .. } if is_resumed => {}
                 state => return Ok(ClaimOutcome::InUse(state)),
             }

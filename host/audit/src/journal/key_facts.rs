@@ -92,12 +92,13 @@ fn for_each_line(
 }
 
 /// The calls that have given their keys back, or left them to the calls that resume them, according to entries that the
-/// key table does not know yet. Those of a journal are read once calls of two journals have claimed one key, which few do.
+/// key table does not know yet. A journal is read for them only if calls of two journals have claimed one key, which is
+/// rare.
 pub(super) struct ReturnedKeys<'j> {
     root: &'j Path,
     /// The signed ends of the journals.
     signed: &'j BTreeMap<String, ChainHead>,
-    /// By writer, such calls of its journal.
+    /// The calls of each journal that was read, by its writer.
     calls: HashMap<String, HashSet<[u8; 16]>>,
 }
 

@@ -69,8 +69,8 @@ impl GrowingFile {
         Ok(Self { path, file, id: (own.dev(), own.ino()), length: own.len() })
     }
 
-    /// Opens the file once more, to wait until it is on the disk. A duplicate of the open file would not do: the
-    /// system tells it of a failed write to the disk once, and the thread that writes an entry must not miss that.
+    /// Opens the file once more, to wait until it is on the disk. The system reports a failed write to the disk once
+    /// for each open file. A duplicate would share the report, which the thread that writes an entry must not miss.
     fn reopen(&self) -> Result<File, AuditError> {
         let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.path)?;

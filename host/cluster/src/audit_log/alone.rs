@@ -229,7 +229,7 @@ impl Engine {
                 holder.is_some_and(|holder| holder.state == CLAIMED && holder.audit_id() == *before);
             match state {
                 KeyState::Free => {}
-                // An operator resumes what the host does not repeat by itself.
+                // An operator may resume a call that the host does not repeat.
                 KeyState::Unknown { .. } if is_resumed => {}
                 // The outcome of the key is the interrupted call's as well.
                 state @ KeyState::Done { .. } => {

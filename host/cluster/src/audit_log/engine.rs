@@ -444,7 +444,7 @@ impl Engine {
         };
         let ends = idle.iter().filter_map(|name| self.chains.get(name));
         let heads: Vec<_> = ends.map(|end| (end.name, end.head)).collect();
-        // Nobody else knows what this process has written in them.
+        // No other process knows what this one has written in them.
         let signed = tokio::time::timeout(PATIENCE, self.shared.checkpoints.sign(&self.shared, &heads)).await;
         if let Err(error) = signed.unwrap_or_else(|_| Err(lost())) {
             tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
@@ -851,7 +851,7 @@ impl Engine {
         loop {
             let session = self.session.as_ref().filter(|session| !session.client.is_closed());
             let (Some(session), Some(parked)) = (session, &self.parked) else {
-                // The next session may find another database: whether entries are missing there is looked at first.
+                // The next session may find another database, and first checks whether entries are missing there.
                 let effects = self.unpark();
                 return self.requeue(effects, queue);
             };

@@ -98,7 +98,7 @@ pub(crate) struct ActionApproval {
     pub(crate) effect: Option<OperationEffect>,
     /// True if the caller is an agent.
     pub(crate) is_by_agent: bool,
-    /// Find the secrets that the calls of its steps could carry: nobody is shown those.
+    /// The scanners for the secrets that the calls of its steps could carry, which are not shown to the person.
     pub(crate) scanners: Vec<Arc<Scanner>>,
 }
 

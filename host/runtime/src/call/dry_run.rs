@@ -32,7 +32,7 @@ pub(crate) struct CallPreview {
     pub(crate) bindings: Result<Vec<String>, Error>,
     /// The hosts within its reach, as `host:port`, whose circuit is open for it now.
     pub(crate) open_circuits: Vec<String>,
-    /// Finds the secrets that it could carry. None if it carries none, or if they cannot be had.
+    /// The scanner for the secrets that it could carry. None if it carries none, or if they cannot be read.
     scanner: Option<Arc<Scanner>>,
 }
 
@@ -64,7 +64,7 @@ impl CallPipeline {
         Ok(foreseen)
     }
 
-    /// Returns what finds the secrets that the candidates of `call` could carry, as far as those can be had.
+    /// Returns the scanners for the secrets that the candidates of `call` could carry, as far as those can be read.
     pub(crate) async fn scanners(&self, call: &Call) -> Vec<Arc<Scanner>> {
         let mut candidates = vec![CallCandidate::first(call)];
         candidates.extend(CallCandidate::fallbacks(call).unwrap_or_default());

@@ -484,7 +484,7 @@ impl CallRecorder {
     }
 
     /// Takes back the events of a commit that was dropped between two tries: without them, numbers would be missing
-    /// in the log, as if somebody had removed events. Of a try that is under way the log itself keeps them.
+    /// in the log, as if events had been removed. The log itself keeps the events of a try that is running.
     fn take_back_uncommitted(&mut self) {
         let is_between_tries = self.is_between_tries.load(Ordering::Relaxed);
         if let Some(earlier) = self.uncommitted.take().filter(|_| is_between_tries) {

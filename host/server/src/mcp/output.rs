@@ -32,7 +32,7 @@ pub(super) enum OutputLine {
     Refusal(ErrorResponse),
 }
 
-/// The place of a line among those that wait.
+/// A permit for a line that waits.
 pub(super) struct OutputSlot(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 /// The output stream, and the lines that wait for it.
@@ -40,7 +40,7 @@ pub(super) struct Output<W> {
     state: Mutex<OutputState<W>>,
     messages: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
-    /// Tells the task that the stream takes no more at present.
+    /// Notifies the task that the stream takes no more at present.
     stalled: Notify,
     /// Cancelled if the stream cannot be written any more.
     shutdown: Shutdown,
@@ -50,7 +50,7 @@ struct OutputState<W> {
     stream: W,
     waiting: VecDeque<(OutputLine, OutputSlot)>,
     current: Option<CurrentLine>,
-    /// True while the task waits for the stream. Nobody else may poll it then: only the last one is woken.
+    /// True while the task waits for the stream. No other thread may poll it then: only the last waker is woken.
     is_stalled: bool,
     is_broken: bool,
 }
@@ -91,17 +91,17 @@ impl<W: AsyncWrite + Unpin> Output<W> {
         }
     }
 
-    /// Returns a place for a message, if there is one now.
+    /// Returns a slot for a message, if one is free now.
     pub(super) fn try_slot(&self) -> Option<OutputSlot> {
         Arc::clone(&self.messages).try_acquire_owned().ok().map(OutputSlot)
     }
 
-    /// Waits for a place for a message.
+    /// Waits for a slot for a message.
     pub(super) async fn slot(&self) -> Option<OutputSlot> {
         Arc::clone(&self.messages).acquire_owned().await.ok().map(OutputSlot)
     }
 
-    /// Waits for a place for the answer to a rejected request.
+    /// Waits for a slot for the answer to a rejected request.
     pub(super) async fn refusal_slot(&self) -> Option<OutputSlot> {
         Arc::clone(&self.refusals).acquire_owned().await.ok().map(OutputSlot)
     }

@@ -40,8 +40,8 @@ const PAGE: u32 = 16;
 const CANCELLED: usize = 256;
 
 /// The interval at which the SDK's tasks for answers end, all of them together. The executor runs three tasks that woke
-/// each other in a row, and wakes another thread for the fourth: that of an answer is the third one after a request was
-/// read, and its end wakes a fourth.
+/// each other on one thread, and wakes another thread for the fourth. The task of an answer is the third one after a
+/// request was read, and its end would wake a fourth.
 const ANSWER_ROUND: Duration = Duration::from_millis(20);
 
 /// The time for cancelled calls, and the last answers, to finish.

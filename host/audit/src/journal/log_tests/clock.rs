@@ -10,7 +10,7 @@ use super::*;
 
 struct Setup {
     home: tempfile::TempDir,
-    /// By how many hours the clock is ahead.
+    /// The hours by which the clock is ahead.
     ahead: Arc<AtomicI64>,
 }
 

@@ -10,8 +10,8 @@ use crate::verify::{ExpectedState, verify_log};
 /// The directory with a small file system, in the process that a test starts for itself.
 const SMALL_DISK: &str = "COFFERDAM_TEST_SMALL_DISK";
 
-/// Runs a test in a process with a small file system of its own. Where none can be mounted, the test is skipped, visibly;
-/// with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure.
+/// Runs a test in a process with a small file system of its own. Where none can be mounted, the test is skipped,
+/// visibly; with `$COFFERDAM_REQUIRE_SERVICES`, as in CI, that is a failure.
 fn on_small_disk(test: &str, bytes: usize, run: impl FnOnce(&Path)) {
     if let Some(dir) = std::env::var_os(SMALL_DISK) {
         return run(Path::new(&dir));

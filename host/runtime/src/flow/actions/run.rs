@@ -93,7 +93,7 @@ impl ActionRun<'_> {
         let is_approved = start.approval.is_some();
         let begins = async {
             if let Some(approval) = &mut start.approval {
-                // Few actions wait for a person: the others do not carry the room for it.
+                // Boxed: few actions wait for a person, and the others should not be larger for it.
                 approval.scanners = Box::pin(self.scanners()).await;
             }
             progress.begin(self.pipeline, start).await
@@ -144,7 +144,7 @@ impl ActionRun<'_> {
         })
     }
 
-    /// Returns what finds the secrets that the calls of its steps could carry.
+    /// Returns the scanners for the secrets that the calls of its steps could carry.
     async fn scanners(&self) -> Vec<Arc<Scanner>> {
         let mut scanners = Vec::new();
         for one in all(self.runnable) {
