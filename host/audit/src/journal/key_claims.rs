@@ -382,7 +382,9 @@ impl LogWriter {
                 }
             }
             let taken_from = before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes);
-            keys.put(&key, &StoredKey { taken_from, ..claimed(call, claim, journal) })?;
+            let own = claimed(call, claim, journal);
+            let resumed = before.as_ref().filter(|_| is_resumed);
+            keys.put(&key, &StoredKey { taken_from, at: own.since_resumed(resumed), ..own })?;
             Ok(ClaimOutcome::Claimed { before })
         })
     }

@@ -233,17 +233,23 @@ fn claim(
     key: &[u8; 32],
     claimed: &StoredKey,
 ) -> Result<(), AuditError> {
-    let is_known = match keys.get(key)? {
+    let held = keys.get(key)?;
+    let is_known = match &held {
         None => false,
         Some(stored) if stored.call == claimed.call => true,
         // A call that has claimed the key may have no entry yet.
         Some(stored) if stored.writer == claimed.writer => stored.since >= claimed.since,
         Some(stored) if stored.at > claimed.at => {
-            stored.state != StoredKeyState::Claimed || !returned.has(keys, &stored)?
+            stored.state != StoredKeyState::Claimed || !returned.has(keys, stored)?
         }
         Some(stored) => !stored.has_expired(claimed.at) && returned.has(keys, claimed)?,
     };
-    if is_known { Ok(()) } else { keys.put(key, claimed) }
+    if is_known {
+        return Ok(());
+    }
+    // In the journal of an interrupted call, only a call that resumes it claims its key.
+    let resumed = held.filter(|held| held.state == StoredKeyState::Claimed && held.writer == claimed.writer);
+    keys.put(key, &StoredKey { at: claimed.since_resumed(resumed.as_ref()), ..claimed.clone() })
 }
 
 fn close(keys: &mut KeyChange<'_>, end: &KeyEnd, outcome: Option<SealedOutcome>) -> Result<(), AuditError> {

@@ -83,7 +83,7 @@ pub(crate) struct StoredKey {
     pub(crate) call: [u8; 16],
     /// The SHA-256 of everything that the key stands for.
     pub(crate) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970.
+    /// When the call was received, in microseconds since 1970; of a call that resumes others, the first of them.
     pub(crate) at: i64,
     pub(crate) state: StoredKeyState,
     /// The time until which the outcome stands, in microseconds since 1970.
@@ -126,6 +126,12 @@ impl StoredKey {
     /// Returns true if the outcome stands no longer.
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Returns the time of a claim that resumes the call which holds the key: steps of an interrupted action may be as old
+    /// as that call, and pruning has to know.
+    pub(crate) fn since_resumed(&self, resumed: Option<&Self>) -> i64 {
+        resumed.map_or(self.at, |resumed| resumed.at.min(self.at))
     }
 
     /// Returns true for the outcome of a step that its action needs, however old it is.

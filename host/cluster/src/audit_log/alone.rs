@@ -296,9 +296,12 @@ impl Engine {
         }
         let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of } =
             claim_row(open, claim, writer);
+        // Steps of an interrupted action may be as old as the call that is resumed, and pruning has to know.
         let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of) \
                    VALUES ($1, $2, $3, $4, 0, $5, $6, $7) ON CONFLICT (key) DO UPDATE SET call = excluded.call, \
-                   fingerprint = excluded.fingerprint, at = excluded.at, state = 0, until = NULL, expires = NULL, \
+                   fingerprint = excluded.fingerprint, \
+                   at = CASE WHEN k.state = 0 THEN least(k.at, excluded.at) ELSE excluded.at END, \
+                   state = 0, until = NULL, expires = NULL, \
                    writer = excluded.writer, is_idempotent = excluded.is_idempotent, step_of = excluded.step_of, \
                    has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $8";
         let before = before.map(|before| before.call);

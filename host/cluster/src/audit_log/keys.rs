@@ -26,7 +26,7 @@ pub(super) struct StoredKey {
     pub(super) key: [u8; 32],
     pub(super) call: Uuid,
     pub(super) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970.
+    /// When the call was received, in microseconds since 1970; of a call that resumes others, the first of them.
     pub(super) at: i64,
     pub(super) state: i16,
     /// The time until which the outcome stands, by the clock of the host that wrote it.

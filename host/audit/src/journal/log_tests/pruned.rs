@@ -269,6 +269,30 @@ fn an_expired_key_goes_with_its_call() {
     check(home.path());
 }
 
+/// The run that resumes it is younger than the steps that are done.
+#[test]
+fn a_resumed_action_keeps_its_older_steps() {
+    let home = tempfile::tempdir().unwrap();
+    let begun = run_at(day(0));
+    let step = step_of(&begun);
+    let killed = small_log(home.path());
+    for call in [&begun, &step] {
+        assert!(matches!(open(&killed, call), OpenOutcome::Started));
+    }
+    close(&killed, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
+    (0..12).for_each(|_| drop(run_call(&killed, call_at(None, false, day(0)))));
+    kill(killed);
+    let (killed, again) = (small_log(home.path()), run_at(Timestamp::now()));
+    assert!(matches!(open(&killed, &again), OpenOutcome::Started));
+    kill(killed);
+    let stop = prune(home.path(), day(2), false).unwrap().stopped.unwrap();
+    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
+    // Also when the key table is made again.
+    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+    let key = log(home.path()).0.keys().unwrap().table.get(&digest("k")).unwrap().unwrap();
+    assert_eq!((key.call, key.at), (again.audit_id.bytes(), day(0).as_microsecond()));
+}
+
 /// Also when the key table is lost, and after the entry about the key was itself pruned.
 #[test]
 fn a_resolved_key_outlives_its_call() {

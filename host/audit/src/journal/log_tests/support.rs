@@ -39,11 +39,30 @@ pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> Ope
 
 /// A call for the step `one` of the action `act`.
 pub(super) fn step_call(key: &str) -> OpenCall {
+    step_in(key, None, Timestamp::UNIX_EPOCH)
+}
+
+/// A step of a run of the action `act`, which is received with it.
+pub(super) fn step_of(run: &OpenCall) -> OpenCall {
+    OpenCall { at: run.at, ..step_in("k/one", Some(&run.audit_id), run.at) }
+}
+
+fn step_in(key: &str, run: Option<&AuditId>, at: Timestamp) -> OpenCall {
     let (action, step) = ("act@1.0.0", "one");
-    let received = Received { action: Some(action.into()), step: Some(step.into()), ..Received::default() };
-    let call = recorded_call(received, Some(key), false, Timestamp::UNIX_EPOCH);
+    let parent = run.map(|run| run.as_str().into());
+    let received =
+        Received { action: Some(action.into()), parent, step: Some(step.into()), ..Received::default() };
+    let call = recorded_call(received, Some(key), false, at);
     let route = CallTarget { action: Some(action.into()), step: Some(step.into()), ..call.route };
     OpenCall { key: Some(KeyClaim { of: KeyScope::Step, ..claim(key) }), route, ..call }
+}
+
+/// A run of the action `act` under the key `k`, with the step `one`, that was received then.
+pub(super) fn run_at(at: Timestamp) -> OpenCall {
+    let received = Received { action: Some("act@1.0.0".into()), ..Received::default() };
+    let of = KeyScope::Action { action: "act@1.0.0".into(), steps: vec!["k/one".into()] };
+    let key = Some(KeyClaim { of, ..claim("k") });
+    OpenCall { key, at, ..recorded_call(received, Some("k"), true, at) }
 }
 
 fn recorded_call(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use cofferdam_audit::{
     ActionSet, AuditErrorKind, AuditLog, CallOutcome, CallStatus, CloseCall, Entry, Filter, HistoryQuery,
     HistoryStep, JournalLog, KeyClaim, KeyDisposition, KeyState, LogSettings, OpenCall, OpenOutcome,
-    OperatorEventFilter, StatsQuery, wait,
+    OperatorEventFilter, PruneBlocker, StatsQuery, wait,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::digest::Digest;
@@ -473,6 +473,28 @@ fn old_calls_are_removed_with_a_signed_statement() {
     let log = cluster.host("a");
     assert!(matches!(open(&log, &call(None, true)), OpenOutcome::Started));
     assert!(cluster.findings(&log).is_empty());
+}
+
+/// The run that resumes it is younger than the steps that are done.
+#[test]
+fn a_resumed_action_keeps_its_older_steps() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (gone, log) = (cluster.host("a"), cluster.host("b"));
+    let old = Timestamp::now() - SignedDuration::from_hours(240);
+    let (begun, step) = (run_at(old), step_at(old));
+    for call in [&begun, &step] {
+        assert!(matches!(open(&gone, call), OpenOutcome::Started));
+    }
+    close(&gone, value(&step));
+    wait(gone.sign()).unwrap();
+    cluster.psql("UPDATE cofferdam.processes SET is_released = true");
+    cluster
+        .psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 second' WHERE state = 1");
+    assert!(matches!(open(&log, &run_at(Timestamp::now())), OpenOutcome::Started));
+    let before = Timestamp::now() - SignedDuration::from_hours(24);
+    let pruned = wait(log.prune(before, false, "ada".into())).unwrap();
+    let stop = pruned.stopped.unwrap();
+    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
-    AuditLog as _, CallStatus, CloseCall, ExpectedState, Finding, KeyDisposition, KeyScope, KeyState,
-    LogFuture, LogPosition, LogSettings, NoteSigner, OpenCall, OpenOutcome, SealedQuota, verify_log, wait,
+    AuditLog as _, CallStatus, CallTarget, CloseCall, ExpectedState, Finding, KeyClaim, KeyDisposition,
+    KeyScope, KeyState, LogFuture, LogPosition, LogSettings, NoteSigner, OpenCall, OpenOutcome, SealedQuota,
+    verify_log, wait,
 };
 use cofferdam_core::clock::{Clock, SystemClock};
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent, OperatorState};
@@ -219,6 +220,19 @@ pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> Ope
         ..Received::default()
     };
     opening(received, key, idempotent, at)
+}
+
+/// A run of the action `act` under the key `k`, with the step `one`, that was received then.
+pub(super) fn run_at(at: Timestamp) -> OpenCall {
+    let of = action_scope("act@1", &["k/one"]);
+    OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call_at(Some("k"), true, at) }
+}
+
+/// The step of such a run.
+pub(super) fn step_at(at: Timestamp) -> OpenCall {
+    let call = call_at(Some("k/one"), false, at);
+    let route = CallTarget { action: Some("act@1".into()), step: Some("one".into()), ..call.route };
+    OpenCall { key: Some(KeyClaim { of: KeyScope::Step, ..claim("k/one") }), route, ..call }
 }
 
 pub(super) fn resuming(before: &OpenCall) -> OpenCall {
