@@ -138,6 +138,11 @@ impl StoredKey {
     pub(crate) fn outlives_its_time(&self) -> bool {
         self.step_of.is_some() && (self.has_value || !self.is_idempotent)
     }
+
+    /// Returns true for the value of what may be an action with steps that have keys of their own.
+    pub(crate) fn may_have_steps(&self) -> bool {
+        self.step_of.is_none() && self.is_idempotent && self.has_value
+    }
 }
 
 /// The place of a sealed outcome in the journal of its call.

@@ -20,7 +20,9 @@ use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
-use super::prune_facts::{JournalCut, PruneTimes, damaged_entry, prune_entries, prune_result};
+use super::prune_facts::{
+    HeldKey, JournalCut, OutcomeKey, PruneTimes, damaged_entry, expired_keys, prune_entries, prune_result,
+};
 use super::segment::{
     LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
 };
@@ -110,7 +112,9 @@ impl LogWriter {
         let pruned = prune_result(cuts.values());
         cuts.retain(|_, cut| cut.entries > 0);
         if !dry_run && !cuts.is_empty() {
-            self.carry_out(&cuts, before, &pruned, user)?;
+            let outcomes = outcomes(&keys, now.as_microsecond());
+            let expired = expired_keys(cuts.values(), &outcomes, before);
+            self.carry_out(&cuts, &expired, before, &pruned, user)?;
         }
         Ok(pruned)
     }
@@ -199,6 +203,7 @@ impl LogWriter {
     fn carry_out(
         self: &Arc<Self>,
         cuts: &BTreeMap<String, JournalCut>,
+        expired: &[HeldKey],
         before: Timestamp,
         pruned: &Pruned,
         user: Option<&str>,
@@ -215,7 +220,7 @@ impl LogWriter {
         for (writer, cut) in cuts {
             self.remove_leftovers(writer, cut.base)?;
         }
-        let (expired, clock) = (cuts.values().flat_map(|cut| &cut.expired), now.as_microsecond());
+        let clock = now.as_microsecond();
         self.keys()?.table.change(|keys| {
             let now = believed_time(keys.seen(), clock);
             for (key, call) in expired {
@@ -246,6 +251,22 @@ impl LogWriter {
         }
         Ok(())
     }
+}
+
+/// Returns the outcomes of steps, and the values of what may be actions, when the log has this time.
+fn outcomes(keys: &HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>, now: i64) -> Vec<OutcomeKey> {
+    let retained = keys.values().flatten().filter(|(_, stored)| {
+        let is_either = stored.outlives_its_time() || stored.may_have_steps();
+        stored.state == StoredKeyState::Retained && is_either
+    });
+    let outcome = |(key, stored): &([u8; 32], StoredKey)| OutcomeKey {
+        held: (*key, stored.call),
+        is_step: stored.outlives_its_time(),
+        at: stored.at,
+        until: stored.until.unwrap_or(i64::MAX),
+        has_expired: stored.has_expired(now),
+    };
+    retained.map(outcome).collect()
 }
 
 /// Adds a segment to the part of its journal that it follows, and verifies its chain. Returns false if an entry of it

@@ -74,6 +74,11 @@ impl StoredKey {
         self.step_of.is_some() && (self.has_value || !self.is_idempotent)
     }
 
+    /// Returns true for the value of what may be an action with steps that have keys of their own.
+    pub(super) fn may_have_steps(&self) -> bool {
+        self.step_of.is_none() && self.is_idempotent && self.has_value
+    }
+
     /// Returns true if the operator may decide about the key. This includes freeing a key that an earlier decision blocked.
     pub(super) fn is_open_to(&self, frees_key: bool) -> bool {
         self.state != RETAINED && (self.state != BLOCKED || frees_key)

@@ -8,7 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{ChainHead, JournalCut, PruneTimes, SignedJournal, prune_entries, prune_result};
+use cofferdam_audit::store::{
+    ChainHead, HeldKey, JournalCut, OutcomeKey, PruneTimes, SignedJournal, expired_keys, prune_entries,
+    prune_result,
+};
 use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, Pruned};
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
@@ -105,7 +108,8 @@ async fn prune_locked(
         let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
         remove(client, &bases.collect(), &[]).await?;
         if !cuts.is_empty() {
-            carry_out(running, client, &cuts, before, &pruned, user).await?;
+            let expired = expired_keys(cuts.values(), &context.outcomes(), before);
+            carry_out(running, client, &cuts, &expired, before, &pruned, user).await?;
         }
     }
     Ok(pruned)
@@ -185,6 +189,21 @@ async fn cut(
 }
 
 impl PruneContext {
+    /// Returns the outcomes of steps, and the values of what may be actions.
+    fn outcomes(&self) -> Vec<OutcomeKey> {
+        let retained = self.keys.values().flatten().filter(|stored| {
+            stored.state == RETAINED && (stored.outlives_its_time() || stored.may_have_steps())
+        });
+        let outcome = |stored: &StoredKey| OutcomeKey {
+            held: (stored.key, *stored.call.as_bytes()),
+            is_step: stored.outlives_its_time(),
+            at: stored.at,
+            until: stored.until.unwrap_or(i64::MAX),
+            has_expired: stored.has_expired(self.times.now.as_microsecond()),
+        };
+        retained.map(outcome).collect()
+    }
+
     /// Returns true if a key is taken for good by this call.
     fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> bool {
         let mut held = self.keys.get(&Uuid::from_bytes(*call)).into_iter().flatten();
@@ -220,6 +239,7 @@ async fn carry_out(
     running: &Arc<Running>,
     client: &mut Client,
     cuts: &BTreeMap<Uuid, JournalCut>,
+    expired: &[HeldKey],
     before: Timestamp,
     pruned: &Pruned,
     user: Option<&str>,
@@ -234,15 +254,14 @@ async fn carry_out(
     let bases = cuts.iter().map(|(writer, cut)| (*writer, cut.base)).collect();
     shared.checkpoints.prune(shared, &bases).await?;
     failpoint::pass("prune.signed");
-    let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
-    Ok(remove(client, &bases, &expired).await?)
+    Ok(remove(client, &bases, expired).await?)
 }
 
 /// Removes the entries of journals up to their new beginnings, what is sealed of them, and what is derived from them.
 async fn remove(
     client: &mut Client,
     bases: &BTreeMap<Uuid, ChainHead>,
-    expired: &[([u8; 32], [u8; 16])],
+    expired: &[HeldKey],
 ) -> Result<(), DatabaseError> {
     let (names, ns): (Vec<_>, Vec<_>) =
         bases.iter().filter(|(_, base)| base.n > 0).map(|(name, base)| (*name, signed(base.n))).unzip();

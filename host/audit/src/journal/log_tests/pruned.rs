@@ -293,6 +293,42 @@ fn a_resumed_action_keeps_its_older_steps() {
     assert_eq!((key.call, key.at), (again.audit_id.bytes(), day(0).as_microsecond()));
 }
 
+/// They are in a segment that stays, and would be taken for those of a run that failed.
+#[test]
+fn steps_of_a_pruned_action_are_not_done() {
+    for runs_anew in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let begun = run_at(day(0));
+        let step = step_of(&begun);
+        {
+            let log = small_log(home.path());
+            assert!(matches!(open(&log, &begun), OpenOutcome::Started));
+            (0..12).for_each(|_| drop(run_call(&log, call_at(None, false, day(0)))));
+            run_call(&log, call_at(None, false, day(5)));
+            assert!(matches!(open(&log, &step), OpenOutcome::Started));
+            for call in [&step, &begun] {
+                close(&log, end(call, CallStatus::Value, KeyDisposition::Retain(day(1))));
+            }
+            // What the pruning writes is in a later segment.
+            (0..12).for_each(|_| drop(run_call(&log, call_at(None, false, day(0)))));
+        }
+        assert!(prune(home.path(), day(2), false).unwrap().calls > 0);
+        check(home.path());
+        let log = small_log(home.path());
+        let key = |key: &str| log.0.keys().unwrap().table.get(&digest(key)).unwrap();
+        assert!(key("k/one").is_some());
+        if runs_anew {
+            let again = run_at(Timestamp::now());
+            for call in [&again, &step_of(&again)] {
+                assert!(matches!(open(&log, call), OpenOutcome::Started));
+            }
+        } else {
+            prune(home.path(), day(9), false).unwrap();
+            assert_eq!((key("k/one"), key("k")), (None, None), "both go at once");
+        }
+    }
+}
+
 /// Also when the key table is lost, and after the entry about the key was itself pruned.
 #[test]
 fn a_resolved_key_outlives_its_call() {

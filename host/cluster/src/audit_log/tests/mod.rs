@@ -489,12 +489,35 @@ fn a_resumed_action_keeps_its_older_steps() {
     wait(gone.sign()).unwrap();
     cluster.psql("UPDATE cofferdam.processes SET is_released = true");
     cluster
-        .psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 second' WHERE state = 1");
+        .psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 minute' WHERE state = 1");
     assert!(matches!(open(&log, &run_at(Timestamp::now())), OpenOutcome::Started));
     let before = Timestamp::now() - SignedDuration::from_hours(24);
     let pruned = wait(log.prune(before, false, "ada".into())).unwrap();
     let stop = pruned.stopped.unwrap();
     assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
+}
+
+/// They stay, and would be taken for those of a run that failed.
+#[test]
+fn steps_of_a_pruned_action_are_not_done() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let begun = run_at(Timestamp::now() - SignedDuration::from_hours(240));
+    let step = step_at(Timestamp::now());
+    for call in [&begun, &step] {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+    }
+    for call in [&step, &begun] {
+        close(&log, value(call));
+    }
+    cluster.psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 minute'");
+    let before = Timestamp::now() - SignedDuration::from_hours(24);
+    assert_eq!(wait(log.prune(before, false, "ada".into())).unwrap().calls, 1);
+    assert!(cluster.findings(&log).is_empty());
+    for call in [run_at(Timestamp::now()), step_at(Timestamp::now())] {
+        let opened = open(&log, &call);
+        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+    }
 }
 
 #[test]
