@@ -9,6 +9,7 @@ use cofferdam_core::private_file::{FileLock, SharedLockUse};
 use sha2::{Digest as _, Sha256};
 
 use super::Journal;
+use super::action_runs::ActionRuns;
 use super::key_facts::{self, ReturnedKeys};
 use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
@@ -203,15 +204,16 @@ impl LogWriter {
     fn apply_journals(&self, keys: &mut KeyChange<'_>, writers: &[String]) -> Result<(), AuditError> {
         let signed = self.signed_heads()?;
         let (mut returned, mut decided) = (ReturnedKeys::new(self.root(), &signed), Vec::new());
+        let mut runs = ActionRuns::default();
         for writer in writers {
-            let n = key_facts::apply(keys, writer, &mut returned, &mut decided)?;
+            let n = key_facts::apply(keys, writer, &mut returned, &mut decided, &mut runs)?;
             keys.note_read(writer, n);
         }
         // The call that is decided about may be in any journal.
         for (call, frees_key) in decided {
             key_facts::resolve(keys, &call, frees_key)?;
         }
-        Ok(())
+        runs.remove_void(keys)
     }
 
     /// Brings the key table up to date with a journal of this process, on another thread.

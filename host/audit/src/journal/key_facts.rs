@@ -8,6 +8,7 @@ use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
+use super::action_runs::ActionRuns;
 use super::key_claims::{KeyEnd, end_key, name_of};
 use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
@@ -27,7 +28,7 @@ pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
 
 /// Applies the entries of this writer's journal to the key table that it does not know yet. Returns the number of the
 /// last one. The operator's decisions about calls that have ended are added to `decided`, by call, with whether the key
-/// may be used again.
+/// may be used again. Runs of actions are added to `runs`.
 ///
 /// A line that does not hold ends it, unless it is at most the entry that was signed for. Verification reports it,
 /// and a key is rather taken than free.
@@ -36,6 +37,7 @@ pub(super) fn apply(
     writer: &str,
     returned: &mut ReturnedKeys<'_>,
     decided: &mut Vec<(AuditId, bool)>,
+    runs: &mut ActionRuns,
 ) -> Result<u64, AuditError> {
     let from = keys.read_up_to(writer);
     let (dir, signed) = (returned.root.join(writer), returned.signed_up_to(writer));
@@ -55,7 +57,7 @@ pub(super) fn apply(
         if let Some(time) = log_time::accepted_time(line) {
             keys.see(time);
         }
-        apply_line(keys, returned, writer, segment, line)
+        apply_line(keys, returned, runs, writer, segment, line)
     })?;
     Ok(applied)
 }
@@ -176,6 +178,7 @@ fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> R
 fn apply_line(
     keys: &mut KeyChange<'_>,
     returned: &mut ReturnedKeys<'_>,
+    runs: &mut ActionRuns,
     writer: &str,
     segment: u64,
     line: &JournalLine<'_>,
@@ -184,9 +187,12 @@ fn apply_line(
         return Ok(());
     };
     let (mut step_of, mut received_at) = (None, Timestamp::UNIX_EPOCH);
+    let (mut is_run, mut parent) = (false, None);
     for event in &events {
         match event.event() {
             RecordedEvent::Received(received) => {
+                is_run = received.action.is_some() && received.step.is_none();
+                parent = received.parent.as_deref().and_then(AuditId::parse);
                 let action = received.step.and(received.action);
                 step_of = action.map(|action| name_of(&action).to_owned());
                 received_at = event.at.parse().unwrap_or_default();
@@ -200,6 +206,11 @@ fn apply_line(
                         step_of: step_of.clone(),
                         ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
                     };
+                    if is_run {
+                        runs.begin(claimed.call, key, claimed.at);
+                    } else if let Some(run) = &parent {
+                        runs.begin_step(key, claimed.call, run.bytes());
+                    }
                     claim(keys, returned, &key, &claimed)?;
                 }
             }
@@ -209,6 +220,9 @@ fn apply_line(
             RecordedEvent::Final(end) => {
                 let Some(key) = &end.key_end else { continue };
                 let (key, has_value) = (KeyDisposition::read(key), end.status == "value");
+                if has_value && matches!(key, KeyDisposition::Retain(_)) {
+                    runs.end_with_value(call.bytes());
+                }
                 let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
                     segment,
                     offset: sealed.offset,

@@ -427,6 +427,41 @@ fn expired_steps_of_an_action_stay_forgotten() {
     assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
 }
 
+/// Only the order of the runs in the journal tells which outcomes of steps are void.
+#[test]
+fn a_new_key_table_has_no_steps_that_are_void() {
+    for fails_at_once in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let first = log(home.path());
+        let ago = |seconds| Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        let (begun, again) = (run_at(ago(20)), run_at(ago(10)));
+        let old = KeyDisposition::Retain(ago(15));
+        for run in [&begun, &again] {
+            let step = step_of(run);
+            assert!(matches!(open(&first, run), OpenOutcome::Started));
+            if run.audit_id == begun.audit_id || !fails_at_once {
+                assert!(matches!(open(&first, &step), OpenOutcome::Started));
+                close(&first, end(&step, CallStatus::Value, old));
+            }
+            match run.audit_id == begun.audit_id {
+                true => close(&first, end(run, CallStatus::Value, old)),
+                false => close(&first, end(run, CallStatus::Failure, KeyDisposition::Release)),
+            }
+        }
+        drop(first);
+        fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        let (log, last) = (log(home.path()), run_at(Timestamp::now()));
+        assert!(matches!(open(&log, &last), OpenOutcome::Started));
+        match (fails_at_once, open(&log, &step_of(&last))) {
+            // The run that began anew came to no step.
+            (true, OpenOutcome::Started) => {}
+            // Its step was done.
+            (false, OpenOutcome::KeyInUse(KeyState::Done { .. })) => {}
+            (_, other) => panic!("{fails_at_once}: {other:?}"),
+        }
+    }
+}
+
 /// The process of the interrupted call may end between a look at its key and the claim.
 #[test]
 fn the_key_of_an_interrupted_call_is_not_claimed_past_it() {
