@@ -153,12 +153,13 @@ impl Cluster {
         verify_log(&mut *evidence, &key, &expected, &mut |_, _| ()).unwrap().findings
     }
 
-    /// The numbers of the entries up to which journals are signed for.
+    /// The numbers of the entries up to which journals with entries are signed for.
     pub(super) fn signed(log: &PostgresLog) -> LogPosition {
         let running = log.running().unwrap();
         let journals =
             running.in_session(|client, shared| Box::pin(shared.checkpoints.journals(client))).unwrap();
-        LogPosition(journals.unwrap().into_iter().map(|(writer, it)| (writer, it.head.n)).collect())
+        let signed = journals.unwrap().into_iter().map(|(writer, journal)| (writer, journal.head.n));
+        LogPosition(signed.filter(|(_, n)| *n > 0).collect())
     }
 
     /// Cuts all connections to the database.
