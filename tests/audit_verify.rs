@@ -111,13 +111,12 @@ fn memory_of_verify(calls: usize) -> [u64; 2] {
     traffic::fill(home.path(), calls, 2, Timestamp::now());
     let mut command = Cli::new(COFFERDAM, home.path()).command(&["audit", "verify"]);
     let mut verifies = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let (mut most, mut status) = (0, None);
-    while status.is_none() {
+    let mut most = 0;
+    while verifies.try_wait().unwrap().is_none() {
         most = process::peak_resident_bytes_of(verifies.id()).max(most);
         std::thread::sleep(Duration::from_millis(1));
-        status = verifies.try_wait().unwrap();
     }
-    assert!(status.unwrap().success());
+    assert!(verifies.wait().unwrap().success());
     [most, home.segments().iter().map(|path| fs::metadata(path).unwrap().len()).sum()]
 }
 
