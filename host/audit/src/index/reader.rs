@@ -537,7 +537,10 @@ pub(super) fn read_lines(
         let line = line.map_err(LineFailure::Changed)?;
         let is_end = line.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
         let sealed = line.sealed;
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = String::from_utf8(text).map_err(|_| {
+            let what = format_args!("entry {} of the journal {writer} is no text", place.n);
+            LineFailure::Changed(AuditError::new(AuditErrorKind::Tampered, what))
+        })?;
         let entry = StoredEntry { writer: writer.to_owned(), n: place.n, text };
         lines.push(FoundLine { entry, segment, sealed, is_end });
     }
