@@ -106,10 +106,15 @@ thread_local! {
 /// Runs work that may wait for the disk: its entries are written on this thread, unless another one writes. Left to a
 /// thread for blocking work, they would wait forever once all of those wait for the log.
 pub(super) fn allow_waiting<T>(work: impl FnOnce() -> T) -> T {
-    let before = MAY_WAIT.replace(true);
-    let done = work();
-    MAY_WAIT.set(before);
-    done
+    struct Restored(bool);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            MAY_WAIT.set(self.0);
+        }
+    }
+    // Also after a panic, which a runtime catches before the thread does other work.
+    let _restored = Restored(MAY_WAIT.replace(true));
+    work()
 }
 
 /// The future of a commit's result.

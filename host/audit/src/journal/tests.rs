@@ -459,6 +459,22 @@ fn callers_hear_of_a_panic_of_the_thread_that_writes() {
     wait(committer.commit(vec![ends(&ids[1])], Box::new(|_| ()), None)).unwrap();
 }
 
+/// A runtime catches the panic, and its thread makes other commits.
+#[test]
+fn a_thread_may_not_wait_after_a_panic() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = JournalSettings { durability: Durability::Power, ..JournalSettings::default() };
+    let committer = JournalCommitter::new(take(root.path(), settings).unwrap(), Arc::new(SystemClock));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _runtime = runtime.enter();
+    let panics = || allow_waiting::<()>(|| std::panic::resume_unwind(Box::new("no disk")));
+    assert!(catch_unwind(panics).is_err());
+    let (wrote, writer) = channel();
+    let done: AfterCommit = Box::new(move |_| wrote.send(std::thread::current().id()).unwrap());
+    wait(committer.commit(vec![begins(&AuditId::mint())], done, None)).unwrap();
+    assert_ne!(writer.recv().unwrap(), std::thread::current().id());
+}
+
 /// While calls follow each other, something always waits to be written.
 #[test]
 fn a_thread_with_other_work_leaves_what_follows() {
