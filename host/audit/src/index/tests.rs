@@ -460,11 +460,11 @@ fn pruned_calls_leave_the_index() {
     let (mut calls, mut firsts) = (traffic::Calls::new(4), Vec::new());
     for n in 0..300 {
         let (open, close) = calls.next(hour() + SignedDuration::from_secs(n * 60));
-        let drafts = [
+        let mut drafts = [
             EntryDraft::of_call(&open.audit_id, false, &open.entry),
             EntryDraft::of_call(&open.audit_id, true, &close.entry),
         ];
-        journal.write(&drafts.iter().collect::<Vec<_>>(), hour()).unwrap();
+        journal.write(&mut drafts.each_mut(), hour()).unwrap();
         firsts.push((open.audit_id, journal.head().n - 1));
     }
     let dir = root.join(journal.writer());
@@ -487,9 +487,9 @@ fn pruned_calls_leave_the_index() {
     assert_eq!(listed(home.path()), kept);
     // A journal that was pruned further than its index was.
     let (open, _) = calls.next(hour() + SignedDuration::from_hours(10));
-    let draft = EntryDraft::of_call(&open.audit_id, false, &open.entry);
+    let mut draft = EntryDraft::of_call(&open.audit_id, false, &open.entry);
     for _ in 0..100 {
-        journal.write(&[&draft], hour()).unwrap();
+        journal.write(&mut [&mut draft], hour()).unwrap();
     }
     segments(&dir).unwrap().iter().rev().skip(1).for_each(remove);
     assert_eq!(listed(home.path()), [open.audit_id]);
@@ -505,7 +505,7 @@ fn segments_that_are_pruned_meanwhile_are_left_out() {
     let mut begun = Vec::new();
     while segments(&root.join(journal.writer())).unwrap().len() < 4 {
         let (open, _) = calls.next(hour());
-        journal.write(&[&EntryDraft::of_call(&open.audit_id, false, &open.entry)], hour()).unwrap();
+        journal.write(&mut [&mut EntryDraft::of_call(&open.audit_id, false, &open.entry)], hour()).unwrap();
         begun.push((journal.head().n, open.audit_id));
     }
     let listed = JournalFiles::list(&root, journal.writer().to_owned()).unwrap().unwrap();
@@ -534,11 +534,11 @@ fn ends_are_followed_past_a_pruned_segment() {
     let mut calls = traffic::Calls::new(4);
     let mut run = |journal: &mut Journal| {
         let (open, close) = calls.next(hour());
-        let drafts = [
+        let mut drafts = [
             EntryDraft::of_call(&open.audit_id, false, &open.entry),
             EntryDraft::of_call(&open.audit_id, true, &close.entry),
         ];
-        journal.write(&drafts.iter().collect::<Vec<_>>(), hour()).unwrap();
+        journal.write(&mut drafts.each_mut(), hour()).unwrap();
         open.audit_id
     };
     (0..20).for_each(|_| drop(run(&mut journal)));

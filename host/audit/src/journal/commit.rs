@@ -80,8 +80,8 @@ impl CommitQueue {
 impl WaitingCommit {
     /// Reports the result. A panic in `done` or `unheard` of one caller does not fail the others.
     fn finish(self, result: &Result<(), AuditError>) {
-        let Self { done, reply, unheard, .. } = self;
-        let is_done = catch_unwind(AssertUnwindSafe(|| done(result))).is_ok();
+        let Self { drafts, done, reply, unheard } = self;
+        let is_done = catch_unwind(AssertUnwindSafe(|| done(Committed { drafts, result }))).is_ok();
         let is_heard = !matches!(reply.send(result.clone()), Err(Err(_)));
         let unheard = unheard.filter(|_| !is_heard);
         let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -93,8 +93,14 @@ impl WaitingCommit {
     }
 }
 
+/// Entries that were written, all of them or none.
+pub(crate) struct Committed<'r> {
+    pub(super) drafts: Vec<EntryDraft>,
+    pub(super) result: &'r Result<(), AuditError>,
+}
+
 /// The consequence of a commit, which is drawn before any caller gets the result, also if none waits for it.
-pub(crate) type AfterCommit = Box<dyn FnOnce(&Result<(), AuditError>) + Send>;
+pub(crate) type AfterCommit = Box<dyn FnOnce(Committed<'_>) + Send>;
 
 /// The consequence of a failed commit whose caller has gone without the result.
 pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
@@ -248,10 +254,10 @@ impl JournalCommitter {
     /// Commits until nothing waits, or until `left` were committed and another thread goes on.
     fn run(self: &Arc<Self>, mut left: usize) {
         let mut idle = IdleOnDrop { committer: self, is_idle: false };
-        while let Some(commits) = self.next_commits() {
+        while let Some(mut commits) = self.next_commits() {
             left = left.saturating_sub(commits.len());
-            let drafts: Vec<_> = commits.iter().flat_map(|commit| &commit.drafts).collect();
-            let result = lock(&self.journal).write(&drafts, self.clock.timestamp());
+            let mut drafts: Vec<_> = commits.iter_mut().flat_map(|commit| &mut commit.drafts).collect();
+            let result = lock(&self.journal).write(&mut drafts, self.clock.timestamp());
             self.may_spin.store(self.spins, Ordering::Relaxed);
             commits.into_iter().for_each(|commit| commit.finish(&result));
             if left == 0 && self.hand_over() {

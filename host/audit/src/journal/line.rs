@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::io::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cofferdam_core::digest::Digest;
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorEvent, OperatorState};
@@ -69,14 +69,14 @@ enum DraftContents {
 pub struct EntryDraft {
     contents: DraftContents,
     resumes: Option<AuditId>,
-    pub(crate) sealed: Option<Sealed>,
-    /// The place of the sealed part, once it is written.
-    pub(crate) sealed_at: Arc<OnceLock<SealedOutcome>>,
+    pub(super) sealed: Option<Sealed>,
+    /// The place of the sealed part in the last write of the entry, which may have failed.
+    pub(super) sealed_at: Option<SealedOutcome>,
 }
 
 impl EntryDraft {
     fn new(contents: DraftContents) -> Self {
-        Self { contents, resumes: None, sealed: None, sealed_at: Arc::default() }
+        Self { contents, resumes: None, sealed: None, sealed_at: None }
     }
 
     /// Creates an entry with some events of a call. `is_end` is true if the call ends with it.

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
-use super::commit::{AfterCommit, JournalCommitter, UnheardFailure, allow_waiting};
+use super::commit::{AfterCommit, Committed, JournalCommitter, UnheardFailure, allow_waiting};
 use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
@@ -100,8 +100,6 @@ pub(super) struct WriterState {
     pub(super) ending_keys: HashSet<AuditId>,
     /// The calls of this process that have no end.
     pub(super) calls: HashMap<AuditId, OpenedCall>,
-    /// Events that could not be written and that no caller waits for, to be written with the next entry of the call.
-    late_events: HashMap<AuditId, Vec<EntryDraft>>,
     /// Ends that are being written, and their results.
     ending: HashMap<AuditId, watch::Receiver<Option<Result<(), AuditError>>>>,
     /// Ends that could not be written, to be written before the next entries.
@@ -135,6 +133,28 @@ pub(super) struct OpenedCall {
     is_opening: bool,
     /// True once a file of its journal was replaced: nothing more of it is written, and it runs until its end is due.
     is_lost: bool,
+    /// Events that could not be written and that no caller waits for, to be written with its next entry.
+    late_events: Vec<EntryDraft>,
+}
+
+impl OpenedCall {
+    fn new(journal: &Arc<HeldJournal>, call: &OpenCall, is_opening: bool) -> Self {
+        Self {
+            journal: Arc::clone(journal),
+            actor: Arc::clone(&call.actor),
+            key: call.key.as_ref().map(|claim| digest(&claim.key)),
+            resumes: call.resumes.is_some(),
+            is_opening,
+            is_lost: false,
+            late_events: Vec::new(),
+        }
+    }
+
+    /// Returns the call with its late events, which it has no longer.
+    fn with_late_events(&mut self) -> Self {
+        let late_events = std::mem::take(&mut self.late_events);
+        Self { late_events, ..self.clone() }
+    }
 }
 
 /// A call that is about to be opened, by a thread that may wait.
@@ -252,6 +272,16 @@ async fn ended(mut result: watch::Receiver<Option<Result<(), AuditError>>>) -> R
     result.clone().unwrap_or(Ok(()))
 }
 
+/// Returns the error of a command about a call that has no beginning in the journal, or in one that was replaced.
+fn without_beginning(audit_id: &AuditId) -> AuditError {
+    AuditError::new(AuditErrorKind::Replaced, format_args!("{audit_id} has no beginning in it"))
+}
+
+/// Returns the outcome of a call whose beginning is being written.
+fn started(written: LogFuture<()>) -> LogFuture<OpenOutcome> {
+    Box::pin(async { written.await.map(|()| OpenOutcome::Started) })
+}
+
 /// The end of a call that is to be written again.
 struct LateEnd {
     call: OpenedCall,
@@ -330,28 +360,19 @@ impl Drop for WorkDone {
 
 impl AuditLog for JournalLog {
     fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
-        if call.key.is_some()
-            || call.resumes.is_some()
-            || !self.0.is_open()
-            || self.0.has_call(&call.audit_id)
-        {
-            let pending = PendingOpen::new(&self.0, &call.audit_id);
-            if let Some(opened) = self.0.open_at_once(&call) {
-                return opened;
-            }
-            return self.blocking(move |own| {
-                let outcome = own.with_sound_keys(|| own.open(&call));
-                drop(pending);
-                outcome
-            });
+        let journal = self.0.journal_for(&call).filter(|_| call.key.is_none());
+        if let Some(journal) = journal {
+            return started(self.0.begin(journal, &call, Vec::new(), None));
         }
-        match self.0.own_journal() {
-            Ok(journal) => {
-                let written = self.0.begin(journal, &call, Vec::new(), None);
-                Box::pin(async { written.await.map(|()| OpenOutcome::Started) })
-            }
-            Err(error) => Box::pin(async { Err(error) }),
+        let pending = PendingOpen::new(&self.0, &call.audit_id);
+        if let Some(opened) = self.0.open_at_once(&call) {
+            return opened;
         }
+        self.blocking(move |own| {
+            let outcome = own.with_sound_keys(|| own.open(&call));
+            drop(pending);
+            outcome
+        })
     }
 
     fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()> {
@@ -359,12 +380,13 @@ impl AuditLog for JournalLog {
     }
 
     fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
-        let is_open = self.0.state().calls.get(&end.audit_id).cloned();
-        let blocks = match &is_open {
-            Some(call) => call.is_opening,
-            None => !self.0.is_open() || self.0.state().pending_opens.contains(&end.audit_id),
+        let (blocks, key) = {
+            let state = self.0.state();
+            match state.calls.get(&end.audit_id) {
+                Some(call) => (call.is_opening, call.key),
+                None => (state.own.is_none() || state.pending_opens.contains(&end.audit_id), None),
+            }
         };
-        let key = is_open.and_then(|call| call.key);
         let keys = key.filter(|_| !blocks).and_then(|_| self.0.keys_at_once());
         if blocks || key.is_some() != keys.is_some() {
             return self.blocking(move |own| own.close(begin.as_deref(), &end));
@@ -500,8 +522,12 @@ impl LogWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_call(&self, audit_id: &AuditId) -> bool {
-        self.state().calls.contains_key(audit_id)
+    /// Returns the journal of this process, if the call can be opened there without waiting: the journal is there, the
+    /// call is not open yet, and it resumes none.
+    fn journal_for(&self, call: &OpenCall) -> Option<Arc<HeldJournal>> {
+        let state = self.state();
+        let is_new = call.resumes.is_none() && !state.calls.contains_key(&call.audit_id);
+        state.own.clone().filter(|_| is_new)
     }
 
     /// Returns true if the call is open. Waits while its beginning is being written, and, `or_pending`, while it is about to
@@ -519,11 +545,6 @@ impl LogWriter {
             }
             std::thread::sleep(OPENING_PAUSE);
         }
-    }
-
-    /// Returns true if this process has a journal, so that a call can be added without waiting.
-    fn is_open(&self) -> bool {
-        self.state().own.is_some()
     }
 
     /// Returns the journal of this process, which is taken or begun if there is none.
@@ -563,16 +584,6 @@ impl LogWriter {
         Arc::new(HeldJournal { writer, committer: JournalCommitter::new(journal, Arc::clone(&self.clock)) })
     }
 
-    pub(super) fn opened(&self, audit_id: &AuditId) -> Result<OpenedCall, AuditError> {
-        let missing = format_args!("{audit_id} has no beginning in it");
-        self.state()
-            .calls
-            .get(audit_id)
-            .filter(|call| !call.is_lost)
-            .cloned()
-            .ok_or_else(|| AuditError::new(AuditErrorKind::Replaced, missing))
-    }
-
     /// Writes entries, after those that could not be written before.
     pub(super) fn write(
         self: &Arc<Self>,
@@ -588,7 +599,7 @@ impl LogWriter {
                 late.map(|(id, late)| (EndingCall::begin(self, &mut state, &id), late)).collect()
             };
             for (ending, LateEnd { call, drafts }) in late {
-                drop(self.write_end(ending, &call, drafts, None, true));
+                drop(self.write_end(ending, call, drafts, None, true));
             }
         }
         self.commit(journal, drafts, done, unheard)
@@ -604,9 +615,10 @@ impl LogWriter {
         let (own, of) = (Arc::clone(self), Arc::clone(journal));
         journal.committer.commit(
             drafts,
-            Box::new(move |result| {
+            Box::new(move |committed| {
+                let result = committed.result;
                 let _ = result.as_ref().inspect_err(|error| own.failed(&of, error));
-                done(result);
+                done(committed);
                 match result {
                     Ok(()) => {
                         if own.maintenance.warnings.resolve("written") {
@@ -677,26 +689,32 @@ impl LogWriter {
     }
 
     fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> LogFuture<()> {
-        let call = match self.opened(audit_id) {
-            Ok(call) => call,
-            Err(error) => return Box::pin(async { Err(error) }),
+        let opened = self.state().calls.get_mut(audit_id).filter(|call| !call.is_lost).map(|call| {
+            let mut drafts = std::mem::take(&mut call.late_events);
+            drafts.push(EntryDraft::of_call(audit_id, false, entry));
+            (Arc::clone(&call.journal), drafts)
+        });
+        let Some((journal, drafts)) = opened else {
+            let missing = without_beginning(audit_id);
+            return Box::pin(async { Err(missing) });
         };
-        let mut drafts = self.state().late_events.remove(audit_id).unwrap_or_default();
-        let late = drafts.clone();
-        drafts.push(EntryDraft::of_call(audit_id, false, entry));
-        let keep = |own: &Arc<Self>, drafts: Vec<EntryDraft>| {
-            let (own, id) = (Arc::clone(own), audit_id.clone());
-            move || own.state().late_events.entry(id.clone()).or_default().extend(drafts.iter().cloned())
-        };
+        let (own, id) = (Arc::clone(self), audit_id.clone());
         // A caller that waits writes its own events again; one that has gone does not.
-        let (keep_late, keep_own) =
-            (keep(self, late), keep(self, drafts.last().cloned().into_iter().collect()));
-        let done = move |result: &Result<(), AuditError>| {
+        let done = move |Committed { mut drafts, result }: Committed<'_>| {
             if result.is_err() {
-                keep_late();
+                drafts.pop();
+                own.keep_late_events(&id, drafts);
             }
         };
-        self.write(&call.journal, drafts, Box::new(done), Some(Arc::new(keep_own)))
+        let (own, id, entry) = (Arc::clone(self), audit_id.clone(), entry.clone());
+        let unheard = move || own.keep_late_events(&id, vec![EntryDraft::of_call(&id, false, &entry)]);
+        self.write(&journal, drafts, Box::new(done), Some(Arc::new(unheard)))
+    }
+
+    fn keep_late_events(&self, audit_id: &AuditId, events: Vec<EntryDraft>) {
+        if let Some(call) = self.state().calls.get_mut(audit_id) {
+            call.late_events.extend(events);
+        }
     }
 
     /// Writes the beginning of a call, and `more` with it. Its claim is released if that fails.
@@ -711,10 +729,8 @@ impl LogWriter {
         drafts.extend(more);
         let (own, audit_id) = (Arc::clone(self), call.audit_id.clone());
         // Known before it is written: nothing takes it for a call of an ended process.
-        self.state()
-            .calls
-            .insert(audit_id.clone(), OpenedCall { is_opening: true, ..opened(&journal, call) });
-        let done = move |result: &Result<(), AuditError>| {
+        self.state().calls.insert(audit_id.clone(), OpenedCall::new(&journal, call, true));
+        let done = move |Committed { result, .. }: Committed<'_>| {
             if result.is_err() {
                 // Until its key is released, the call counts as running.
                 claim.inspect(|claim| claim.release(&audit_id));
@@ -798,14 +814,11 @@ impl LogWriter {
     /// Opens a call in the journal of this process under a key that no call has. None if that requires waiting, or if the
     /// key may be taken.
     fn open_at_once(self: &Arc<Self>, call: &OpenCall) -> Option<LogFuture<OpenOutcome>> {
-        let is_new = call.resumes.is_none() && !self.has_call(&call.audit_id);
         // With `power`, the journal is in use for as long as the disk takes.
-        let waits_for_disk = self.settings.durability == Durability::Power;
-        let claim = call.key.as_ref().filter(|_| is_new && !waits_for_disk)?;
-        let journal = self.state().own.clone()?;
+        let claim = call.key.as_ref().filter(|_| self.settings.durability == Durability::Process)?;
+        let journal = self.journal_for(call)?;
         let held = self.claim_at_once(call, claim, &journal)?;
-        let written = self.begin(journal, call, Vec::new(), Some(held));
-        Some(Box::pin(async { written.await.map(|()| OpenOutcome::Started) }))
+        Some(started(self.begin(journal, call, Vec::new(), Some(held))))
     }
 
     /// Writes the end of a call, unless it is written or being written already, and then stores the state of its key.
@@ -818,29 +831,30 @@ impl LogWriter {
         let (ending, known, late) = {
             let mut state = self.state();
             if state.ended_late.remove(&end.audit_id) {
-                drop(state);
                 return Ok(Box::pin(async { Ok(()) }));
             }
             if let Some(result) = state.ending.get(&end.audit_id).cloned() {
-                drop(state);
                 return Ok(Box::pin(ended(result)));
             }
             let late = state.late_ends.remove(&end.audit_id);
-            let mut known = state.calls.get(&end.audit_id).cloned();
+            let mut known = state.calls.get_mut(&end.audit_id).map(OpenedCall::with_late_events);
             if late.is_none() && known.take_if(|call| call.is_lost).is_some() {
                 state.calls.remove(&end.audit_id);
-                state.late_events.remove(&end.audit_id);
             }
             (EndingCall::begin(self, &mut state, &end.audit_id), known, late)
         };
         if let Some(LateEnd { call, drafts }) = late {
-            return Ok(self.write_end(ending, &call, drafts, key, false));
+            return Ok(self.write_end(ending, call, drafts, key, false));
         }
-        let (call, mut drafts) = match (known, begin) {
-            (Some(call), _) => (call, self.state().late_events.remove(&end.audit_id).unwrap_or_default()),
-            (None, Some(begin)) => (opened(&self.own_journal()?, begin), vec![self.opening(begin)]),
-            (None, None) => (self.opened(&end.audit_id)?, Vec::new()),
+        let (mut call, begun) = match (known, begin) {
+            (Some(call), _) => (call, None),
+            (None, Some(begin)) => {
+                (OpenedCall::new(&self.own_journal()?, begin, false), Some(self.opening(begin)))
+            }
+            (None, None) => return Err(without_beginning(&end.audit_id)),
         };
+        let mut drafts = std::mem::take(&mut call.late_events);
+        drafts.extend(begun);
         let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
         // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
         let is_end = !(did_nothing && call.resumes);
@@ -850,30 +864,25 @@ impl LogWriter {
         if !entry.is_empty() || outcome.is_some() || drafts.is_empty() {
             drafts.push(EntryDraft::of_call(&end.audit_id, is_end, &entry).with_sealed(outcome));
         }
-        Ok(self.write_end(ending, &call, drafts, key, false))
+        Ok(self.write_end(ending, call, drafts, key, false))
     }
 
     fn write_end(
         self: &Arc<Self>,
         ending: EndingCall,
-        call: &OpenedCall,
+        call: OpenedCall,
         drafts: Vec<EntryDraft>,
         key: Option<EndingKey>,
         is_late: bool,
     ) -> LogFuture<()> {
-        let last = drafts.last();
-        let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
-        let outcome = last.map(|draft| Arc::clone(&draft.sealed_at)).unwrap_or_default();
-        let (own, again) = (Arc::clone(self), drafts.clone());
-        let call = call.clone();
+        let own = Arc::clone(self);
         let journal = Arc::clone(&call.journal);
-        let done = move |result: &Result<(), AuditError>| {
+        let done = move |Committed { drafts, result }: Committed<'_>| {
             let mut state = own.state();
             let id = ending.audit_id.clone();
             match result {
                 Ok(()) => {
                     state.calls.remove(&id);
-                    state.late_events.remove(&id);
                     if is_late {
                         if state.ended_late.len() >= LATE_ENDS {
                             state.ended_late.clear();
@@ -883,22 +892,23 @@ impl LogWriter {
                     ending.finish(&mut state, result);
                     let is_left = state.is_left(&call.journal);
                     drop(state);
+                    let last = drafts.last();
+                    let is_end = last.and_then(EntryDraft::call).is_some_and(|(_, is_end)| is_end);
                     // A call without an end holds its key until an operator decides about it.
                     if let Some(key) = key.filter(|_| is_end) {
-                        key.apply(outcome.get().copied());
+                        key.apply(last.and_then(|draft| draft.sealed_at));
                     }
-                    let journal = Arc::clone(&call.journal);
                     if is_late && call.key.is_some() {
-                        own.read_own_keys(&journal);
+                        own.read_own_keys(&call.journal);
                     }
                     if is_left {
-                        own.in_background(move |own| own.leave(&journal));
+                        own.in_background(move |own| own.leave(&call.journal));
                     }
                 }
                 Err(error) => {
                     let kept = Some(state.late_ends.len());
-                    if keeps_late_end(&again, error, kept, &own.maintenance.warnings) {
-                        state.late_ends.insert(id, LateEnd { call, drafts: again });
+                    if keeps_late_end(&drafts, error, kept, &own.maintenance.warnings) {
+                        state.late_ends.insert(id, LateEnd { call, drafts });
                         own.has_unwritten.store(true, Ordering::Relaxed);
                     }
                     ending.finish(&mut state, result);
@@ -965,9 +975,10 @@ impl Drop for LogWriter {
     fn drop(&mut self) {
         let now = self.clock.timestamp();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for LateEnd { call, drafts } in std::mem::take(&mut state.late_ends).into_values() {
-            let drafts: Vec<_> = drafts.iter().collect();
-            if let Err(error) = call.journal.committer.with_journal(|journal| journal.write(&drafts, now)) {
+        for LateEnd { call, mut drafts } in std::mem::take(&mut state.late_ends).into_values() {
+            let mut drafts: Vec<_> = drafts.iter_mut().collect();
+            if let Err(error) = call.journal.committer.with_journal(|journal| journal.write(&mut drafts, now))
+            {
                 tracing::error!(target: "cofferdam::audit", %error, "the end of a call could not be written: it is incomplete");
             }
         }
@@ -1027,12 +1038,6 @@ pub fn keeps_late_end(
         tracing::warn!(target: "cofferdam::audit", %error, "calls that were not run are not in the audit log");
     }
     is_kept
-}
-
-fn opened(journal: &Arc<HeldJournal>, call: &OpenCall) -> OpenedCall {
-    let key = call.key.as_ref().map(|claim| digest(&claim.key));
-    let (journal, actor, resumes) = (Arc::clone(journal), Arc::clone(&call.actor), call.resumes.is_some());
-    OpenedCall { journal, actor, key, resumes, is_opening: false, is_lost: false }
 }
 
 #[cfg(test)]

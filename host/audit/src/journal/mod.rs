@@ -28,7 +28,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cofferdam_core::event::log_event::WriterTaken;
@@ -210,9 +209,9 @@ impl Journal {
     pub(crate) fn release(mut self, now: Timestamp) -> Result<ChainHead, AuditError> {
         // Otherwise nothing was written since it was taken.
         if self.untold.is_none()
-            && let Some(released) = self.unended.release(now)
+            && let Some(mut released) = self.unended.release(now)
         {
-            self.write(&[&released], now)?;
+            self.write(&mut [&mut released], now)?;
         }
         self.sync()?;
         Ok(self.head)
@@ -253,7 +252,7 @@ impl Journal {
     ///
     /// # Errors
     /// Nothing was written.
-    pub(crate) fn write(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+    pub(crate) fn write(&mut self, drafts: &mut [&mut EntryDraft], now: Timestamp) -> Result<(), AuditError> {
         if drafts.is_empty() {
             return Ok(());
         }
@@ -267,7 +266,7 @@ impl Journal {
     pub(crate) fn begin_segment(&mut self, now: Timestamp) -> Result<(), AuditError> {
         // One that has no line yet, since the disk was full, is begun where it is.
         self.segment = self.segment.take().filter(|segment| segment.length() == 0);
-        self.commit(&[], now)
+        self.commit(&mut [], now)
     }
 
     /// Returns true if the segment is long or old enough. One without a line is not, however long the disk was full.
@@ -276,7 +275,7 @@ impl Journal {
         segment.length() > 0 && (is_long || segment.is_older_than(SEGMENT_AGE, now))
     }
 
-    fn commit(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<(), AuditError> {
+    fn commit(&mut self, drafts: &mut [&mut EntryDraft], now: Timestamp) -> Result<(), AuditError> {
         let before = self.segment.as_ref().map(|segment| (segment.first(), segment.lengths()));
         // A panic would leave the entries of the other callers in doubt.
         let appended = catch_unwind(AssertUnwindSafe(|| self.append(drafts, now)));
@@ -285,7 +284,7 @@ impl Journal {
             let is_undone = self.cut(before);
             Err(AppendError { error: AuditError::new(AuditErrorKind::Other, what), is_undone })
         });
-        let Appended { head, places } = appended.map_err(|failed| {
+        let head = appended.map_err(|failed| {
             if !failed.is_undone {
                 let failed = self.segment.take();
                 if let Some(new) =
@@ -296,10 +295,6 @@ impl Journal {
             }
             failed.error
         })?;
-        // Not before: a write that failed is repeated elsewhere.
-        for (sealed_at, place) in places {
-            let _ = sealed_at.set(place);
-        }
         let mut n = head.n.saturating_sub(drafts.len() as u64);
         for draft in drafts {
             n = n.saturating_add(1);
@@ -309,30 +304,33 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends these entries. If it panics, a part of them may have been written.
-    fn append(&mut self, drafts: &[&EntryDraft], now: Timestamp) -> Result<Appended, AppendError> {
+    /// Appends these entries, and returns the head after them. If it panics, a part of them may have been written.
+    fn append(&mut self, drafts: &mut [&mut EntryDraft], now: Timestamp) -> Result<ChainHead, AppendError> {
         let segment = match &mut self.segment {
             Some(segment) => segment,
             none => none.insert(Segment::create(self.dir.path(), self.head.n.saturating_add(1))?),
         };
-        let begun = (segment.length() == 0).then(|| {
+        let mut begun = (segment.length() == 0).then(|| {
             segment.begins(now);
             self.unended.begin_segment(self.dir.name(), now)
         });
-        let taken = self.untold.map(|cut_bytes| writer_taken(now, cut_bytes));
+        let mut taken = self.untold.map(|cut_bytes| writer_taken(now, cut_bytes));
         let sealed_before = segment.sealed_length();
         self.lines.clear();
         self.sealed.clear();
-        let (mut head, mut places) = (self.head, Vec::new());
-        for draft in begun.iter().chain(&taken).chain(drafts.iter().copied()) {
+        let mut head = self.head;
+        for draft in begun.iter_mut().chain(&mut taken).chain(drafts.iter_mut().map(|draft| &mut **draft)) {
             let place = draft.sealed.as_ref().map(|sealed| {
                 let offset = sealed_before.saturating_add(self.sealed.len() as u64);
                 self.sealed.extend_from_slice(sealed.bytes());
-                let (segment, bytes) = (segment.first(), sealed.bytes().len() as u64);
-                places.push((Arc::clone(&draft.sealed_at), SealedOutcome { segment, offset, bytes }));
                 SealedPlace::at(offset, sealed)
             });
             head = draft.append_to(&mut self.lines, head, place.as_ref());
+            draft.sealed_at = place.map(|SealedPlace { offset, bytes, .. }| SealedOutcome {
+                segment: segment.first(),
+                offset,
+                bytes,
+            });
         }
         failpoint::pass("before.commit");
         #[cfg(test)]
@@ -345,7 +343,7 @@ impl Journal {
         });
         #[cfg(test)]
         panic_if(self.panics_at.take_if(|at| *at == "after.commit"));
-        Ok(Appended { head, places })
+        Ok(head)
     }
 
     /// Removes what was appended since the newest segment had these lengths. Returns false if that fails.
@@ -361,13 +359,6 @@ impl Journal {
         let Some(first) = self.unended.first_entry(audit_id) else { return Ok(None) };
         last_event(self.dir.path(), audit_id, first).map(Some)
     }
-}
-
-/// Entries that were appended.
-struct Appended {
-    head: ChainHead,
-    /// The places of the sealed parts.
-    places: Vec<(Arc<OnceLock<SealedOutcome>>, SealedOutcome)>,
 }
 
 /// Returns true if the entry that was signed is the one in an earlier segment than the newest one.

@@ -63,7 +63,7 @@ fn ends(id: &AuditId) -> EntryDraft {
 }
 
 fn write(journal: &mut Journal, draft: &EntryDraft) {
-    journal.write(&[draft], Timestamp::UNIX_EPOCH).unwrap();
+    journal.write(&mut [&mut draft.clone()], Timestamp::UNIX_EPOCH).unwrap();
 }
 
 /// Returns the ids of the calls of the only writer below `root`.
@@ -231,7 +231,7 @@ fn a_segment_left_by_a_full_disk_is_begun() {
         journal.segment = Some(segment);
         match is_pruned {
             true => journal.begin_segment(later).unwrap(),
-            false => journal.write(&[&ends(&AuditId::mint())], later).unwrap(),
+            false => journal.write(&mut [&mut ends(&AuditId::mint())], later).unwrap(),
         }
         assert_eq!(segments(&only_writer(root.path())).unwrap().last(), Some(&next));
     }
@@ -270,7 +270,7 @@ fn a_failed_write_leaves_nothing_behind() {
     write(&mut journal, &begins(&ids[0]));
     // The open file can neither be written nor cut: the entry goes to a new segment.
     journal.break_segment();
-    assert!(journal.write(&[&begins(&ids[1])], Timestamp::UNIX_EPOCH).is_err());
+    assert!(journal.write(&mut [&mut begins(&ids[1])], Timestamp::UNIX_EPOCH).is_err());
     ids[1..].iter().for_each(|id| write(&mut journal, &begins(id)));
     assert_eq!(calls_in(root.path()), ids);
     assert_eq!(segments(&only_writer(root.path())).unwrap().len(), 2);
@@ -284,7 +284,7 @@ fn a_replaced_or_foreign_file_gets_no_entry() {
     let path = newest(root.path());
     let copy = fs::read(&path).unwrap();
     let refused = |journal: &mut Journal| {
-        let error = journal.write(&[&begins(&AuditId::mint())], Timestamp::UNIX_EPOCH).unwrap_err();
+        let error = journal.write(&mut [&mut begins(&AuditId::mint())], Timestamp::UNIX_EPOCH).unwrap_err();
         assert_eq!(error.kind(), AuditErrorKind::Replaced, "{error}");
     };
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"x").unwrap();
