@@ -1,7 +1,6 @@
 //! Journals in a home directory, as a verification reads them.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +9,7 @@ use cofferdam_core::digest::Digest;
 use super::LogWriter;
 use super::checkpoint_file;
 use super::line::{ChainHead, JournalLine, SealedPlace};
-use super::segment::{LineText, SegmentReader, hash_before, is_torn_from, open_sealed, segments};
+use super::segment::{LineText, SegmentReader, hash_before, is_torn_from, open_sealed, read_part, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
@@ -133,10 +132,8 @@ impl AuditEvidence for JournalEvidence {
             }
         }
         // Dropped with all that was sealed of the segment.
-        let Some((_, Some(file))) = &mut *opened else { return Ok(SealedState::Intact) };
-        let mut sealed = Vec::new();
-        file.seek(SeekFrom::Start(place.offset))?;
-        file.take(place.bytes).read_to_end(&mut sealed)?;
+        let Some((_, Some(file))) = &*opened else { return Ok(SealedState::Intact) };
+        let sealed = read_part(file, place.offset, place.bytes)?;
         let is_dropped = sealed.iter().all(|byte| *byte == 0);
         Ok(match (sealed.len() as u64) < place.bytes {
             true => SealedState::Short,

@@ -338,11 +338,7 @@ impl Segment {
 
     /// Returns the lines from this position on.
     fn bytes_from(&self, position: u64) -> Result<Vec<u8>, AuditError> {
-        let mut file = &self.lines.file;
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(position))?;
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok(read_part(&self.lines.file, position, u64::MAX)?)
     }
 
     /// Removes a segment without a line, and returns its length.
@@ -419,14 +415,11 @@ impl Segment {
     fn scan(&self, signed: Option<ChainHead>) -> Result<Option<SegmentScan>, AuditError> {
         let mut file = &self.lines.file;
         file.seek(SeekFrom::Start(0))?;
-        let (mut reader, mut line) = (BufReader::with_capacity(64 * 1024, file), Vec::new());
+        let mut reader = SegmentReader::new(file);
         let head = ChainHead { n: self.first.saturating_sub(1), ..ChainHead::EMPTY };
         let mut end = SegmentEnd { head, ..SegmentEnd::default() };
         let (mut length, mut is_signed) = (0_u64, signed.is_none_or(|signed| signed.n < self.first));
-        loop {
-            line.clear();
-            reader.read_until(b'\n', &mut line)?;
-            let Some(text) = line.strip_suffix(b"\n") else { break };
+        while let Some(LineText { bytes: text, is_whole: true }) = reader.next()? {
             let read = JournalLine::read(text).ok();
             let follows = read.as_ref().is_some_and(|line| {
                 let is_next = line.n == end.head.n.saturating_add(1);
@@ -439,7 +432,7 @@ impl Segment {
             end.is_changed |= !follows;
             let n = read.map_or(end.head.n.saturating_add(1), |line| line.n);
             end.head = ChainHead::at(n, text);
-            length = length.saturating_add(line.len() as u64);
+            length = length.saturating_add(text.len() as u64).saturating_add(1);
             is_signed |= signed == Some(end.head);
         }
         Ok((length > 0).then_some(SegmentScan { end, length, is_signed }))
@@ -484,21 +477,24 @@ fn has_foreign_bytes(bytes: &[u8]) -> bool {
 
 /// Returns the end of a segment from this position on, if it is what a power cut left: see [`is_torn`].
 pub(super) fn is_torn_from(dir: &Path, first: u64, position: u64) -> Result<bool, AuditError> {
-    let Some(mut file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
+    let Some(file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
+    Ok(is_torn(&read_part(&file, position, u64::MAX)?))
+}
+
+/// Reads up to this many bytes of a file from this position on.
+pub(super) fn read_part(mut file: &File, position: u64, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(position))?;
-    file.read_to_end(&mut bytes)?;
-    Ok(is_torn(&bytes))
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Returns the end of the lines, with two whole lines in it unless the segment is shorter, and its position.
-fn tail_of(mut file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
+fn tail_of(file: &File, length: u64) -> io::Result<(Vec<u8>, u64)> {
     let mut size = TAIL_BYTES;
     loop {
         let start = length.saturating_sub(size);
-        file.seek(SeekFrom::Start(start))?;
-        let mut tail = Vec::new();
-        file.take(length.saturating_sub(start)).read_to_end(&mut tail)?;
+        let mut tail = read_part(file, start, length.saturating_sub(start))?;
         let breaks = tail.iter().filter(|byte| **byte == b'\n').count();
         if start == 0 || breaks > 2 {
             // The first line is whole only at the beginning of the file.
@@ -608,10 +604,8 @@ pub(crate) fn read_sealed(
     offset: u64,
     bytes: u64,
 ) -> Result<Option<Sealed>, AuditError> {
-    let Some(mut file) = open_sealed(dir, first)? else { return Ok(None) };
-    let mut sealed = Vec::new();
-    file.seek(SeekFrom::Start(offset))?;
-    file.take(bytes).read_to_end(&mut sealed)?;
+    let Some(file) = open_sealed(dir, first)? else { return Ok(None) };
+    let sealed = read_part(&file, offset, bytes)?;
     let is_there = sealed.len() as u64 == bytes && sealed.iter().any(|byte| *byte != 0);
     Ok(is_there.then(|| Sealed::from_bytes(sealed)))
 }
@@ -714,8 +708,8 @@ pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
 }
 
 /// Reads a segment line by line.
-pub(super) struct SegmentReader {
-    reader: BufReader<File>,
+pub(super) struct SegmentReader<F = File> {
+    reader: BufReader<F>,
     line: Vec<u8>,
     /// True once the file ended within a line.
     is_over: bool,
@@ -738,8 +732,10 @@ impl SegmentReader {
     pub(super) fn open_regular(dir: &Path, first: u64) -> Result<Option<Self>, AuditError> {
         Ok(open_regular(&path_of(dir, first, LINES))?.map(Self::new))
     }
+}
 
-    fn new(file: File) -> Self {
+impl<F: io::Read> SegmentReader<F> {
+    fn new(file: F) -> Self {
         let reader = BufReader::with_capacity(64 * 1024, file);
         Self { reader, line: Vec::new(), is_over: false }
     }
