@@ -21,7 +21,7 @@ use cofferdam_core::host_key;
 use cofferdam_core::private_file::SharedFileLock;
 use cofferdam_core::warnings::WarningLog;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, Committed, JournalCommitter, UnheardFailure, allow_waiting};
@@ -100,8 +100,8 @@ pub(super) struct WriterState {
     pub(super) ending_keys: HashSet<AuditId>,
     /// The calls of this process that have no end.
     pub(super) calls: HashMap<AuditId, OpenedCall>,
-    /// Ends that are being written, and their results.
-    ending: HashMap<AuditId, watch::Receiver<Option<Result<(), AuditError>>>>,
+    /// Ends that are being written, and the commands that wait for the result in addition to the first one.
+    ending: HashMap<AuditId, Vec<oneshot::Sender<Result<(), AuditError>>>>,
     /// Ends that could not be written, to be written before the next entries.
     late_ends: HashMap<AuditId, LateEnd>,
     /// Calls whose late end was written, until their caller tries to write it again.
@@ -239,37 +239,32 @@ impl Drop for EndingKey {
 struct EndingCall {
     own: Arc<LogWriter>,
     audit_id: AuditId,
-    result: watch::Sender<Option<Result<(), AuditError>>>,
+    is_finished: bool,
 }
 
 impl EndingCall {
     fn begin(own: &Arc<LogWriter>, state: &mut WriterState, audit_id: &AuditId) -> Self {
-        let (result, waits) = watch::channel(None);
-        state.ending.insert(audit_id.clone(), waits);
-        Self { own: Arc::clone(own), audit_id: audit_id.clone(), result }
+        state.ending.insert(audit_id.clone(), Vec::new());
+        Self { own: Arc::clone(own), audit_id: audit_id.clone(), is_finished: false }
     }
 
-    /// Notes the result, for all that ask for this end. `state` already has its consequences.
-    fn finish(&self, state: &mut WriterState, result: &Result<(), AuditError>) {
-        state.ending.remove(&self.audit_id);
-        self.result.send_replace(Some(result.clone()));
+    /// Reports the result to all that ask for this end. `state` already has its consequences.
+    fn finish(&mut self, state: &mut WriterState, result: &Result<(), AuditError>) {
+        self.is_finished = true;
+        for waits in state.ending.remove(&self.audit_id).into_iter().flatten() {
+            // It may have gone.
+            let _ = waits.send(result.clone());
+        }
     }
 }
 
 impl Drop for EndingCall {
     fn drop(&mut self) {
         // It was not written, or the thread panicked while it was.
-        if self.result.borrow().is_none() {
+        if !self.is_finished {
             self.own.state().ending.remove(&self.audit_id);
         }
     }
-}
-
-/// Waits for the result of an end that is being written.
-async fn ended(mut result: watch::Receiver<Option<Result<(), AuditError>>>) -> Result<(), AuditError> {
-    let lost = |_| AuditError::new(AuditErrorKind::Other, "the end of the call was not written");
-    let result = result.wait_for(Option::is_some).await.map_err(lost)?;
-    result.clone().unwrap_or(Ok(()))
 }
 
 /// Returns the error of a command about a call that has no beginning in the journal, or in one that was replaced.
@@ -833,8 +828,12 @@ impl LogWriter {
             if state.ended_late.remove(&end.audit_id) {
                 return Ok(Box::pin(async { Ok(()) }));
             }
-            if let Some(result) = state.ending.get(&end.audit_id).cloned() {
-                return Ok(Box::pin(ended(result)));
+            if let Some(waiting) = state.ending.get_mut(&end.audit_id) {
+                let (waits, result) = oneshot::channel();
+                waiting.push(waits);
+                let lost =
+                    |_| Err(AuditError::new(AuditErrorKind::Other, "the end of the call was not written"));
+                return Ok(Box::pin(async move { result.await.unwrap_or_else(lost) }));
             }
             let late = state.late_ends.remove(&end.audit_id);
             let mut known = state.calls.get_mut(&end.audit_id).map(OpenedCall::with_late_events);
@@ -869,7 +868,7 @@ impl LogWriter {
 
     fn write_end(
         self: &Arc<Self>,
-        ending: EndingCall,
+        mut ending: EndingCall,
         call: OpenedCall,
         drafts: Vec<EntryDraft>,
         key: Option<EndingKey>,
