@@ -228,13 +228,15 @@ impl JournalCommitter {
     }
 
     fn lead(self: &Arc<Self>) {
-        match (self.durability, tokio::runtime::Handle::try_current()) {
-            // Waiting for the disk takes milliseconds, in which the executor's threads have other work.
-            (Durability::Power, Ok(runtime)) if !MAY_WAIT.get() => {
-                let commits = RunOnDrop(Arc::clone(self));
-                drop(runtime.spawn_blocking(move || drop(commits)));
-            }
-            _ => self.run_due(),
+        // Waiting for the disk takes milliseconds, in which the executor's threads have other work.
+        if self.durability == Durability::Power
+            && !MAY_WAIT.get()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let commits = RunOnDrop(Arc::clone(self));
+            drop(runtime.spawn_blocking(move || drop(commits)));
+        } else {
+            self.run_due();
         }
     }
 
