@@ -6,24 +6,15 @@ use crate::error::AuditError;
 use crate::journal::SealedPlace;
 use crate::verify::FindingKind;
 
-/// One view of an audit log. Its methods block.
+/// One view of an audit log. Its methods block, and fail if the audit log cannot be read.
 pub trait AuditEvidence: Send {
     /// Returns the names of the writers that have a journal, in order.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn writers(&self) -> Result<Vec<String>, AuditError>;
 
     /// Returns the signed statement about all journals, if there is one.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn checkpoint(&self) -> Result<Option<String>, AuditError>;
 
     /// Reads the lines of a journal from the segment on that has the entry after `after`.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn read(
         &self,
         writer: &str,
@@ -33,21 +24,12 @@ pub trait AuditEvidence: Send {
 
     /// Returns whether the lines of the newest segment from this position on are what a killed process or a power cut
     /// left: a line without its end, or bytes that never were a line.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn is_torn(&self, writer: &str, segment: u64, position: u64) -> Result<bool, AuditError>;
 
     /// Compares the sealed part at this place with what the entry says of it.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn sealed(&self, writer: &str, segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError>;
 
     /// Compares what is derived from the journals with them, and corrects what can be.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError>;
 }
 

@@ -157,38 +157,24 @@ pub trait AuditLog: Send + Sync + 'static {
     }
 }
 
-/// Reads the audit log. Its methods block. Each one sees at least what was durable when it was called.
+/// Reads the audit log. Its methods block, and fail if it cannot be read. Each one sees at least what was durable when
+/// it was called.
 pub trait AuditReader: Send {
     /// Returns the calls that match `filter`, the newest first.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError>;
 
     /// Returns one call.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError>;
 
     /// Returns the ids of up to `most` calls from `from` to `to`, in order.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError>;
 
     /// Returns the number of calls of each kind that match `filter`, their durations and their usage. Times are rounded to
     /// whole hours; `key`, `limit` and `before` are ignored.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn stats(&mut self, filter: &Filter, query: StatsQuery) -> Result<Stats, AuditError>;
 
     /// Returns the calls that match `filter` by the step in which they were received, the first step first; steps without
     /// a call are left out. The times of the filter, `key`, `limit` and `before` are ignored.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn history(&mut self, filter: &Filter, query: HistoryQuery) -> Result<Vec<HistoryPart>, AuditError> {
         let mut parts = Vec::new();
         let by = StatsQuery { by: StatsGrouping::Boundary, usage: false };
@@ -205,33 +191,18 @@ pub trait AuditReader: Send {
 
     /// Returns the requests of the ended calls of the connector, operation, action and time that `filter` names, by
     /// connector, operation, host and kind; times are taken as whole hours.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn requests(&mut self, filter: &Filter) -> Result<Vec<RequestSum>, AuditError>;
 
     /// Returns the space that the audit log uses.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn storage(&mut self) -> Result<LogStorage, AuditError>;
 
     /// Returns every code that a recorded failure or error has, in order.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn codes(&mut self) -> Result<Vec<String>, AuditError>;
 
     /// Returns the end of the audit log as it is now.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn end(&mut self) -> Result<LogPosition, AuditError>;
 
     /// Returns the calls that ended after `position`, which is moved to the end of what was read: up to `most` of them.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn ended_after(&mut self, position: &mut LogPosition, most: usize) -> Result<Vec<CallRow>, AuditError>;
 
     /// Returns the entries of one call, in order.
@@ -256,28 +227,16 @@ pub trait AuditReader: Send {
     }
 
     /// Returns the bytes of sealed requests and outcomes by client, the most first.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError>;
 
     /// Returns the changes that operators made, the newest first, and those of a journal in its order.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError>;
 
     /// Returns the ended calls of which it is unknown what was done under their key, and that are not resolved:
     /// all of them, or only `of` if it is one of them.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError>;
 
     /// Returns the sealed parts of a call: its request and its outcome. None of those that were dropped.
-    ///
-    /// # Errors
-    /// The audit log cannot be read.
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError>;
 }
 
