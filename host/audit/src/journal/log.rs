@@ -1040,16 +1040,5 @@ pub fn keeps_late_end(
 }
 
 #[cfg(test)]
-impl JournalLog {
-    /// Has segments that are followed by the next one at this length.
-    fn with_segment_bytes(mut self, segment_bytes: u64) -> Self {
-        if let Some(own) = Arc::get_mut(&mut self.0) {
-            own.journal_settings.segment_bytes = segment_bytes;
-        }
-        self
-    }
-}
-
-#[cfg(test)]
 #[path = "log_tests.rs"]
 mod tests;

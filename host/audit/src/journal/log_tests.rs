@@ -48,6 +48,14 @@ mod verified;
 
 use support::*;
 
+impl JournalLog {
+    /// Has segments that are followed by the next one at this length.
+    fn with_segment_bytes(mut self, segment_bytes: u64) -> Self {
+        Arc::get_mut(&mut self.0).unwrap().journal_settings.segment_bytes = segment_bytes;
+        self
+    }
+}
+
 #[test]
 fn a_call_without_a_key_makes_no_key_table() {
     let home = tempfile::tempdir().unwrap();

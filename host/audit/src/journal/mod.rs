@@ -334,7 +334,7 @@ impl Journal {
         }
         failpoint::pass("before.commit");
         #[cfg(test)]
-        panic_if(self.panics_at.take_if(|at| *at == "before.commit"));
+        tests::panic_if(self.panics_at.take_if(|at| *at == "before.commit"));
         segment.append(&self.lines, &self.sealed, self.settings.durability)?;
         failpoint::pass("after.commit");
         failpoint::pass_if("open.committed", || drafts.iter().any(|draft| draft.has_event("received")));
@@ -342,7 +342,7 @@ impl Journal {
             drafts.iter().any(|draft| draft.has_event("final") || draft.has_event("cut_short"))
         });
         #[cfg(test)]
-        panic_if(self.panics_at.take_if(|at| *at == "after.commit"));
+        tests::panic_if(self.panics_at.take_if(|at| *at == "after.commit"));
         Ok(head)
     }
 
@@ -356,8 +356,21 @@ impl Journal {
 
     /// Returns the number of the last event of a call without an end; none if no such call is in the journal.
     pub(crate) fn last_event(&self, audit_id: &AuditId) -> Result<Option<u32>, AuditError> {
-        let Some(first) = self.unended.first_entry(audit_id) else { return Ok(None) };
-        last_event(self.dir.path(), audit_id, first).map(Some)
+        let Some(first_entry) = self.unended.first_entry(audit_id) else { return Ok(None) };
+        let firsts = segments(self.dir.path())?;
+        let begin = firsts.iter().rposition(|first| *first <= first_entry).unwrap_or(0);
+        let mut last = 0;
+        for first in firsts.into_iter().skip(begin) {
+            let Some(mut reader) = SegmentReader::open(self.dir.path(), first)? else { break };
+            while let Some(read) = reader.next()? {
+                let Ok(line) = JournalLine::read(read.bytes) else { break };
+                if line.audit_id.as_deref() == Some(audit_id.as_str()) {
+                    let events = line.events().unwrap_or_default();
+                    last = events.iter().map(|event| event.seq).fold(last, u32::max);
+                }
+            }
+        }
+        Ok(Some(last))
     }
 }
 
@@ -372,24 +385,6 @@ fn is_signed_before(dir: &Path, signed: Option<ChainHead>) -> Result<bool, Audit
 /// Waits until the files are on the disk.
 pub(crate) fn sync(files: Vec<File>) -> Result<(), AuditError> {
     Ok(files.into_iter().try_for_each(|file| file.sync_data())?)
-}
-
-/// Returns the number of the last event of a call that has its first entry in this journal.
-fn last_event(dir: &Path, audit_id: &AuditId, first_entry: u64) -> Result<u32, AuditError> {
-    let firsts = segments(dir)?;
-    let begin = firsts.iter().rposition(|first| *first <= first_entry).unwrap_or(0);
-    let mut last = 0;
-    for first in firsts.into_iter().skip(begin) {
-        let Some(mut reader) = SegmentReader::open(dir, first)? else { break };
-        while let Some(read) = reader.next()? {
-            let Ok(line) = JournalLine::read(read.bytes) else { break };
-            if line.audit_id.as_deref() == Some(audit_id.as_str()) {
-                let events = line.events().unwrap_or_default();
-                last = events.iter().map(|event| event.seq).fold(last, u32::max);
-            }
-        }
-    }
-    Ok(last)
 }
 
 /// Reads the calls without an end from the newest segment of a journal that has its first line.
@@ -408,24 +403,4 @@ fn unended_of(mut reader: SegmentReader) -> Result<UnendedCalls, AuditError> {
         }
     }
     Ok(unended)
-}
-
-#[cfg(test)]
-impl Journal {
-    /// Has the next write fail.
-    pub(crate) fn break_segment(&mut self) {
-        self.segment.iter_mut().for_each(Segment::break_lines);
-    }
-
-    /// Has the next write panic at this failpoint.
-    pub(crate) fn panic_at(&mut self, failpoint: &'static str) {
-        self.panics_at = Some(failpoint);
-    }
-}
-
-#[cfg(test)]
-fn panic_if(failpoint: Option<&str>) {
-    if failpoint.is_some() {
-        std::panic::resume_unwind(Box::new("a failpoint"));
-    }
 }

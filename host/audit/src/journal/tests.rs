@@ -24,6 +24,24 @@ use crate::log::wait;
 use crate::log_calls::DateClock;
 use crate::seal::Sealed;
 
+impl Journal {
+    /// Has the next write fail.
+    pub(crate) fn break_segment(&mut self) {
+        self.segment.iter_mut().for_each(Segment::break_lines);
+    }
+
+    /// Has the next write panic at this failpoint.
+    pub(crate) fn panic_at(&mut self, failpoint: &'static str) {
+        self.panics_at = Some(failpoint);
+    }
+}
+
+pub(super) fn panic_if(failpoint: Option<&str>) {
+    if failpoint.is_some() {
+        std::panic::resume_unwind(Box::new("a failpoint"));
+    }
+}
+
 /// Takes a free journal, whatever was signed of it: the end that it has.
 fn take(root: &Path, settings: JournalSettings) -> Result<Journal, AuditError> {
     let end = |name: String| {
