@@ -54,7 +54,7 @@ enum Persistence {
 enum Beginning {
     Unwritten,
     /// The write was requested and not confirmed. The same write may be requested again.
-    Requested(Box<OpenCall>),
+    Requested(Arc<OpenCall>),
     Written,
     /// The write was requested, and the file was replaced since. The new file gets nothing of this call.
     Lost,
@@ -310,15 +310,16 @@ impl CallRecorder {
         open.key = self.claim_now();
         // A call that is refused before its first attempt resumes nothing. So this is set only here.
         open.resumes = self.resumes.clone();
-        self.beginning = Beginning::Requested(Box::new(open.clone()));
-        let opened = self.retried(Persistence::WhileWritable, || self.context.log().open(open.clone())).await;
-        let opened = match opened {
+        let mut open = Arc::new(open);
+        self.beginning = Beginning::Requested(Arc::clone(&open));
+        let command = || self.context.log().open(OpenCall::clone(&open));
+        let opened = match self.retried(Persistence::WhileWritable, command).await {
             Ok(opened) => opened,
             Err(error) => {
-                open.entry = Entry::new(earlier(&entry));
+                Arc::make_mut(&mut open).entry = Entry::new(earlier(&entry));
                 self.beginning = match error.kind() {
                     AuditErrorKind::Replaced => Beginning::Lost,
-                    _ => Beginning::Requested(Box::new(open)),
+                    _ => Beginning::Requested(open),
                 };
                 return Err(unavailable(error));
             }
@@ -501,7 +502,8 @@ impl CallRecorder {
             Beginning::Written | Beginning::Lost => (None, self.take_entry()),
             // Another call may have claimed the key first. This call is over, so it claims none.
             Beginning::Requested(open) => {
-                (Some(Box::new(OpenCall { key: None, resumes: None, ..*open })), self.take_entry())
+                let open = OpenCall { key: None, resumes: None, ..Arc::unwrap_or_clone(open) };
+                (Some(Box::new(open)), self.take_entry())
             }
             // A call that was never opened is opened and closed in one write.
             Beginning::Unwritten => {
