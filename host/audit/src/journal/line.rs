@@ -25,7 +25,7 @@ use super::keys::SealedOutcome;
 use crate::command::OpenCall;
 use crate::entry::{Entry, LoggedEvent};
 use crate::error::{AuditError, AuditErrorKind};
-use crate::hex::{hex, unhex};
+use crate::hex::unhex;
 use crate::seal::Sealed;
 
 /// The version of the form of lines.
@@ -177,7 +177,7 @@ impl EntryDraft {
         }
         // Writing to memory cannot fail.
         let n = head.n.saturating_add(1);
-        let _ = write!(lines, ",\"n\":{n},\"prev\":\"{}\"", hex(&head.hash));
+        let _ = write!(lines, ",\"n\":{n},\"prev\":\"{}\"", Digest::from_bytes(head.hash));
         if let Some(before) = &self.resumes {
             let _ = write!(lines, ",\"resumes\":\"{before}\"");
         }

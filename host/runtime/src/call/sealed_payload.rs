@@ -33,8 +33,10 @@ pub(super) struct UnsealedPayload {
 
 impl UnsealedPayload {
     fn new(head: &impl Serialize, payload: impl FnOnce(&mut Vec<u8>)) -> Self {
+        // Most heads and payloads fit, with the tag of the seal.
+        let mut text = Vec::with_capacity(1024);
         // A head consists of texts and numbers, so its serialization cannot fail.
-        let mut text = serde_json::to_vec(head).unwrap_or_default();
+        let _ = serde_json::to_writer(&mut text, head);
         text.push(b'\n');
         let at = text.len();
         payload(&mut text);
