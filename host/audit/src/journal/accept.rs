@@ -15,7 +15,7 @@ use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::{SignedJournal, accepted_entry};
 use super::log_time::believed_time;
-use super::segment::{SegmentReader, files_after, hash_before, hash_of, segments, sync_paths};
+use super::segment::{SegmentReader, files_after, hash_of, head_before, segments, sync_paths};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
@@ -106,10 +106,7 @@ impl LogWriter {
         let Some(first) = firsts.first() else { return Ok(None) };
         let base = match signed {
             Some(signed) if signed.base.n < *first => signed.base,
-            _ => {
-                let hash = hash_before(&dir, *first)?.unwrap_or_default();
-                ChainHead { n: first.saturating_sub(1), hash }
-            }
+            _ => head_before(&dir, *first)?,
         };
         let mut head = None;
         // The newest segment may have no line that can be read.

@@ -139,7 +139,7 @@ impl CommitResult {
             match self.result.try_recv() {
                 Err(TryRecvError::Empty) if !may_spin.load(Ordering::Relaxed) => return None,
                 Err(TryRecvError::Empty) => std::hint::spin_loop(),
-                result => return Some(result.unwrap_or_else(|_| panicked())),
+                result => return Some(result.unwrap_or_else(|_| Err(panicked()))),
             }
         }
         // Until the commit is done, no other caller spins in vain.
@@ -148,9 +148,9 @@ impl CommitResult {
     }
 }
 
-/// Returns the result of a commit whose thread panicked.
-fn panicked() -> Result<(), AuditError> {
-    Err(AuditError::new(AuditErrorKind::Other, "a thread panicked while it wrote the journal"))
+/// Returns the error of a commit whose thread panicked.
+pub(super) fn panicked() -> AuditError {
+    AuditError::new(AuditErrorKind::Other, "a thread panicked while it wrote the journal")
 }
 
 impl Future for CommitResult {
@@ -160,7 +160,7 @@ impl Future for CommitResult {
         if let Some(result) = self.spin_for_result() {
             return Poll::Ready(result);
         }
-        Pin::new(&mut self.result).poll(context).map(|result| result.unwrap_or_else(|_| panicked()))
+        Pin::new(&mut self.result).poll(context).map(|result| result.unwrap_or_else(|_| Err(panicked())))
     }
 }
 
@@ -331,7 +331,7 @@ impl Drop for IdleOnDrop<'_> {
                 queue.is_committing = false;
                 std::mem::take(&mut queue.waiting)
             };
-            let failed = panicked();
+            let failed = Err(panicked());
             lost.into_iter().for_each(|commit| commit.finish(&failed));
         }
     }

@@ -8,8 +8,8 @@ use cofferdam_core::digest::Digest;
 
 use super::LogWriter;
 use super::checkpoint_file;
-use super::line::{ChainHead, JournalLine, SealedPlace};
-use super::segment::{LineText, SegmentReader, hash_before, is_torn_from, open_sealed, read_part, segments};
+use super::line::{JournalLine, SealedPlace};
+use super::segment::{LineText, SegmentReader, head_before, is_torn_from, open_sealed, read_part, segments};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::{AuditEvidence, DerivedFinding, EvidenceLine, SealedState};
@@ -30,13 +30,9 @@ impl JournalEvidence {
 /// Returns true if these segments lead to the first entry of the `next` one: they were pruned, and the process ended
 /// before it removed them.
 fn lead_to(dir: &Path, pruned: &[u64], next: Option<&u64>) -> Result<bool, AuditError> {
-    let before = |first: u64| {
-        let hash = hash_before(dir, first)?.unwrap_or_default();
-        Ok::<_, AuditError>(ChainHead { n: first.saturating_sub(1), hash })
-    };
     let mut end = None;
     for first in pruned {
-        let mut head = end.map_or_else(|| before(*first), Ok)?;
+        let mut head = end.map_or_else(|| head_before(dir, *first), Ok)?;
         end = None;
         // Removed meanwhile.
         let Some(mut reader) = SegmentReader::open_regular(dir, *first)? else { continue };
@@ -52,7 +48,7 @@ fn lead_to(dir: &Path, pruned: &[u64], next: Option<&u64>) -> Result<bool, Audit
         }
     }
     match (end, next) {
-        (Some(end), Some(next)) => Ok(before(*next)? == end),
+        (Some(end), Some(next)) => Ok(head_before(dir, *next)? == end),
         _ => Ok(true),
     }
 }

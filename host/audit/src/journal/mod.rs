@@ -162,7 +162,11 @@ impl Journal {
                 newest => newest?,
             };
             let is_unsigned = signed.is_none_or(|signed| signed.n < first);
-            if is_unsigned && !is_signed_before(path, signed)? {
+            // The entry that was signed is in an earlier segment then.
+            let earlier = signed.filter(|signed| is_unsigned && signed.n > 0);
+            if let Some(signed) = earlier
+                && segment::hash_of(path, signed.n)? != Some(signed.hash)
+            {
                 return Ok(None);
             }
             match newest.recover(signed)? {
@@ -279,11 +283,8 @@ impl Journal {
         let before = self.segment.as_ref().map(|segment| (segment.first(), segment.lengths()));
         // A panic would leave the entries of the other callers in doubt.
         let appended = catch_unwind(AssertUnwindSafe(|| self.append(drafts, now)));
-        let appended = appended.unwrap_or_else(|_| {
-            let what = "a thread panicked while it wrote the journal";
-            let is_undone = self.cut(before);
-            Err(AppendError { error: AuditError::new(AuditErrorKind::Other, what), is_undone })
-        });
+        let appended = appended
+            .unwrap_or_else(|_| Err(AppendError { error: commit::panicked(), is_undone: self.cut(before) }));
         let head = appended.map_err(|failed| {
             if !failed.is_undone {
                 let failed = self.segment.take();
@@ -371,14 +372,6 @@ impl Journal {
             }
         }
         Ok(Some(last))
-    }
-}
-
-/// Returns true if the entry that was signed is the one in an earlier segment than the newest one.
-fn is_signed_before(dir: &Path, signed: Option<ChainHead>) -> Result<bool, AuditError> {
-    match signed.filter(|signed| signed.n > 0) {
-        Some(signed) => Ok(segment::hash_of(dir, signed.n)? == Some(signed.hash)),
-        None => Ok(true),
     }
 }
 

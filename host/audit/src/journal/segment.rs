@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::line::{ChainHead, JournalLine, SealedPlace};
@@ -22,6 +22,7 @@ use crate::settings::Durability;
 
 /// Other users may neither read nor write the calls in it.
 const POLICY: FilePolicy = FilePolicy::secret(u64::MAX);
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// The most bytes of a line. Each text of an event has a limit.
 pub(crate) const LINE_BYTES: u64 = 64 * 1024 * 1024;
@@ -62,8 +63,7 @@ impl GrowingFile {
         let exists =
             private_file::check(&path, &POLICY).map_err(|error| AuditError::from_file(&name, error))?;
         let mut options = OpenOptions::new();
-        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        options.append(true).read(true).create_new(!exists).mode(0o600).custom_flags(nofollow);
+        options.append(true).read(true).create_new(!exists).mode(0o600).custom_flags(NOFOLLOW);
         let file = options.open(&path)?;
         let own = file.metadata()?;
         Ok(Self { path, file, id: (own.dev(), own.ino()), length: own.len() })
@@ -72,7 +72,7 @@ impl GrowingFile {
     /// Opens the file once more, to wait until it is on the disk. The system reports a failed write to the disk once
     /// for each open file. A duplicate would share the report, which the thread that writes an entry must not miss.
     fn reopen(&self) -> Result<File, AuditError> {
-        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+        let flags = NOFOLLOW | OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.path)?;
         self.check().map(|()| file)
     }
@@ -590,8 +590,13 @@ pub(super) fn hash_of(dir: &Path, n: u64) -> Result<Option<[u8; 32]>, AuditError
     Ok(None)
 }
 
+/// Returns the end of the chain before a segment. Its hash is zero if no line of the segment names one.
+pub(super) fn head_before(dir: &Path, first: u64) -> Result<ChainHead, AuditError> {
+    Ok(ChainHead { n: first.saturating_sub(1), hash: hash_before(dir, first)?.unwrap_or_default() })
+}
+
 /// Returns the hash that the first entry of a segment names.
-pub(super) fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
+fn hash_before(dir: &Path, first: u64) -> Result<Option<[u8; 32]>, AuditError> {
     let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { return Ok(None) };
     let Some(line) = reader.next()? else { return Ok(None) };
     Ok(JournalLine::read(line.bytes).and_then(|line| line.prev()).ok())
@@ -638,8 +643,7 @@ pub(crate) fn drop_sealed(dir: &Path, first: u64, place: &SealedPlace) -> Result
     if !exists {
         return Ok(());
     }
-    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(&path)?;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(&path)?;
     Ok(zero(&file, place.offset, place.bytes)?)
 }
 
