@@ -340,11 +340,16 @@ struct FullOnce {
     writes: AtomicUsize,
 }
 
-impl AuditLog for FullOnce {
-    fn open(&self, call: OpenCall) -> LogFuture<OpenOutcome> {
-        self.log.open(call)
-    }
+/// Passes commands on to the log.
+macro_rules! pass_on {
+    ($($name:ident($($value:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($value: $type),*) -> $result {
+            self.log.$name($($value),*)
+        })*
+    };
+}
 
+impl AuditLog for FullOnce {
     fn append(&self, audit_id: &AuditId, entry: Entry) -> LogFuture<()> {
         match self.writes.fetch_add(1, Ordering::SeqCst) {
             1 => Box::pin(async { Err(AuditError::new(AuditErrorKind::Full, "no room")) }),
@@ -352,44 +357,18 @@ impl AuditLog for FullOnce {
         }
     }
 
-    fn close(&self, begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()> {
-        self.log.close(begin, end)
-    }
-
-    fn key_state(&self, claim: KeyClaim) -> LogFuture<KeyState> {
-        self.log.key_state(claim)
-    }
-
-    fn resolve(&self, audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool> {
-        self.log.resolve(audit_id, decision)
-    }
-
-    fn record(&self, at: jiff::Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
-        self.log.record(at, event)
-    }
-
-    fn time(&self) -> LogFuture<LogTime> {
-        self.log.time()
-    }
-
-    fn sign(&self) -> LogFuture<String> {
-        self.log.sign()
-    }
-
-    fn accept(&self, findings: Vec<AcknowledgedFinding>, user: Arc<str>) -> LogFuture<String> {
-        self.log.accept(findings, user)
-    }
-
-    fn prune(&self, before: jiff::Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned> {
-        self.log.prune(before, dry_run, user)
-    }
-
-    fn flush(&self) -> LogFuture<()> {
-        self.log.flush()
-    }
-
-    fn reader(&self) -> Result<Box<dyn AuditReader>, AuditError> {
-        self.log.reader()
+    pass_on! {
+        open(call: OpenCall) -> LogFuture<OpenOutcome>;
+        close(begin: Option<Box<OpenCall>>, end: CloseCall) -> LogFuture<()>;
+        key_state(claim: KeyClaim) -> LogFuture<KeyState>;
+        resolve(audit_id: &AuditId, decision: ResolveCall) -> LogFuture<bool>;
+        record(at: jiff::Timestamp, event: OperatorEvent<'static>) -> LogFuture<()>;
+        time() -> LogFuture<LogTime>;
+        sign() -> LogFuture<String>;
+        accept(findings: Vec<AcknowledgedFinding>, user: Arc<str>) -> LogFuture<String>;
+        prune(before: jiff::Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned>;
+        flush() -> LogFuture<()>;
+        reader() -> Result<Box<dyn AuditReader>, AuditError>;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cofferdam_test_support::{Cli, Home, ManualClock};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::command::{desk, post};
 use super::{count, key};
@@ -21,14 +21,6 @@ fn is_believed(cli: &Cli, more: &[&str]) -> bool {
     time["believed"].as_bool().unwrap_or_else(|| panic!("{time}"))
 }
 
-/// The accepted times in the audit log, each after the one that the log went by before.
-fn accepted(cli: &Cli) -> Vec<[Timestamp; 2]> {
-    let changes = cli.run(&["audit", "changes", "--format", "json"]).json();
-    let of_clock = changes.as_array().unwrap().iter().filter(|change| change["action"] == "clock");
-    let time = |change: &Value, state: &str| change[state]["time"].as_str().unwrap().parse().unwrap();
-    of_clock.map(|change| ["before", "after"].map(|state| time(change, state))).collect()
-}
-
 #[test]
 fn an_accepted_clock_that_is_ahead_frees_keys() {
     let (home, cli) = desk();
@@ -43,8 +35,6 @@ fn an_accepted_clock_that_is_ahead_frees_keys() {
     assert!(is_believed(&cli, &[]), "also in the next process");
     cli.run(&under_its_key).ok();
     assert_eq!(count(path), 2);
-    let [[before, after]] = accepted(&cli)[..] else { panic!("{:?}", accepted(&cli)) };
-    assert!(after.duration_since(before) > SignedDuration::from_hours(71), "{before} to {after}");
     cli.run(&["audit", "verify"]).ok();
 }
 
@@ -61,7 +51,5 @@ fn an_accepted_clock_that_is_behind_admits_keys() {
     assert!(is_believed(&cli, &[]), "also in the next process");
     cli.run(&under_a_key).ok();
     assert_eq!(count(path), 1);
-    let [[before, after]] = accepted(&cli)[..] else { panic!("{:?}", accepted(&cli)) };
-    assert!(before.duration_since(after) > SignedDuration::from_hours(71), "{before} to {after}");
     cli.run(&["audit", "verify"]).ok();
 }
