@@ -4,6 +4,7 @@
 //! Each text has a head of one line of JSON, followed by the raw payload: arguments or a value. So a payload of
 //! megabytes is neither escaped nor parsed on the way.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,24 +59,24 @@ impl UnsealedPayload {
 /// A call without its arguments.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RequestHead {
+struct RequestHead<'r> {
     v: u8,
-    connector: String,
-    op: String,
+    connector: Cow<'r, str>,
+    op: Cow<'r, str>,
     /// The key that its caller gave.
-    key: Option<String>,
+    key: Option<Cow<'r, str>>,
     /// The key that its attempts carry.
-    carries: String,
-    actor: String,
+    carries: Cow<'r, str>,
+    actor: Cow<'r, str>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     agent: bool,
-    action: Option<String>,
-    step: Option<String>,
+    action: Option<Cow<'r, str>>,
+    step: Option<Cow<'r, str>>,
     limits: SealedLimits,
-    identities: BTreeMap<String, String>,
+    identities: Cow<'r, BTreeMap<String, String>>,
     scope: Option<SealedScope>,
     /// The profile's name.
-    retry: Option<String>,
+    retry: Option<Cow<'r, str>>,
     attempt_timeout: Option<Duration>,
     once: bool,
     allow_unsigned: bool,
@@ -146,17 +147,17 @@ impl SealedScope {
     }
 }
 
-fn pinned(connector: &ConnectorRef) -> String {
+fn pinned(connector: &ConnectorRef) -> Cow<'_, str> {
     match connector.hash() {
-        Some(hash) => format!("{}#sha256:{hash}", connector.text()),
-        None => connector.text().to_string(),
+        Some(hash) => format!("{}#sha256:{hash}", connector.text()).into(),
+        None => (&**connector.text()).into(),
     }
 }
 
 /// Returns everything that is needed to repeat `call`, whose attempts carry the key `carries`.
 pub(super) fn request(call: &Call, actor: &str, carries: &str) -> UnsealedPayload {
     let alternates = call.fallbacks.iter().map(|alternate| SealedFallback {
-        connector: pinned(&alternate.connector),
+        connector: pinned(&alternate.connector).into_owned(),
         op: alternate.op.clone(),
         overrides: alternate.overrides.clone(),
         scope: alternate.scope.as_ref().map(SealedScope::of),
@@ -166,17 +167,17 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> UnsealedPayloa
     let head = RequestHead {
         v: FORMAT_VERSION,
         connector: pinned(&call.connector),
-        op: call.op.clone(),
-        key: call.idempotency_key.clone(),
-        carries: carries.to_owned(),
-        actor: actor.to_owned(),
+        op: call.op.as_str().into(),
+        key: call.idempotency_key.as_deref().map(Cow::from),
+        carries: carries.into(),
+        actor: actor.into(),
         agent: call.is_by_agent,
-        action: action.map(str::to_owned),
-        step: step.map(str::to_owned),
+        action: action.map(Cow::from),
+        step: step.map(Cow::from),
         limits: SealedLimits::of(&call.limits),
-        identities: call.identities.clone(),
+        identities: Cow::Borrowed(&call.identities),
         scope: call.scope.as_ref().map(SealedScope::of),
-        retry: call.retry.as_ref().map(|profile| profile.name().to_string()),
+        retry: call.retry.as_ref().map(|profile| (&**profile.name()).into()),
         attempt_timeout: call.attempt_timeout,
         once: call.non_idempotent,
         allow_unsigned: call.allow_unsigned,
@@ -192,16 +193,16 @@ pub(super) fn request(call: &Call, actor: &str, carries: &str) -> UnsealedPayloa
 /// Returns the call that was sealed. None if the text is not such a call. A retry profile is restored by its name
 /// through `profile`, so the operator's current settings apply.
 pub(super) fn call(sealed: &[u8], profile: impl Fn(&str) -> Option<Arc<RetryProfile>>) -> Option<Call> {
-    let (head, args): (RequestHead, _) = UnsealedPayload::split(sealed)?;
+    let (head, args): (RequestHead<'_>, _) = UnsealedPayload::split(sealed)?;
     let args = std::str::from_utf8(args).ok()?;
     let mut call = Call::from_text(ConnectorRef::parse(&head.connector).ok()?, head.op, args);
     call.limits = head.limits.restored()?;
     call.attempt_key = Some(head.carries.into());
-    call.idempotency_key = head.key;
+    call.idempotency_key = head.key.map(Cow::into_owned);
     call.actor = Some(head.actor.into());
     call.is_by_agent = head.agent;
     call.step = head.action.map(|action| (action.into(), head.step.map(Into::into)));
-    call.identities = head.identities;
+    call.identities = head.identities.into_owned();
     call.scope = match head.scope {
         Some(scope) => Some(scope.restored()?),
         None => None,
