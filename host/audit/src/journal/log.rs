@@ -404,10 +404,8 @@ impl AuditLog for JournalLog {
             wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ()), None))?;
             own.accept_time(time)?;
             // A command without a runtime ends soon, and signs at no other time.
-            if tokio::runtime::Handle::try_current().is_err()
-                && let Err(error) = own.sign()
-            {
-                tracing::warn!(target: "cofferdam::audit", %error, "no checkpoint was signed");
+            if tokio::runtime::Handle::try_current().is_err() {
+                report_unsigned(|| own.sign().map(drop));
             }
             Ok(())
         })
@@ -1011,7 +1009,7 @@ impl Drop for LogWriter {
     }
 }
 
-/// Logs a failed signature when a log is dropped. A panic there would end the process, and nothing is lost without a
+/// Logs a failed signature. A panic would end the process where a log is dropped, and nothing is lost without a
 /// statement.
 fn report_unsigned(sign: impl FnOnce() -> Result<(), AuditError>) {
     let panicked = |_| Err(AuditError::new(AuditErrorKind::Other, "the thread panicked"));

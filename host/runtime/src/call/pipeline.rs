@@ -426,9 +426,8 @@ impl CallPipeline {
         let (connector, operation) = (candidate.connector.text(), &*admitted.operation);
         let (op, repeat) = (operation.name(), (admitted.context.repeat_rule(), state.strictest));
         failpoint::pass("admitted");
-        let began = clock.now();
         progress.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
-        progress.set_recording_time(clock.now().saturating_duration_since(began));
+        progress.set_recording_time(clock.now().saturating_duration_since(now));
         let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&state.idempotency_key)));
         progress.set_unkeyed_watch(&unkeyed);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
