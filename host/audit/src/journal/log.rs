@@ -602,7 +602,7 @@ impl LogWriter {
         self: &Arc<Self>,
         journal: &Arc<HeldJournal>,
         drafts: Vec<EntryDraft>,
-        done: AfterCommit,
+        done: impl FnOnce(Committed<'_>) + Send + 'static,
         unheard: Option<Arc<UnheardFailure>>,
     ) -> LogFuture<()> {
         let (own, of) = (Arc::clone(self), Arc::clone(journal));
@@ -914,7 +914,7 @@ impl LogWriter {
                 }
             }
         };
-        self.commit(&journal, drafts, Box::new(done), None)
+        self.commit(&journal, drafts, done, None)
     }
 
     /// Copies the changes of the key table into its file, on a thread that may wait.
