@@ -13,8 +13,7 @@ use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventSource;
 use cofferdam_core::event::recorded::RecordedRequest;
 use cofferdam_core::failure::{
-    AbortedRequest, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault,
-    UnkeyedRequest, sanitize_line,
+    AbortedRequest, DeadlineScope, Failure, FailureContext, LimitHit, LimitKind, RuntimeFault, sanitize_line,
 };
 use cofferdam_core::limits::{self, Limits, Usage};
 use cofferdam_core::privileged::MakeFailure as _;
@@ -31,6 +30,7 @@ use super::hostcalls::connector::CallInfo;
 use super::hostcalls::guards::AttemptGuards;
 use super::hostcalls::http::HttpGate;
 use super::hostcalls::log::{RecordedLog, SuppressedError};
+use super::hostcalls::request_observer::SentEffects;
 use super::load::{ExportedOperation, LoadedConnector};
 use super::stdio::StdioCapture;
 use super::store_data;
@@ -91,8 +91,8 @@ pub struct AttemptEnd<A> {
     pub instantiated_after: Duration,
     /// True if any byte of any request may have left.
     pub request_sent: bool,
-    /// The first unkeyed request of which anything may have left.
-    pub unkeyed: Option<UnkeyedRequest>,
+    /// The requests that may take effect each time they arrive, as far as anything of them may have left.
+    pub effects: SentEffects,
     /// Suppressed errors, in order.
     pub suppressed: Vec<SuppressedError>,
     /// Items of the value that failed, where its type has a list of them.
@@ -133,7 +133,7 @@ pub async fn run<A: ResultFormat>(
     let deadline = time.deadline;
     let started = clock.now();
     let ledger = Arc::new(AttemptLog::new(limits.memory()));
-    let unkeyed = Arc::clone(&guards.unkeyed);
+    let key_watch = Arc::clone(&guards.key_watch);
     let mut tracer = trace.map(|collector| {
         let (times, facts) = ((&clock, started), (number, limits.fuel()));
         AttemptTracer::new(collector, times, facts, &ledger, credentials.as_ref())
@@ -143,7 +143,7 @@ pub async fn run<A: ResultFormat>(
     let counted = guards.circuits.is_some().then(|| guards.clone());
     let gate = HttpGate::new(connector.egress().clone(), Arc::clone(&ledger), scope, credentials, guards);
     let gate = gate.with_read_only(operation.read_only());
-    let facts = CallInfo { unkeyed: Arc::clone(&unkeyed), attempt: number, deadline };
+    let facts = CallInfo { key_watch: Arc::clone(&key_watch), attempt: number, deadline };
     let mut state = StoreData::new(gate, facts, context.audit_id().clone(), Arc::clone(&clock));
     state.recorder.clone_from(&recorder);
     let mut store = Store::new(operation.engine(), state);
@@ -165,8 +165,9 @@ pub async fn run<A: ResultFormat>(
 
     // From here on nothing is sent that would change the judgement of the attempt.
     ledger.close();
-    let unkeyed = unkeyed.close();
-    let having_sent = unkeyed.clone().map(|unkeyed| context.clone().with_unkeyed_request(Some(unkeyed)));
+    let effects = key_watch.close();
+    let having_sent =
+        effects.unkeyed.clone().map(|unkeyed| context.clone().with_unkeyed_request(Some(unkeyed)));
     let context = having_sent.as_ref().unwrap_or(context);
 
     let fuel = limits.fuel().saturating_sub(store.get_fuel().unwrap_or(0));
@@ -198,7 +199,7 @@ pub async fn run<A: ResultFormat>(
             suppressed: suppressed_errors(suppressed, value.is_some(), &ledger, clock.timestamp()),
             failed_items: value.filter(|_| operation.operation().lists_errors()).map(A::failed_items),
             request_sent: ledger.anything_sent(),
-            unkeyed,
+            effects,
             outcome,
             usage,
             instantiated_after,

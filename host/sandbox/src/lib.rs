@@ -45,7 +45,7 @@ pub use compile_limits::CompileLimits;
 pub use hostcalls::guards::{AttemptGuards, RateDelay, RateGuard};
 pub use hostcalls::http::EgressSettings;
 pub use hostcalls::log::{RecordedLog, SuppressedError};
-pub use hostcalls::request_observer::UnkeyedWatch;
+pub use hostcalls::request_observer::{KeyWatch, SentEffects};
 pub use load::{ExportedOperation, LoadError, LoadedConnector};
 
 pub use values::{EncodedArguments, ResultFormat, json_fields_over, json_size_over, literal_fits};

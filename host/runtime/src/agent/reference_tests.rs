@@ -135,6 +135,7 @@ fn attempt(
         aborted_on_return: Vec::new(),
         waited_ms,
         unkeyed: None,
+        relies_on_key: false,
     }
 }
 

@@ -19,7 +19,7 @@ use cofferdam_core::event::recorded::{
 use cofferdam_core::failure::{AuditId, RepeatRule, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
-use cofferdam_sandbox::{AttemptEnd, RateDelay, ResultFormat, SuppressedError, UnkeyedWatch};
+use cofferdam_sandbox::{AttemptEnd, KeyWatch, RateDelay, ResultFormat, SuppressedError};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -47,8 +47,8 @@ pub(super) struct CallProgress {
     sent: bool,
     /// The repeat rule of the last attempt's operation.
     repeat: RepeatRule,
-    /// The watch over the last attempt's unkeyed requests.
-    unkeyed: Option<Arc<UnkeyedWatch>>,
+    /// The watch over the last attempt's requests that may take effect each time they arrive.
+    key_watch: Option<Arc<KeyWatch>>,
     /// True if the last attempt's guest returned while a request was pending that may have changed something.
     left_unsafe: bool,
     /// True if another call took the call's key just before the first attempt.
@@ -79,7 +79,7 @@ impl CallProgress {
             wait: None,
             sent: false,
             repeat: RepeatRule::Always,
-            unkeyed: None,
+            key_watch: None,
             left_unsafe: false,
             is_key_lost: false,
             phases: RecordedPhases::default(),
@@ -186,8 +186,8 @@ impl CallProgress {
     }
 
     /// Sets the watch over the attempt's requests.
-    pub(super) fn set_unkeyed_watch(&mut self, unkeyed: &Arc<UnkeyedWatch>) {
-        self.unkeyed = Some(Arc::clone(unkeyed));
+    pub(super) fn set_key_watch(&mut self, key_watch: &Arc<KeyWatch>) {
+        self.key_watch = Some(Arc::clone(key_watch));
     }
 
     /// Returns the number of attempts that were begun.
@@ -227,7 +227,7 @@ impl CallProgress {
         // The requests of an interrupted attempt are unknown. So only an operation that may always be repeated
         // counts as idempotent.
         self.recorder.idempotent = repeat.max(strictest) == RepeatRule::Always;
-        (self.repeat, self.unkeyed) = (repeat, None);
+        (self.repeat, self.key_watch) = (repeat, None);
         self.recorder.write(step.into());
         match self.recorder.commit().await? {
             OpenOutcome::Started => {}
@@ -249,6 +249,7 @@ impl CallProgress {
             aborted_on_return: Vec::new(),
             waited_ms: None,
             unkeyed: None,
+            relies_on_key: false,
         });
         Ok(())
     }
@@ -281,7 +282,8 @@ impl CallProgress {
         };
         if let Some(attempt) = self.report.attempts.last_mut() {
             attempt.usage = Some(ended.usage);
-            attempt.unkeyed.clone_from(&ended.unkeyed);
+            attempt.unkeyed.clone_from(&ended.effects.unkeyed);
+            attempt.relies_on_key = ended.effects.relies_on_key;
             attempt.aborted_on_return.clone_from(&ended.aborted_on_return);
             attempt.outcome = Some(match error {
                 None => AttemptOutcome::Value,
@@ -319,7 +321,7 @@ impl CallProgress {
             facts.request_sent = Some(ended.request_sent);
             (facts.log, facts.log_omitted) = self.recorder.redactor.log(&ended.log);
             facts.requests = ended.requests.iter().map(|it| self.recorder.redactor.request(it)).collect();
-            facts.unkeyed.clone_from(&ended.unkeyed);
+            facts.unkeyed.clone_from(&ended.effects.unkeyed);
         }
         self.recorder.write(event);
         self.recorder.attempt_failure = view.map(|view| (attempt, view));
@@ -392,16 +394,17 @@ impl CallProgress {
     /// True if the operation may be repeated after its last attempt, which is over. Earlier attempts were followed
     /// by another one, so they sent no unkeyed request.
     fn may_be_repeated(&mut self) -> bool {
-        let unkeyed = self.unkeyed.as_ref().and_then(|unkeyed| unkeyed.close());
-        let may = match self.repeat {
-            RepeatRule::Always => true,
-            RepeatRule::UnlessUnkeyed => unkeyed.is_none(),
-            RepeatRule::Never => false,
-        };
-        if let Some(attempt) = self.report.attempts.last_mut() {
-            attempt.unkeyed = unkeyed;
+        if let (Some(watch), Some(attempt)) = (&self.key_watch, self.report.attempts.last_mut()) {
+            let effects = watch.close();
+            (attempt.unkeyed, attempt.relies_on_key) = (effects.unkeyed, effects.relies_on_key);
         }
-        may
+        match self.repeat {
+            RepeatRule::Always => true,
+            RepeatRule::UnlessUnkeyed => {
+                self.report.attempts.last().is_none_or(|attempt| attempt.unkeyed.is_none())
+            }
+            RepeatRule::Never => false,
+        }
     }
 
     /// Returns the facts that decide about the call's key.

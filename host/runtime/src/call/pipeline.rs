@@ -18,7 +18,7 @@ use cofferdam_egress::resilience::{
     BreakerScope, CircuitStore, RateLimit, RateLimits, ResilienceSettings, RetryContext, RetryDecision,
     RetryPlan, decide,
 };
-use cofferdam_sandbox::{Attempt, AttemptGuards, RateDelay, RateGuard, ResultFormat, UnkeyedWatch};
+use cofferdam_sandbox::{Attempt, AttemptGuards, KeyWatch, RateDelay, RateGuard, ResultFormat};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
@@ -428,8 +428,8 @@ impl CallPipeline {
         failpoint::pass("admitted");
         progress.attempt_starts(connector, op, candidate.index, plan.profile.name(), repeat).await?;
         progress.set_recording_time(clock.now().saturating_duration_since(now));
-        let unkeyed = Arc::new(UnkeyedWatch::new(Arc::clone(&state.idempotency_key)));
-        progress.set_unkeyed_watch(&unkeyed);
+        let key_watch = Arc::new(KeyWatch::new(Arc::clone(&state.idempotency_key)));
+        progress.set_key_watch(&key_watch);
         let credentials = admitted.credentials.as_ref().map(|credentials| credentials.attempt());
         let (rate, delays) = plan.rate.map(|limit| self.rated(limit)).unzip();
         let attempt = Attempt {
@@ -446,7 +446,7 @@ impl CallPipeline {
                 rate,
                 clock,
                 deadline: time.deadline,
-                unkeyed,
+                key_watch,
                 waits: Arc::default(),
             },
             trace: state.trace.clone(),

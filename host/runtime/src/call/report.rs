@@ -79,6 +79,10 @@ pub struct AttemptReport {
     /// not define as idempotent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkeyed: Option<UnkeyedRequest>,
+    /// True if it may have sent a request that only the call's idempotency key keeps from taking effect twice: HTTP
+    /// does not define its method as idempotent, and it carries the key, or the connector had asked for the key.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub relies_on_key: bool,
 }
 
 /// The outcome of one attempt.
@@ -176,6 +180,12 @@ impl Report {
     #[must_use]
     pub fn may_have_sent_unkeyed(&self) -> bool {
         self.replayed.is_some() || self.attempts.iter().any(|attempt| attempt.unkeyed.is_some())
+    }
+
+    /// True if an attempt may have sent a request that only the call's idempotency key keeps from taking effect twice.
+    #[must_use]
+    pub fn relies_on_key(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.relies_on_key)
     }
 
     /// Returns the requests that were still pending when the connector returned the value of this call.

@@ -8,14 +8,14 @@ use cofferdam_egress::egress::AuthorizationError;
 use wasmtime::component::LinkerInstance;
 
 use super::attempt_log::Termination;
-use super::request_observer::UnkeyedWatch;
+use super::request_observer::KeyWatch;
 use crate::store_data::StoreData;
 
 /// The facts of one attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct CallInfo {
     /// Has the idempotency key: the same for every attempt of a call, new for a new call.
-    pub(crate) unkeyed: Arc<UnkeyedWatch>,
+    pub(crate) key_watch: Arc<KeyWatch>,
     /// From 1.
     pub(crate) attempt: u32,
     /// The end of the attempt: with the call, or before it.
@@ -26,7 +26,7 @@ pub(crate) struct CallInfo {
 pub(crate) fn link_call(instance: &mut LinkerInstance<'_, StoreData>) -> wasmtime::Result<()> {
     instance.func_wrap("idempotency-key", |store, (): ()| {
         store.data().names_host_call("call.idempotency-key");
-        Ok((store.data().call.unkeyed.key_for_guest().to_owned(),))
+        Ok((store.data().call.key_watch.key_for_guest().to_owned(),))
     })?;
     instance.func_wrap("attempt", |store, (): ()| {
         store.data().names_host_call("call.attempt");

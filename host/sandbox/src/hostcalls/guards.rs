@@ -10,7 +10,7 @@ use cofferdam_egress::egress::code;
 use cofferdam_egress::resilience::{BreakerScope, RateLimit, RateLimits};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::request_observer::UnkeyedWatch;
+use super::request_observer::KeyWatch;
 
 /// The least wait that counts against a host: callers choose the time of a call, and a very short one must
 /// not open the circuit of a healthy host.
@@ -29,8 +29,8 @@ pub struct AttemptGuards {
     pub clock: Arc<dyn Clock>,
     /// When the attempt ends: no wait goes beyond it.
     pub deadline: Instant,
-    /// The watch for requests that forbid repeating the operation.
-    pub unkeyed: Arc<UnkeyedWatch>,
+    /// The watch for requests that forbid repeating the operation, or repeating it under another key.
+    pub key_watch: Arc<KeyWatch>,
     /// The waits of requests for their hosts.
     pub waits: Arc<HostWaits>,
 }

@@ -169,7 +169,7 @@ impl HttpGate {
     fn refuse(&self, request: &Request<WasiBody>, verdict: Termination, scanner: Option<&Scanner>) {
         let (method, clock) = (request.method().clone(), &*self.guards.clock);
         let mut refused = ObservedRequest::refused(method, request.uri(), verdict.code(), scanner, clock);
-        refused.keyed = self.guards.unkeyed.is_keyed(request.headers());
+        refused.keyed = self.guards.key_watch.is_keyed(request.headers());
         // The attempt is over in any case, and its memory with it: there is no charge.
         self.ledger.request_log.add(refused);
         self.ledger.end(verdict);

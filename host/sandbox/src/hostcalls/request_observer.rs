@@ -31,9 +31,9 @@ pub(super) struct RequestObserver {
     number: RequestNumber,
     /// The bytes of its first line.
     line: u64,
-    /// Its description as an unkeyed request, if it is one.
-    unkeyed: Option<UnkeyedRequest>,
-    sent_unkeyed: Mutex<Option<SentNumber>>,
+    /// Its description, if it may take effect each time it arrives.
+    effect: Option<EffectfulRequest>,
+    sent_effect: Mutex<Option<SentNumber>>,
     short: ShortTimeouts,
 }
 
@@ -67,20 +67,20 @@ impl RequestObserver {
         };
         let method = request.method().clone();
         let mut observed = ObservedRequest::new(method, request.uri(), host.clone(), scanner, &*guards.clock);
-        observed.keyed = guards.unkeyed.is_keyed(request.headers());
+        observed.keyed = guards.key_watch.is_keyed(request.headers());
         if ledger.request_log.keeps_contents() {
             observed.content = Some(Box::new(ContentBuffer::new(request.uri(), request.headers())));
         }
         // Never released: it is kept to the end of the attempt.
         ledger.hold(observed.cost())?;
         Ok(Self {
-            unkeyed: guards.unkeyed.judge(request, &host, observed.keyed),
+            effect: guards.key_watch.judge(request, &host, observed.keyed),
             number: ledger.request_log.add(observed),
             line: line_bytes(request.method(), request.uri()) as u64,
             host,
             ledger: Arc::clone(ledger),
             guards: guards.clone(),
-            sent_unkeyed: Mutex::default(),
+            sent_effect: Mutex::default(),
             short,
         })
     }
@@ -145,33 +145,33 @@ impl RequestObserver {
         guest_error(phase, code)
     }
 
-    fn sent_unkeyed(&self) -> MutexGuard<'_, Option<SentNumber>> {
-        self.sent_unkeyed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sent_effect(&self) -> MutexGuard<'_, Option<SentNumber>> {
+        self.sent_effect.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget_unkeyed(&self) {
-        if let Some(number) = self.sent_unkeyed().take() {
-            self.guards.unkeyed.mark_unsent(number);
+    fn forget_effect(&self) {
+        if let Some(number) = self.sent_effect().take() {
+            self.guards.key_watch.mark_unsent(number);
         }
     }
 }
 
 impl ObserveDeparture for RequestObserver {
     fn may_depart(&self) -> bool {
-        if let Some(unkeyed) = &self.unkeyed {
-            let Ok(number) = self.guards.unkeyed.mark_sending(unkeyed.clone()) else { return false };
-            *self.sent_unkeyed() = Some(number);
+        if let Some(effect) = &self.effect {
+            let Ok(number) = self.guards.key_watch.mark_sending(effect.clone()) else { return false };
+            *self.sent_effect() = Some(number);
         }
         let may_depart = self.ledger.mark_sending(self.number, self.line);
         if !may_depart {
-            self.forget_unkeyed();
+            self.forget_effect();
         }
         may_depart
     }
 
     fn not_sent(&self) {
         self.ledger.mark_unsent(self.number, self.line);
-        self.forget_unkeyed();
+        self.forget_effect();
     }
 }
 
@@ -234,30 +234,49 @@ fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
 const IDEMPOTENT: [Method; 6] =
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];
 
-/// Watches the requests of one attempt for unkeyed ones.
+/// Watches which requests of one attempt may take effect each time they arrive, unless the key prevents that.
 #[derive(Debug)]
-pub struct UnkeyedWatch {
+pub struct KeyWatch {
     key: Arc<str>,
     key_was_asked_for: AtomicBool,
-    sent: Mutex<SentRequest>,
+    sent: Mutex<SentRequests>,
 }
 
 #[derive(Debug, Default)]
-struct SentRequest {
+struct SentRequests {
     /// The requests in the order in which they were sent; none for a request of which nothing left.
-    requests: Vec<Option<UnkeyedRequest>>,
+    requests: Vec<Option<EffectfulRequest>>,
     is_closed: bool,
 }
 
-/// Names an unkeyed request that is sent.
+/// A request that may take effect each time it arrives, as far as its method says.
+#[derive(Debug, Clone)]
+pub(super) struct EffectfulRequest {
+    /// Its description, if it does not carry the key.
+    unkeyed: Option<UnkeyedRequest>,
+    /// True if the guest knew the key.
+    relies_on_key: bool,
+}
+
+/// The requests of an attempt of which something may have left, as far as they may take effect each time they arrive.
+#[derive(Debug)]
+pub struct SentEffects {
+    /// The first that does not carry the key.
+    pub unkeyed: Option<UnkeyedRequest>,
+    /// True if the effect of one may depend on the key: it carries the key in a field, or its guest had asked for the
+    /// key and may have put it into the query or the body, which are not searched.
+    pub relies_on_key: bool,
+}
+
+/// Names a watched request that is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentNumber(usize);
 
-/// The attempt is over: no unkeyed request may be sent any more.
+/// The attempt is over: no watched request may be sent any more.
 #[derive(Debug)]
 pub(super) struct ClosedWatch;
 
-impl UnkeyedWatch {
+impl KeyWatch {
     /// The watch of an attempt that carries this key.
     pub fn new(key: Arc<str>) -> Self {
         Self { key, key_was_asked_for: AtomicBool::new(false), sent: Mutex::default() }
@@ -269,17 +288,19 @@ impl UnkeyedWatch {
         &self.key
     }
 
-    /// Returns the request to `host` as an unkeyed one, if it is unkeyed.
+    /// Returns the request to `host` as one to be watched, if it may take effect each time it arrives.
     pub(super) fn judge<B>(
         &self,
         request: &Request<B>,
         host: impl ToString,
         is_keyed: bool,
-    ) -> Option<UnkeyedRequest> {
+    ) -> Option<EffectfulRequest> {
         let is_idempotent =
             IDEMPOTENT.contains(request.method()) && !request.headers().keys().any(is_method_override);
-        (!is_idempotent && !is_keyed)
-            .then(|| UnkeyedRequest::new(request.method().as_str(), host.to_string()))
+        (!is_idempotent).then(|| EffectfulRequest {
+            unkeyed: (!is_keyed).then(|| UnkeyedRequest::new(request.method().as_str(), host.to_string())),
+            relies_on_key: self.key_was_asked_for.load(Ordering::Relaxed),
+        })
     }
 
     /// Returns true if a request with these fields carries the key.
@@ -288,12 +309,12 @@ impl UnkeyedWatch {
         self.key_was_asked_for.load(Ordering::Relaxed) && contains_key(fields, &self.key)
     }
 
-    /// Records that an unkeyed request is about to be sent. Until it is known that nothing of it left
+    /// Records that a watched request is about to be sent. Until it is known that nothing of it left
     /// ([`mark_unsent`](Self::mark_unsent)) it counts as sent, even if nothing waits for its end.
     ///
     /// # Errors
     /// The attempt is over, and was judged by the requests it had sent.
-    pub(super) fn mark_sending(&self, request: UnkeyedRequest) -> Result<SentNumber, ClosedWatch> {
+    pub(super) fn mark_sending(&self, request: EffectfulRequest) -> Result<SentNumber, ClosedWatch> {
         let mut sent = self.lock();
         if sent.is_closed {
             return Err(ClosedWatch);
@@ -309,15 +330,18 @@ impl UnkeyedWatch {
         }
     }
 
-    /// Ends the watch: no unkeyed request is sent from now on. Returns the first that was sent, if there is
-    /// one.
-    pub fn close(&self) -> Option<UnkeyedRequest> {
+    /// Ends the watch: no watched request is sent from now on. Returns those that were sent.
+    pub fn close(&self) -> SentEffects {
         let mut sent = self.lock();
         sent.is_closed = true;
-        sent.requests.iter().flatten().next().cloned()
+        let requests = || sent.requests.iter().flatten();
+        SentEffects {
+            unkeyed: requests().find_map(|request| request.unkeyed.clone()),
+            relies_on_key: requests().any(|request| request.relies_on_key),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SentRequest> {
+    fn lock(&self) -> MutexGuard<'_, SentRequests> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -358,7 +382,7 @@ mod tests {
         }
     }
     fn judged(key: &str, asks: bool, method: &str, field: Option<(&str, &str)>) -> Option<UnkeyedRequest> {
-        let watch = UnkeyedWatch::new(key.into());
+        let watch = KeyWatch::new(key.into());
         if asks {
             assert_eq!(watch.key_for_guest(), key);
         }
@@ -367,7 +391,7 @@ mod tests {
             request = request.header(name, value);
         }
         let request = request.body(()).unwrap();
-        watch.judge(&request, "a.example:443", watch.is_keyed(request.headers()))
+        watch.judge(&request, "a.example:443", watch.is_keyed(request.headers()))?.unkeyed
     }
 
     #[test]
@@ -408,13 +432,44 @@ mod tests {
 
     #[test]
     fn nothing_unkeyed_is_sent_after_the_watch_ended() {
-        let watch = UnkeyedWatch::new("k".into());
-        let request = |host: &str| UnkeyedRequest::new("POST", String::from(host));
+        let watch = KeyWatch::new("k".into());
+        let request = |host: &str| watch.judge(&Request::post("/").body(()).unwrap(), host, false).unwrap();
+        let is_b = || watch.close().unkeyed == Some(UnkeyedRequest::new("POST", "b".to_owned()));
         let first = watch.mark_sending(request("a")).unwrap();
         watch.mark_sending(request("b")).unwrap();
         watch.mark_unsent(first);
-        assert_eq!(watch.close(), Some(request("b")), "the first of which something may have left");
+        assert!(is_b(), "the first of which something may have left");
         assert!(watch.mark_sending(request("c")).is_err());
-        assert_eq!(watch.close(), Some(request("b")));
+        assert!(is_b());
+    }
+
+    #[test]
+    fn a_sent_effect_may_rely_on_the_key() {
+        for (asks, method, key, leaves, relies) in [
+            (true, "POST", Some("k"), true, true),
+            (true, "PATCH", Some("k:label"), true, true),
+            // The key may be in the body.
+            (true, "POST", None, true, true),
+            (true, "POST", Some("k"), false, false),
+            (false, "POST", None, true, false),
+            (true, "PUT", Some("k"), true, false),
+            (true, "GET", Some("k"), true, false),
+        ] {
+            let watch = KeyWatch::new("k".into());
+            if asks {
+                watch.key_for_guest();
+            }
+            let request = Request::builder().method(method).uri("/");
+            let request =
+                key.into_iter().fold(request, |request, key| request.header("idempotency-key", key));
+            let request = request.body(()).unwrap();
+            let watched = watch.judge(&request, "a", watch.is_keyed(request.headers()));
+            if let Some(number) = watched.map(|watched| watch.mark_sending(watched).unwrap())
+                && !leaves
+            {
+                watch.mark_unsent(number);
+            }
+            assert_eq!(watch.close().relies_on_key, relies, "{method} {key:?} {asks} {leaves}");
+        }
     }
 }

@@ -30,7 +30,7 @@ use wasmtime_wasi_http::{Error, WasiBody, WasiHttpHooks};
 use super::attempt_log::{AttemptLog, Termination};
 use super::guards::AttemptGuards;
 use super::http::{EgressSettings, HttpGate};
-use super::request_observer::UnkeyedWatch;
+use super::request_observer::KeyWatch;
 
 const KEY: &str = "sk_test_4eC39HqLyjWDarjtT1zdp7dc";
 const NAME: &str = "bearer/shop/default";
@@ -159,7 +159,7 @@ fn unguarded() -> AttemptGuards {
         rate: None,
         clock,
         deadline,
-        unkeyed: Arc::new(UnkeyedWatch::new("k".into())),
+        key_watch: Arc::new(KeyWatch::new("k".into())),
         waits: Arc::default(),
     }
 }
