@@ -7,6 +7,7 @@ mod cancelled;
 mod clock;
 mod command;
 mod concurrent;
+mod minted;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -118,13 +118,22 @@ impl Case {
         assert_eq!(failure.class().name(), class);
         let details = failure.details();
         assert_eq!(details.get("status").and_then(Value::as_u64), status.map(u64::from));
-        assert!(self.may_be_repeated() || !failure.retriable());
-        match details.get("retry_stopped").and_then(Value::as_str) {
+        // An order was sent, and only the key of its call keeps it from being made twice.
+        let is_read = self.call == "fetch";
+        assert!(is_read || !failure.retriable());
+        let key = details.get("repeat_with_key").and_then(Value::as_str);
+        assert!(key.is_none_or(|key| self.call == "order" && key == told.report.audit_id.as_str()));
+        let stopped = details.get("retry_stopped").and_then(Value::as_str);
+        assert!(stopped.is_none() || is_read != key.is_some(), "{details:?}");
+        match stopped {
             // The next wait would not have ended in time: not with what was waited, and what the attempts took.
             Some("wall_time") => {
                 assert!(attempts <= self.attempts());
-                let next = Duration::from_millis(details["retry_after_ms"].as_u64().unwrap() + 1);
-                assert!(waited + took + next >= self.wall_time(), "{next:?} would have fitted");
+                let next = details.get("retry_after_ms").and_then(Value::as_u64);
+                assert_eq!(next.is_some(), is_read, "{details:?}");
+                if let Some(next) = next.map(|ms| Duration::from_millis(ms + 1)) {
+                    assert!(waited + took + next >= self.wall_time(), "{next:?} would have fitted");
+                }
             }
             Some("max_attempts") => assert_eq!(attempts, self.attempts()),
             None => assert_eq!(attempts, self.attempts()),

@@ -235,6 +235,37 @@ fn one_call_creates_one_ticket() {
 }
 
 #[test]
+fn a_minted_key_repeats_a_command() {
+    let desk = Desk::new(SILENT);
+    let path = "/flaky/3/minted";
+    let args = json!({"url": desk.upstream.url(path), "body": "ticket"}).to_string();
+    let call = ["call", "github://cofferdam/tickets", "post", &args];
+    let failed = desk.cli().run(&[&call[..], &["--format", "json"]].concat()).fails(76).envelope();
+    let error = &failed["error"];
+    assert_eq!(
+        (&error["retriable"], &error["details"]["retry_stopped"]),
+        (&json!(false), &json!("max_attempts"))
+    );
+    let key = error["details"]["repeat_with_key"].as_str().unwrap();
+    assert_eq!(error["audit_id"], key);
+    let shown = desk.cli().run(&["audit", "show", key, "--format", "json"]).json();
+    let logged = &shown["error"];
+    let named = &logged["details"]["repeat_with_key"];
+    assert_eq!((&logged["retriable"], named), (&json!(false), &json!(key)), "{shown}");
+    desk.cli().run(&[&call[..], &["--idempotency-key", key]].concat()).ok();
+    let seen = desk.upstream.seen(path);
+    let keys: Vec<_> = seen.iter().map(|seen| seen.header("idempotency-key").unwrap()).collect();
+    assert_eq!(keys, vec![format!("{key}:post"); 4]);
+    let args = json!({"url": desk.upstream.url("/status/503/minted"), "body": "ticket"}).to_string();
+    let call = ["call", "github://cofferdam/tickets", "post", &args];
+    let told = desk.cli().run(&[&call[..], &["--as-tool-result"]].concat()).fails(76).stdout;
+    assert!(told.contains("under the idempotency key audit-") && !told.contains("Try again"), "{told}");
+    let fix = "fix: Look at the service before it is called again, or make the same call under the idempotency key ";
+    desk.cli().run(&call).fails(76).said(fix);
+    desk.cli().run(&["audit", "verify"]).ok();
+}
+
+#[test]
 fn a_killed_attempt_of_unknown_effect_is_not_resumed() {
     let desk = Desk::new(SILENT);
     let args = desk.create("/text/cut", &["--idempotency-key", "cut"]);

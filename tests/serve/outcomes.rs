@@ -35,6 +35,28 @@ fn a_value_has_its_audit_entry() {
 }
 
 #[test]
+fn a_minted_key_is_named_and_accepted() {
+    let stage = Stage::new();
+    let path = "/flaky/1/minted";
+    let mut call = probe("order", &json!({"url": stage.upstream.url(path), "body": "b", "labels": ["only"]}));
+    call["retry"] = "none".into();
+    let failed = stage.post(&call);
+    let error = &failed.json()["error"];
+    assert_eq!(
+        (failed.status, &error["retriable"], failed.header("retry-after")),
+        (502, &json!(false), None)
+    );
+    let key = error["details"]["repeat_with_key"].as_str().unwrap();
+    let shown = stage.get(&format!("/v1/audit/{key}")).json();
+    assert_eq!(shown["error"]["retriable"], false, "{shown}");
+    let header = format!("idempotency-key: {key}");
+    let other = probe("order", &json!({"url": stage.upstream.url(path), "body": "c", "labels": ["only"]}));
+    assert_eq!(stage.post_with(&[&header], &other).word(), "idempotency_conflict");
+    assert_eq!(stage.post_with(&[&header], &call).status, 200);
+    assert_eq!(stage.upstream.seen(path).len(), 2);
+}
+
+#[test]
 fn calls_that_wait_or_are_denied_have_their_status() {
     let rules = "[[approvals.rules]]\nactor = \"http*\"\noperations = [\"post\"]\nask = true\n";
     let stage = Stage::configured(&["--token-file", "token"], rules);

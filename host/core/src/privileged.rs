@@ -71,6 +71,13 @@ pub trait MakeFailure: Sized {
     fn with_retries(self, retried: u32, stopped: Option<RetryStopped>, retry_after: Option<Duration>)
     -> Self;
 
+    /// Makes the failure one that is not retriable: the call may have had its effect under a key that no other call
+    /// has. `key` is that key, if the same call may be made again under it.
+    fn with_minted_key(self, key: Option<&str>) -> Self;
+
+    /// Returns the key under which the same call may be made again, if the host made it.
+    fn repeat_key(&self) -> Option<&str>;
+
     /// Records whether any request of any attempt of the call may have left.
     fn with_request_sent(self, sent: bool) -> Self;
 
@@ -161,6 +168,14 @@ impl MakeFailure for Failure {
         retry_after: Option<Duration>,
     ) -> Self {
         Failure::with_retries(self, retried, stopped, retry_after)
+    }
+
+    fn with_minted_key(self, key: Option<&str>) -> Self {
+        Failure::with_minted_key(self, key)
+    }
+
+    fn repeat_key(&self) -> Option<&str> {
+        Failure::repeat_key(self)
     }
 
     fn with_request_sent(self, sent: bool) -> Self {

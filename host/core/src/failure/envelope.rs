@@ -230,6 +230,9 @@ impl RetryStopped {
     }
 }
 
+/// The detail with the key under which the same call may be made again.
+const REPEAT_WITH_KEY: &str = "repeat_with_key";
+
 impl Failure {
     /// Adds the number of retries, the reason why there was no further one, and the length of the next wait.
     /// Class, message and `retriable` do not change.
@@ -260,6 +263,37 @@ impl Failure {
         self
     }
 
+    /// Makes the failure one that is not retriable: the call may have had its effect under a key that no other call
+    /// has. `key` is that key, if the same call may be made again under it.
+    #[must_use]
+    pub(crate) fn with_minted_key(mut self, key: Option<&str>) -> Self {
+        self.inner.retriable = false;
+        self.inner.message.push_str(
+            " The call had no idempotency key of its caller and may have had its effect; a call with another key may \
+             repeat it.",
+        );
+        let details = self.details_mut();
+        details.shift_remove("retry_after_ms");
+        let mut suggestion = "Look at the service before it is called again".to_owned();
+        match key {
+            Some(key) => {
+                details.insert(REPEAT_WITH_KEY.into(), key.into());
+                suggestion.push_str(&format!(
+                    ", or make the same call under the idempotency key {key} alone (--idempotency-key; over HTTP the \
+                     header Idempotency-Key)."
+                ));
+            }
+            None => suggestion.push('.'),
+        }
+        details.insert("suggestion".into(), suggestion.into());
+        self
+    }
+
+    /// Returns the key under which the same call may be made again, if the host made it.
+    pub(crate) fn repeat_key(&self) -> Option<&str> {
+        self.details().get(REPEAT_WITH_KEY)?.as_str()
+    }
+
     /// Records whether any request of any attempt of the call may have left.
     #[must_use]
     pub(crate) fn with_request_sent(mut self, sent: bool) -> Self {
@@ -279,5 +313,33 @@ impl Failure {
     pub(crate) fn with_chain(mut self, chain: Vec<Map<String, Value>>) -> Self {
         self.details_mut().insert("chain".into(), chain.into_iter().map(Value::Object).collect());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::UpstreamFault;
+
+    #[test]
+    fn a_minted_key_withdraws_the_advice_to_repeat() {
+        let context = FailureContext::new(AuditId::mint()).with_op("x", true);
+        let fault = UpstreamFault {
+            status: 503,
+            upstream_code: None,
+            host: None,
+            retry_after_ms: Some(7),
+            bindings: Vec::new(),
+            observed: true,
+        };
+        for key in [None, Some("audit-x")] {
+            let failure = Failure::external_api_error(&context, fault.clone());
+            assert!(failure.retriable() && failure.repeat_key().is_none());
+            let failure = failure.with_minted_key(key);
+            assert_eq!((failure.retriable(), failure.repeat_key()), (false, key));
+            assert!(!failure.details().contains_key("retry_after_ms"), "{failure}");
+            let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
+            assert_eq!(suggestion.map(|text| text.contains("audit-x")), Some(key.is_some()));
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! are one per class and reserved for the host ([`privileged`](crate::privileged)), and it serializes to
 //! exactly the envelope of the contract. Embedders cannot create or change one: a layer that forwards a
 //! failure forwards it unchanged. Only the pipeline's actions (`retried`, `retry_stopped`, `retry_after_ms`,
-//! `chain`) are added.
+//! `chain`) are added, and `retriable` is withdrawn where no other call may repeat the effect.
 
 mod class;
 mod context;

@@ -16,7 +16,7 @@ use cofferdam_core::event::EventKind;
 use cofferdam_core::event::recorded::{
     CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
 };
-use cofferdam_core::failure::{AuditId, RepeatRule, sanitize_line};
+use cofferdam_core::failure::{AuditId, Failure, RepeatRule, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::{AttemptEnd, KeyWatch, RateDelay, ResultFormat, SuppressedError};
@@ -360,12 +360,11 @@ impl CallProgress {
     /// Writes the end, and returns the outcome with the report once that is durable.
     pub(super) async fn close<A: ResultFormat>(
         &mut self,
+        call: &Call,
         outcome: Result<A, Error>,
     ) -> (Result<A, Error>, Report) {
-        // An envelope describes the whole call: an earlier attempt may have sent a request even if the last one did
-        // not.
         let outcome = outcome.map_err(|error| match error {
-            Error::Failure(failure) if self.attempts() > 0 => failure.with_request_sent(self.sent).into(),
+            Error::Failure(failure) if self.attempts() > 0 => self.of_whole_call(call, failure).into(),
             error => error,
         });
         let key = self.key_context().key(&outcome);
@@ -389,6 +388,20 @@ impl CallProgress {
         self.report.secrets = self.recorder.redactor.known();
         let report = std::mem::replace(&mut self.report, Report::new(self.recorder.audit_id.clone()));
         (closed.map_err(Error::from).and(outcome), report)
+    }
+
+    /// Returns the failure as the envelope of the whole call: an earlier attempt may have sent a request even if the
+    /// last one did not.
+    fn of_whole_call(&self, call: &Call, failure: Failure) -> Failure {
+        let failure = failure.with_request_sent(self.sent);
+        if !failure.retriable() || call.idempotency_key.is_some() || !self.report.relies_on_key() {
+            return failure;
+        }
+        // The key is checked against the sealed request. A step is not called alone, and a call that resumes another
+        // one carries the key of that.
+        let is_kept = self.recorder.keeps_request();
+        let may_be_given = is_kept && call.action_context.is_none() && call.resumes.is_none();
+        failure.with_minted_key(may_be_given.then(|| self.recorder.audit_id.as_str()))
     }
 
     /// True if the operation may be repeated after its last attempt, which is over. Earlier attempts were followed

@@ -16,6 +16,7 @@ use cofferdam_core::digest::Digest as FileDigest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass};
 use cofferdam_core::limits::PAYLOAD_BYTES;
+use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::vault::DEFAULT_IDENTITY;
 use cofferdam_model::action::ActionScope;
 use cofferdam_sandbox::{ResultFormat, json_size_over};
@@ -25,8 +26,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::fallback::object;
 use super::pipeline::CallPipeline;
-use super::request::{Call, CallArgs, OnKeyConflict};
+use super::request::{Call, CallArgs, OnKeyConflict, like_minted};
 use super::sealed_payload::{self, RecordedOutcome};
+use crate::log_errors;
 
 /// The delay before a key is checked for the second time. It doubles each time, up to [`MAX_POLL_DELAY`].
 const INITIAL_POLL_DELAY: Duration = Duration::from_millis(20);
@@ -140,6 +142,40 @@ impl CallPipeline {
         let text = self.opened(of, Part::Request, sealed)?;
         let call = sealed_payload::call(&text, |name| self.settings.profile(name));
         call.ok_or_else(|| unreadable(of, unfamiliar()))
+    }
+
+    /// Checks that a call may be made under the key that the host made for the call `failed`: that one is the same
+    /// call, and its failure names the key.
+    ///
+    /// # Errors
+    /// `validation`: there is no such failure; `idempotency_conflict`: it is another call's; or it cannot be read.
+    pub(super) async fn check_repeats(
+        &self,
+        call: &Call,
+        failed: AuditId,
+        actor: &str,
+    ) -> Result<(), HostError> {
+        let (log, id) = (Arc::clone(self.log()), failed.clone());
+        let read = tokio::task::spawn_blocking(move || log.reader()?.sealed(&id)).await;
+        let read = read.map_err(|error| {
+            HostError::new(HostErrorKind::Internal, "The audit log could not be read.").with_source(error)
+        })?;
+        let (request, outcome) = match read {
+            Ok((Some(request), Some(outcome))) => (request, outcome),
+            Ok(_) => return Err(like_minted()),
+            Err(error) if error.kind() == AuditErrorKind::Absent => return Err(like_minted()),
+            Err(error) => return Err(log_errors::unreadable(error)),
+        };
+        match self.recorded::<Value>(&failed, &outcome)?.outcome {
+            Err(Error::Failure(failure)) if failure.repeat_key() == Some(failed.as_str()) => {}
+            _ => return Err(like_minted()),
+        }
+        let first = self.recorded_call(&failed, &request)?;
+        let by = first.actor.as_deref().unwrap_or_default();
+        match call_fingerprint(&first, by) == call_fingerprint(call, actor) {
+            true => Ok(()),
+            false => Err(different(&failed)),
+        }
     }
 
     fn opened(

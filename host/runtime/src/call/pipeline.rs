@@ -167,7 +167,7 @@ impl CallPipeline {
             Error::Host(error) => Error::Host(error.with_request_id(&audit_id)),
             failure @ Error::Failure(_) => failure,
         };
-        let (outcome, report) = progress.close(outcome.map_err(of_request)).await;
+        let (outcome, report) = progress.close(&call, outcome.map_err(of_request)).await;
         CallResult { outcome, report }
     }
 
@@ -181,9 +181,18 @@ impl CallPipeline {
         let busy = |_| super::admit::busy();
         let mut queue_permit = Some(self.queue.try_acquire().map_err(busy)?);
         let minted = call.attempt_key.as_ref().unwrap_or(audit_id.text());
-        let key = idempotency_key(call.idempotency_key.as_deref(), minted)?;
+        let repeated = call.key_given().and_then(AuditId::parse);
+        let key = match &repeated {
+            Some(failed) => Arc::clone(failed.text()),
+            None => idempotency_key(call.key_given(), minted)?,
+        };
         progress.set_key(&key);
         self.audit.ready().map_err(unavailable)?;
+        // A call that is resumed was checked when it was made.
+        if let Some(failed) = repeated.filter(|_| call.resumes.is_none()) {
+            // Boxed: such calls are rare, and the others do not carry the room for it.
+            Box::pin(self.check_repeats(call, failed, &progress.recorder.actor)).await?;
+        }
         let claim = self.claim(call, &key, &progress.recorder.actor);
         let Some(claim) = claim else {
             return self.chain(call, audit_id, &key, queue_permit, progress).await;

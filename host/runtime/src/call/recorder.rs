@@ -194,6 +194,11 @@ impl CallRecorder {
         })
     }
 
+    /// True if everything that is needed to repeat the call is kept.
+    pub(super) fn keeps_request(&self) -> bool {
+        self.request.is_some()
+    }
+
     /// Seals everything that is needed to repeat the call.
     ///
     /// # Errors

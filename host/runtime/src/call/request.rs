@@ -275,7 +275,8 @@ impl Call {
     }
 
     /// Sets the idempotency key instead of a generated one: 1 to 200 printable ASCII characters other than `:` and
-    /// `~`, which separate the suffixes for fallbacks and single requests. It must not begin with `audit-`.
+    /// `~`, which separate the suffixes for fallbacks and single requests. It must not begin with `audit-`, unless the
+    /// same call has failed and its failure names this key (`repeat_with_key`).
     ///
     /// An action under one key is done once. The same call with the same key gets the recorded outcome, and nothing
     /// runs. Another call with that key is refused (`docs/guides/recovery.md`).
@@ -441,8 +442,7 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
             ))
         }
         Some(key) if key.starts_with(MINTED) => {
-            Err(HostError::new(HostErrorKind::Validation, "The idempotency key begins like one that the host makes.")
-                .with_hint("Begin it with something else than `audit-`: two calls that are meant to differ could share a key."))
+            Err(like_minted())
         }
         Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())
@@ -450,6 +450,14 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
         Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
             .with_hint("Use 1 to 200 printable ASCII characters without spaces, `:` and `~`.")),
     }
+}
+
+/// Returns the error for a key like those that the host makes.
+pub(super) fn like_minted() -> HostError {
+    HostError::new(HostErrorKind::Validation, "The idempotency key begins like one that the host makes.").with_hint(
+        "Begin it with something else than `audit-`: two calls that are meant to differ could share a key. One that a \
+         failure names (`repeat_with_key`) is taken with the same call alone.",
+    )
 }
 
 /// Cancels the calls that it was given to. Cheap to clone; all clones share one state.

@@ -160,7 +160,7 @@ fn definitions(generator: &mut SchemaGenerator, profiles: &[String]) -> Value {
 fn key_parameter() -> Value {
     json!({
         "name": "Idempotency-Key", "in": "header", "required": false,
-        "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered.",
+        "description": "The key under which the call is done once: given again with the same call, nothing is run and the recorded outcome is answered. One that begins with `audit-` is accepted only with the call whose failure names it (`details.repeat_with_key`).",
         "schema": {"type": "string", "pattern": KEY_PATTERN}
     })
 }

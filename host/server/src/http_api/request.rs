@@ -23,7 +23,7 @@ use crate::server::{BudgetCharge, CallArguments, VALUES, count};
 pub(super) const KEY: &str = "idempotency-key";
 
 /// The pattern of an idempotency key, bare or in quotation marks.
-pub(super) const KEY_PATTERN: &str = r#"^(?!"?audit-)("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
+pub(super) const KEY_PATTERN: &str = r#"^("[!#-9;-\[\]-}]{1,200}"|[!#-9;-\[\]-}]{1,200})$"#;
 
 /// One call.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]

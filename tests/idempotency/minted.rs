@@ -1,0 +1,88 @@
+//! Calls without a key of their caller: what only the host's own key keeps from happening twice is repeated under that
+//! key alone, and by the same call.
+
+use cofferdam_core::failure::AuditId;
+
+use super::*;
+
+/// Posts once to a path of the server, with the key of the call.
+fn order(path: &str) -> Call {
+    let args = json!({"url": shared_host().upstream.url(path), "body": "b", "labels": ["only"]});
+    Call::new(example("probe"), "order", args).retry(RetryProfile::named("none").unwrap())
+}
+
+#[test]
+fn a_minted_key_repeats_the_same_call() {
+    let path = "/flaky/2/minted";
+    let (first, report) = reported(&host(), order(path));
+    let (first, key) = (failed(first), report.audit_id);
+    assert!(!first.retriable() && report.attempts[0].relies_on_key, "{first}");
+    assert_eq!(first.details()["repeat_with_key"], key.as_str());
+    for part in [first.message(), first.details()["suggestion"].as_str().unwrap()] {
+        assert!(part.contains("idempotency key"), "{part}");
+    }
+    let stored = host().replay(&key).unwrap().outcome.unwrap_err();
+    assert_eq!(serde_json::to_string(&stored).unwrap(), serde_json::to_string(&first).unwrap());
+    // From now on it is a call with a key, like any other.
+    let again = || reported(&host(), order(path).idempotency_key(key.as_str()));
+    let second = failed(again().0);
+    assert!(second.retriable() && !second.details().contains_key("repeat_with_key"), "{second}");
+    let value = again().0.unwrap();
+    let (replayed, report) = again();
+    assert_eq!((replayed.unwrap(), report.replayed.is_some()), (value, true));
+    let seen = shared_host().upstream.seen(path);
+    let keys: Vec<_> = seen.iter().map(|seen| seen.header("idempotency-key").unwrap()).collect();
+    assert_eq!(keys, vec![format!("{key}:only"); 3]);
+}
+
+#[test]
+fn a_minted_key_is_for_its_own_call_alone() {
+    let path = "/status/503?minted";
+    let key = failed(reported(&host(), order(path)).0).audit_id().to_string();
+    let other = "/status/503?minted-other";
+    for call in [order(other), order(path).actor("somebody else"), fetch(path)] {
+        let call = call.idempotency_key(&key);
+        not_run(&host(), call, HostErrorKind::IdempotencyConflict, "with another call");
+    }
+    // No failure names these keys.
+    let read =
+        Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url("/drop?minted")}));
+    let read = failed(reported(&host(), read.retry(RetryProfile::named("none").unwrap())).0);
+    assert!(read.retriable() && !read.details().contains_key("repeat_with_key"), "{read}");
+    let (value, done) = reported(&host(), order("/text/minted"));
+    value.unwrap();
+    for key in [read.audit_id(), &done.audit_id, &AuditId::mint()] {
+        let call = order("/text/minted").idempotency_key(key.as_str());
+        not_run(&host(), call, HostErrorKind::Validation, "begins like one");
+    }
+    assert_eq!((count(path), count(other), count("/text/minted")), (1, 0, 1));
+}
+
+#[test]
+fn an_outcome_that_is_not_kept_names_no_key() {
+    let forgetful = host_with(|builder| builder.keep_results(false));
+    let failure = failed(reported(&forgetful, order("/status/503?minted-forgotten")).0);
+    assert!(!failure.retriable() && !failure.details().contains_key("repeat_with_key"), "{failure}");
+    assert!(failure.details()["suggestion"].as_str().unwrap().starts_with("Look at the service"));
+    let given = order("/status/503?minted-given").idempotency_key("minted-given");
+    assert!(failed(reported(&forgetful, given).0).retriable());
+}
+
+#[test]
+fn a_chain_is_repeated_under_the_minted_key() {
+    let (first, second) = ("/flaky/1/minted-chain", "/flaky/2/minted-chain");
+    let call = || {
+        let other = json!({"url": shared_host().upstream.url(second)}).as_object().unwrap().clone();
+        order(first).or_else(cofferdam::Fallback::new(example("probe"), "order").with_args(other))
+    };
+    let failure = failed(reported(&host(), call()).0);
+    let key = failure.audit_id().as_str();
+    assert_eq!((failure.retriable(), &failure.details()["repeat_with_key"]), (false, &json!(key)));
+    reported(&host(), call().idempotency_key(key)).0.unwrap();
+    let sent = |path: &str| {
+        let seen = shared_host().upstream.seen(path);
+        seen.iter().map(|seen| seen.header("idempotency-key").unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(first), vec![format!("{key}:only"); 2]);
+    assert_eq!(sent(second), [format!("{key}~1:only")]);
+}
