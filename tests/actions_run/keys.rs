@@ -1,7 +1,7 @@
 //! An action under a key: completed steps are not repeated, for any caller and after any end.
 
 use cofferdam::{Error, HostErrorKind};
-use cofferdam_runtime::flow::{ActionResult, RunRequest};
+use cofferdam_runtime::flow::{ActionReport, ActionResult, RepeatAdvice, RunRequest};
 use serde_json::{Value, json};
 
 use super::fixture::{Stage, input, statuses, write};
@@ -67,6 +67,32 @@ fn the_same_key_resumes_after_a_failure() {
     assert!(report.steps[0].report.as_ref().unwrap().replayed.is_some());
     let paths = ["/text/goes-on-1", "/flaky/1/goes-on", "/text/goes-on-3"];
     assert_eq!(paths.map(|path| stage.asked(path)), [1, 2, 1]);
+}
+
+#[test]
+fn a_step_under_a_minted_key_is_not_repeated() {
+    let stage = Stage::new();
+    let order = |path: &str| {
+        let inputs = format!("url = \"{}\", body = \"b\", labels = [\"a\"]", stage.url(path));
+        super::fixture::step("pay", "order", &inputs, "retry = \"none\"")
+    };
+    let look = stage.fetch("look", "/status/503?minted-look", "retry = \"none\"");
+    stage.ground.action("minted-done", &(order("/text/minted-pay") + &look));
+    stage.ground.action("minted-sent", &order("/status/503?minted-pay"));
+    let once = |report: &ActionReport| {
+        report.unrepeatable_steps().map(|step| step.id.to_string()).collect::<Vec<_>>()
+    };
+    for name in ["minted-done", "minted-sent"] {
+        let (outcome, report) = stage.asks(name, RunRequest::new(json!({})));
+        let failure = failed(outcome.map(|_| Value::Null));
+        assert_eq!((report.repeat_advice(), once(&report)), (RepeatAdvice::AskFirst, vec!["pay".into()]));
+        // The failing step is not a call of its own: its key is of no use to the caller.
+        assert_eq!(failure.retriable(), name == "minted-done", "{failure}");
+        assert!(!failure.details().contains_key("repeat_with_key"), "{failure}");
+        let (outcome, report) = stage.asks(name, RunRequest::new(json!({})).idempotency_key(name));
+        assert!(failed(outcome.map(|_| Value::Null)).retriable());
+        assert_eq!((report.repeat_advice(), once(&report)), (RepeatAdvice::Freely, Vec::new()));
+    }
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub struct StepReport {
     /// Its status.
     pub status: StepStatus,
     /// True if it may be repeated. If its manifest leaves that open: true if its call has sent no unkeyed request.
+    /// False if its call [relied on its key](Report::relies_on_key), and the action has none.
     pub idempotent: bool,
     /// The report of its call. None if no call was made.
     #[serde(skip_serializing_if = "Option::is_none")]

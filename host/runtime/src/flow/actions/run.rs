@@ -241,7 +241,9 @@ impl ActionRun<'_> {
                 RepeatRule::UnlessUnkeyed => !of_call.may_have_sent_unkeyed(),
                 RepeatRule::Never => false,
             };
-            step.idempotent = may_be_repeated;
+            // Without a key of its caller, another run has other keys.
+            let keeps_key = self.run.key.is_some() || !of_call.relies_on_key();
+            step.idempotent = may_be_repeated && keeps_key;
             (step.status, step.report) = (StepStatus::from_outcome(&outcome), Some(of_call));
         }
         outcome.map_err(|error| match error {
