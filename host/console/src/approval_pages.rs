@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::call_pages;
 use crate::format::{bytes, encoded, number, plain};
-use crate::frame::{Area, Page, error_text, table, time};
+use crate::frame::{Area, Page, error_text, table, time, timestamp};
 use crate::router::CONSOLE;
-use cofferdam_audit::approvals::ApprovalView;
+use cofferdam_audit::approvals::{Approval, ApprovalState};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::failure::{sanitize_lines, visible_json};
 use cofferdam_runtime::approvals::ApprovalPolicy;
@@ -26,10 +26,10 @@ pub(crate) fn path(id: &str) -> String {
     format!("{CONSOLE}/approvals/{}", encoded(id))
 }
 
-fn style(state: &str) -> &'static str {
+fn style(state: ApprovalState) -> &'static str {
     match state {
-        "approved" | "used" => "good",
-        "denied" => "bad",
+        ApprovalState::Approved | ApprovalState::Used => "good",
+        ApprovalState::Denied => "bad",
         _ => "doubtful",
     }
 }
@@ -55,14 +55,14 @@ pub(crate) fn list(
     let rows = html! {
         @for approval in &list.approvals {
             tr {
-                td { (time(Some(&approval.asked_at))) }
-                th.wide scope="row" { a href=(path(&approval.id)) { code { (plain(&approval.id)) } } }
-                td { span class=(style(&approval.state)) { (plain(&approval.state)) } }
+                td { (timestamp(approval.asked_at)) }
+                th.wide scope="row" { a href=(path(approval.id.as_str())) { code { (approval.id.as_str()) } } }
+                td { span class=(style(approval.state)) { (approval.state.name()) } }
                 td { (plain(&approval.actor)) @if approval.agent { " (agent)" } }
                 td { (plain(&approval.connector)) }
                 td { (plain(&approval.op)) }
                 td { (plain(approval.effect.as_deref().unwrap_or("not declared"))) }
-                td { (time(Some(&approval.waits_until))) }
+                td { (timestamp(approval.waits_until)) }
                 td { (plain(approval.answered_by.as_deref().unwrap_or("-"))) }
             }
         }
@@ -126,16 +126,16 @@ fn grant_requests(requests: &[GrantRequestView]) -> Markup {
 }
 
 /// The page about one; with the token of a session that may answer, with the forms for it.
-pub(crate) fn show(approval: &ApprovalView, answer_token: Option<&str>) -> Page {
+pub(crate) fn show(approval: &Approval, answer_token: Option<&str>) -> Page {
     let body = html! {
-        p { span class=(style(&approval.state)) { (plain(&approval.state)) } }
+        p { span class=(style(approval.state)) { (approval.state.name()) } }
         (facts(approval))
         h2 { "Arguments" }
         (arguments(approval, answer_token.is_some()))
         @match answer_token {
-            Some(token) if approval.state == "waiting" => { (approve(approval, token)) (deny(approval, token, "Deny")) },
-            Some(token) if approval.state == "approved" => (deny(approval, token, "Withdraw")),
-            None if approval.state == "waiting" => p.panel {
+            Some(token) if approval.state == ApprovalState::Waiting => { (approve(approval, token)) (deny(approval, token, "Deny")) },
+            Some(token) if approval.state == ApprovalState::Approved => (deny(approval, token, "Withdraw")),
+            None if approval.state == ApprovalState::Waiting => p.panel {
                 "This session only reads. " code { "cofferdam console --approvals" }
                 " prints a link whose session may answer, and " code { "cofferdam approvals" } " answers in a terminal."
             },
@@ -145,10 +145,10 @@ pub(crate) fn show(approval: &ApprovalView, answer_token: Option<&str>) -> Page 
     Page::new(Area::Approvals, format!("{} of {}", plain(&approval.op), plain(&approval.connector)), body)
 }
 
-fn facts(approval: &ApprovalView) -> Markup {
+fn facts(approval: &Approval) -> Markup {
     html! {
         dl {
-            dt { "Approval" } dd { code { (plain(&approval.id)) } }
+            dt { "Approval" } dd { code { (approval.id.as_str()) } }
             dt { "Asked by" } dd { (plain(&approval.actor)) @if approval.agent { ", an agent" } @else { ", not an agent" } }
             dt { "Effect" } dd { (plain(approval.effect.as_deref().unwrap_or("not declared"))) }
             @for operation in &approval.operations { dt { "Would call" } dd { (plain(operation)) } }
@@ -160,18 +160,18 @@ fn facts(approval: &ApprovalView) -> Markup {
             dt { "Package" } dd { code { (plain(&approval.hash)) } }
             @if let Some(key) = &approval.idempotency_key { dt { "Idempotency key" } dd { code { (plain(key)) } } }
             dt { "First call" } dd { (call_pages::link(&approval.call)) }
-            dt { "Asked" } dd { (time(Some(&approval.asked_at))) }
-            dt { "Waits until" } dd { (time(Some(&approval.waits_until))) }
-            @if approval.answered_at.is_some() {
+            dt { "Asked" } dd { (timestamp(approval.asked_at)) }
+            dt { "Waits until" } dd { (timestamp(approval.waits_until)) }
+            @if let Some(at) = approval.answered_at {
                 dt { "Answered" }
-                dd { (time(approval.answered_at.as_deref())) " by " (plain(approval.answered_by.as_deref().unwrap_or("-"))) }
+                dd { (timestamp(at)) " by " (plain(approval.answered_by.as_deref().unwrap_or("-"))) }
             }
             @if let Some(reason) = &approval.reason { dt { "Reason" } dd { (plain(reason)) } }
-            @if approval.usable_until.is_some() {
+            @if let Some(until) = approval.usable_until {
                 dt { "May run" }
                 dd {
                     (if approval.same_arguments { "any call with these arguments" } else { "one call" })
-                    ", until " (time(approval.usable_until.as_deref()))
+                    ", until " (timestamp(until))
                 }
             }
             @if let Some(call) = &approval.used_by { dt { "Used by" } dd { (call_pages::link(call)) } }
@@ -179,7 +179,7 @@ fn facts(approval: &ApprovalView) -> Markup {
     }
 }
 
-fn arguments(approval: &ApprovalView, may_answer: bool) -> Markup {
+fn arguments(approval: &Approval, may_answer: bool) -> Markup {
     let arguments = &approval.arguments;
     // What a text could hide is written out: a person decides by it.
     let text = arguments.text.as_deref().map(|text| sanitize_lines(&visible_json(text), ARGUMENTS));
@@ -198,7 +198,7 @@ fn arguments(approval: &ApprovalView, may_answer: bool) -> Markup {
     }
 }
 
-fn approve(approval: &ApprovalView, token: &str) -> Markup {
+fn approve(approval: &Approval, token: &str) -> Markup {
     html! {
         h2 { "Approve" }
         p {
@@ -206,7 +206,7 @@ fn approve(approval: &ApprovalView, token: &str) -> Markup {
             @if approval.idempotency_key.is_some() { ", and this idempotency key" }
             ". The caller has to repeat the call."
         }
-        form.filter method="post" action=(path(&approval.id)) {
+        form.filter method="post" action=(path(approval.id.as_str())) {
             input type="hidden" name="token" value=(token);
             input type="hidden" name="decision" value="approve";
             label {
@@ -222,10 +222,10 @@ fn approve(approval: &ApprovalView, token: &str) -> Markup {
     }
 }
 
-fn deny(approval: &ApprovalView, token: &str, verb: &str) -> Markup {
+fn deny(approval: &Approval, token: &str, verb: &str) -> Markup {
     html! {
         h2 { (verb) }
-        form.filter method="post" action=(path(&approval.id)) {
+        form.filter method="post" action=(path(approval.id.as_str())) {
             input type="hidden" name="token" value=(token);
             input type="hidden" name="decision" value="deny";
             label { "Reason, for the audit log; the caller is not told" input name="reason" maxlength="500" autocomplete="off"; }

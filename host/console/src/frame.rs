@@ -5,6 +5,7 @@ use axum::response::Response;
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_server::http_api::{ErrorMessage, error_message};
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::format::plain;
@@ -243,6 +244,11 @@ pub(crate) fn table(label: &str, header: &[&str], rows: &Markup) -> Markup {
             }
         }
     }
+}
+
+/// Returns a time for people and programs.
+pub(crate) fn timestamp(at: Timestamp) -> Markup {
+    time(Some(&format!("{at:.6}")))
 }
 
 /// Returns a time for people and programs; a dash without one.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_audit::approvals::{ApprovalArguments, ApprovalView};
+use cofferdam_audit::approvals::{Approval, ApprovalState, ShownArguments};
 use cofferdam_audit::{
     CallStatus, DurationPercentiles, Histogram, Stats, StatsGroup, StatsGrouping, StatsReport, UsageStats,
 };
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::failure::AuditId;
 use cofferdam_server::http_api::{
     AcceptanceView, ApprovalList, AttemptPhases, AttemptReport, AttemptUsage, CallPage, CallRowView,
     ChangePage, ChangeView, ChangedFact, CircuitState, ComparedVersion, ConnectorCircuit,
@@ -16,6 +17,7 @@ use cofferdam_server::http_api::{
     LoggedEventView, NetworkReport, NetworkRoute, OperationDescription, RateLimitAtHost, RequestReport,
     SignatureVerdict, UnusedHost, VerificationResult, VersionChange, WaitingCalls, error_message,
 };
+use jiff::Timestamp;
 
 use crate::explanation::FailureExplanation;
 use crate::frame::Page;
@@ -229,13 +231,10 @@ fn texts_of_calls_are_escaped() {
 
 #[test]
 fn texts_of_approvals_are_escaped() {
-    let approval = |state: &str| ApprovalView {
-        id: hostile(),
-        state: state.to_owned(),
-        actor: hostile(),
+    let at = Timestamp::UNIX_EPOCH;
+    let approval = |state| Approval {
+        state,
         agent: true,
-        connector: hostile(),
-        op: hostile(),
         candidate: 1,
         operations: vec![hostile()],
         action: Some(hostile()),
@@ -243,22 +242,21 @@ fn texts_of_approvals_are_escaped() {
         effect: Some(hostile()),
         hash: hostile(),
         idempotency_key: Some(hostile()),
-        arguments: ApprovalArguments { bytes: 1, sha256: hostile(), text: Some(hostile()), cut: true },
+        arguments: ShownArguments { bytes: 1, sha256: hostile(), text: Some(hostile()), cut: true },
         call: hostile(),
-        asked_at: hostile(),
-        waits_until: hostile(),
-        answered_at: Some(hostile()),
+        answered_at: Some(at),
         answered_by: Some(hostile()),
         reason: Some(hostile()),
-        usable_until: Some(hostile()),
+        usable_until: Some(at),
         same_arguments: true,
         used_by: Some(hostile()),
+        ..Approval::new(HOSTILE, HOSTILE, HOSTILE, &AuditId::mint())
     };
-    let list = ApprovalList { approvals: vec![approval(HOSTILE)], waiting: 1, more: 1 };
-    check(approval_pages::list(&list, Ok(&[]), true), 9);
-    for state in ["waiting", "approved", HOSTILE] {
-        check(approval_pages::show(&approval(state), Some("token")), 17);
-        check(approval_pages::show(&approval(state), None), 17);
+    let list = ApprovalList { approvals: vec![approval(ApprovalState::Waiting)], waiting: 1, more: 1 };
+    check(approval_pages::list(&list, Ok(&[]), true), 5);
+    for state in [ApprovalState::Waiting, ApprovalState::Approved] {
+        check(approval_pages::show(&approval(state), Some("token")), 12);
+        check(approval_pages::show(&approval(state), None), 12);
     }
 }
 

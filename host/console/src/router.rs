@@ -387,7 +387,7 @@ async fn answer(
         Err(error) => Err(error),
     };
     match answered {
-        Ok(approval) => see_other(&approval_pages::path(&approval.id)),
+        Ok(approval) => see_other(&approval_pages::path(approval.id.as_str())),
         Err(error) => session.framed(Page::host_error(error)),
     }
 }

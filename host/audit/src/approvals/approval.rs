@@ -5,12 +5,11 @@ use std::time::Duration;
 use cofferdam_core::digest::Digest;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use jiff::fmt::serde::timestamp::microsecond;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{AnswerOutcome, ApprovalId, ApprovalVerdict, Decision, PersonAnswer};
-use crate::command::LogTime;
+use crate::command::{LogTime, serialize_time};
 
 /// All that an approval is for, as SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -82,34 +81,28 @@ impl ApprovalState {
     }
 }
 
-/// The arguments as a person may see them.
+/// The arguments of a call that waits for a person.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema), schemars(rename = "ApprovalArguments"))]
 pub struct ShownArguments {
-    /// The length of the arguments in bytes.
+    /// Their length in bytes.
     pub bytes: u64,
-    /// The SHA-256 of the arguments.
+    /// Their SHA-256.
     pub sha256: String,
-    /// The SHA-256 of the redacted text, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text_sha256: Option<String>,
-    /// The redacted text, which may be cut. Stored beside the other facts.
-    #[serde(skip)]
+    /// The arguments as the audit log has them: without secrets, and cut if they are long. The HTTP API has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// True if `text` is only their beginning.
+    pub cut: bool,
 }
 
 impl ShownArguments {
     /// Creates the arguments with this redacted text.
     #[must_use]
     pub fn new(bytes: u64, sha256: String, text: Option<String>) -> Self {
-        let text_sha256 = text.as_ref().map(|text| Digest::sha256(text.as_bytes()).to_string());
-        Self { bytes, sha256, text_sha256, text }
-    }
-
-    /// Returns true if they are longer than the text.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
-        let end = || format!("…[truncated, {} bytes]", self.bytes);
-        self.text.as_deref().is_some_and(|text| text.ends_with(&end()))
+        let end = format!("…[truncated, {bytes} bytes]");
+        let cut = text.as_ref().is_some_and(|text| text.ends_with(&end));
+        Self { bytes, sha256, text, cut }
     }
 }
 
@@ -121,71 +114,80 @@ pub struct StoredApproval {
     pub approval: Approval,
     /// All that the approval is for.
     pub binding: ApprovalBinding,
+    /// The SHA-256 of the text of the arguments, which is stored beside the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text_sha256: Option<String>,
     /// The times of the log by which it ends.
     times: ApprovalTimes,
 }
 
-/// An approval, as people see it. Times are those of the clock.
+/// A call that waits for a person, or waited not long ago. Times are those of the clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Approval {
     /// Its id.
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub id: ApprovalId,
-    /// Its state when it was stored, or when it was looked at.
+    /// `waiting`, `approved`, `used`, `denied` or `expired`: when it was stored, or when it was looked at.
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub state: ApprovalState,
     /// The caller.
     pub actor: String,
     /// True if the caller is an agent.
     pub agent: bool,
-    /// The connector as `name@version`; of an action, `action://name@version`.
+    /// The connector, as `name@version`; of an action, `action://name@version`.
     pub connector: String,
     /// The operation; of an action, `run`.
     pub op: String,
-    /// The index of the candidate in the chain of a call, from 0.
+    /// The position of the candidate among the fallbacks of the call, from 0.
     pub candidate: u32,
     /// The operations of an action that need the approval, each as `name@version operation`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<String>,
     /// The action that the call is a step of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
     /// The step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// The declared effect of the operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
     /// The SHA-256 of the package, or of the action's file.
     pub hash: String,
     /// The idempotency key that the caller gave, redacted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// The arguments.
     pub arguments: ShownArguments,
     /// The audit id of the call that asked first.
     pub call: String,
-    /// When it was asked for.
-    #[serde(with = "microsecond::required")]
+    /// The time at which it was asked for, as RFC 3339.
+    #[serde(serialize_with = "serialize_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub asked_at: Timestamp,
-    /// The time until which the request waits.
-    #[serde(with = "microsecond::required")]
+    /// The time until which it waits for an answer.
+    #[serde(serialize_with = "serialize_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub waits_until: Timestamp,
-    /// When it was answered.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
+    /// The time of the answer.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Option<String>"))]
     pub answered_at: Option<Timestamp>,
     /// The person who answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<String>,
     /// The reason that the person gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time until which the approval can be used.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "microsecond::optional")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Option<String>"))]
     pub usable_until: Option<Timestamp>,
     /// True if it is for all calls with the same arguments.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub same_arguments: bool,
     /// The audit id of the call that used it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub used_by: Option<String>,
 }
 
@@ -248,33 +250,27 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
+fn text_hash(text: Option<&str>) -> Option<String> {
+    text.map(|text| Digest::sha256(text.as_bytes()).to_string())
+}
+
 impl StoredApproval {
-    /// Creates a request that waits for `lifetime`. The state, the times and the answer in `approval` are replaced.
+    /// Creates a request that waits for `lifetime`. The times in `approval` are replaced.
     #[must_use]
     pub fn new(approval: Approval, binding: ApprovalBinding, lifetime: Duration, now: LogTime) -> Self {
-        let approval = Approval {
-            state: ApprovalState::Waiting,
-            asked_at: now.clock,
-            waits_until: later(now.clock, lifetime),
-            answered_at: None,
-            answered_by: None,
-            reason: None,
-            usable_until: None,
-            same_arguments: false,
-            used_by: None,
-            ..approval
-        };
+        let (asked_at, waits_until) = (now.clock, later(now.clock, lifetime));
+        let approval = Approval { asked_at, waits_until, ..approval };
+        let text_sha256 = text_hash(approval.arguments.text.as_deref());
         let waits_until = now.time.as_microsecond().saturating_add(micros(lifetime));
-        Self { approval, binding, times: ApprovalTimes { waits_until, answer: None } }
+        Self { approval, binding, text_sha256, times: ApprovalTimes { waits_until, answer: None } }
     }
 
     /// Adds the text of the arguments as it was stored. None if it is not the text that was shown.
     #[must_use]
     pub fn with_shown_text(mut self, text: Option<String>) -> Option<Self> {
-        let arguments = &mut self.approval.arguments;
-        let sha256 = text.as_ref().map(|text| Digest::sha256(text.as_bytes()).to_string());
-        let is_shown = sha256 == arguments.text_sha256;
-        arguments.text = text;
+        let is_shown = text_hash(text.as_deref()) == self.text_sha256;
+        let ShownArguments { bytes, sha256, .. } = self.approval.arguments;
+        self.approval.arguments = ShownArguments::new(bytes, sha256, text);
         is_shown.then_some(self)
     }
 

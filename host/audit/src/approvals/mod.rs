@@ -10,7 +10,6 @@ mod file_tests;
 mod id;
 mod row;
 mod ticket;
-mod view;
 
 use cofferdam_core::failure::AuditId;
 
@@ -21,7 +20,6 @@ pub use file::ApprovalFile;
 pub use id::ApprovalId;
 pub use row::{ApprovalRow, ApprovalSeal, has_approval_room, is_approval_waiting, shown_bytes};
 pub use ticket::ApprovalTickets;
-pub use view::{ApprovalArguments, ApprovalView};
 
 use crate::command::LogTime;
 use crate::log::LogFuture;

@@ -38,9 +38,12 @@ impl ApprovalSeal {
     /// # Errors
     /// It cannot be written as JSON.
     pub fn row(&self, stored: &StoredApproval) -> Result<ApprovalRow, AuditError> {
+        let mut stored = stored.clone();
+        let arguments = &mut stored.approval.arguments;
+        (arguments.text, arguments.cut) = (None, false);
         let value =
-            serde_json::to_string(stored).map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
-        let (id, binding) = (stored.approval.id.to_string(), &stored.binding);
+            serde_json::to_string(&stored).map_err(|error| AuditError::new(AuditErrorKind::Other, error))?;
+        let (id, binding) = (stored.approval.id.to_string(), stored.binding);
         let mac = mac_of(&self.0, &id, &value).finalize().into_bytes().to_vec();
         let (exact, same_arguments) = (binding.exact.to_vec(), binding.same_arguments.to_vec());
         Ok(ApprovalRow { id, exact, same_arguments, value, mac })

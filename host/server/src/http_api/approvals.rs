@@ -6,7 +6,7 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use cofferdam_audit::approvals::{Approval, ApprovalState, ApprovalView};
+use cofferdam_audit::approvals::{Approval, ApprovalState};
 use cofferdam_core::error::HostError;
 use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
 use schemars::JsonSchema;
@@ -21,7 +21,7 @@ use super::{HttpApi, response};
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ApprovalList {
     /// The approvals, the oldest first.
-    pub approvals: Vec<ApprovalView>,
+    pub approvals: Vec<Approval>,
     /// The number of calls that wait, listed here or not.
     pub waiting: usize,
     /// The number of approvals that are selected and beyond the limit of this list.
@@ -42,8 +42,8 @@ impl HttpApi {
             let waiting = found.iter().filter(|approval| is_waiting(approval)).count();
             found.retain(|approval| query.all || is_waiting(approval));
             let more = found.len().saturating_sub(query.limit);
-            let listed = found.into_iter().take(query.limit).map(ApprovalView::from);
-            Ok(ApprovalList { approvals: listed.collect(), waiting, more })
+            found.truncate(query.limit);
+            Ok(ApprovalList { approvals: found, waiting, more })
         })
         .await
     }
@@ -52,7 +52,7 @@ impl HttpApi {
     ///
     /// # Errors
     /// `audit_not_found`: there is none. `audit_unavailable`: it cannot be read.
-    pub async fn approval(&self, id: &str) -> Result<ApprovalView, HostError> {
+    pub async fn approval(&self, id: &str) -> Result<Approval, HostError> {
         let mut view = self.approval_with_arguments(id).await?;
         view.arguments.text = None;
         view.arguments.cut = false;
@@ -63,9 +63,9 @@ impl HttpApi {
     ///
     /// # Errors
     /// As [`approval`](Self::approval).
-    pub async fn approval_with_arguments(&self, id: &str) -> Result<ApprovalView, HostError> {
+    pub async fn approval_with_arguments(&self, id: &str) -> Result<Approval, HostError> {
         let (host, id) = (self.host.clone(), id.to_owned());
-        read_queued(self, move || host.approval(&id).map(ApprovalView::from)).await
+        read_queued(self, move || host.approval(&id)).await
     }
 
     /// Answers the approval with this id, for a server that has made sure that a person asks for it. In the audit log the
@@ -79,10 +79,10 @@ impl HttpApi {
         decision: ApprovalDecision,
         reason: Option<String>,
         through: &str,
-    ) -> Result<ApprovalView, HostError> {
+    ) -> Result<Approval, HostError> {
         let (host, id) = (self.host.clone(), id.to_owned());
         let answer = ApprovalAnswer { decision, reason, by: Some(format!("{} ({through})", host.user())) };
-        read_queued(self, move || host.answer_approval(&id, answer).map(ApprovalView::from)).await
+        read_queued(self, move || host.answer_approval(&id, answer)).await
     }
 }
 

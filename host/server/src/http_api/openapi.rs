@@ -1,6 +1,6 @@
 //! The description of the API in OpenAPI 3.1, generated from the types of requests and answers.
 
-use cofferdam_audit::approvals::ApprovalView;
+use cofferdam_audit::approvals::Approval;
 use cofferdam_audit::{NamedCalls, StatsGrouping, StatsReport};
 use cofferdam_core::error::HostErrorKind;
 use cofferdam_core::failure::FailureClass;
@@ -305,7 +305,7 @@ pub(super) fn description(profiles: &[String], has_token: bool, has_jobs: bool) 
     let stats = read_responses(answer("The statistics.", stats_schema(&mut generator)), &either);
     let approvals = answer("The approvals.", reference::<ApprovalList>(&mut generator));
     let approvals = read_responses(approvals, &either);
-    let approval = answer("The approval.", reference::<ApprovalView>(&mut generator));
+    let approval = answer("The approval.", reference::<Approval>(&mut generator));
     let mut approval = read_responses(approval, &either);
     add_status(&mut approval, 404, "`audit_not_found`.", &either);
     let operation = reference::<OperationRequest>(&mut generator);

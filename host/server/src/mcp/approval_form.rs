@@ -84,7 +84,7 @@ fn arguments(approval: &Approval) -> [String; 2] {
     };
     let visible = visible_json(&without_white_space(text)).into_owned();
     let shown = sanitize_line(&visible, ARGUMENT_CHARS);
-    let says = match arguments.is_cut() || shown.chars().count() > ARGUMENT_CHARS {
+    let says = match arguments.cut || shown.chars().count() > ARGUMENT_CHARS {
         true => format!("Arguments, secrets removed. ONLY THE BEGINNING of their {bytes} bytes is shown:"),
         false => "Arguments, secrets removed:".to_owned(),
     };

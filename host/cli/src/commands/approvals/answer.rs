@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use cofferdam_audit::approvals::ApprovalView;
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::{ApprovalAnswer, ApprovalDecision};
 
@@ -78,7 +77,7 @@ fn answer(
 ) -> Result<(), CommandError> {
     let host = session.host()?;
     let approval = host.answer_approval(id, ApprovalAnswer { decision, reason, by: None })?;
-    session.ui.result(&ApprovalView::from(approval.clone()), |page| {
+    session.ui.result(&approval, |page| {
         page.field(approval.state.name(), approval.id.as_str());
         if let Some(until) = approval.usable_until {
             page.field("until", &format!("{until:.0}"));

@@ -1,6 +1,6 @@
 //! `approvals list`: the calls that wait for a person.
 
-use cofferdam_audit::approvals::{Approval, ApprovalState, ApprovalView};
+use cofferdam_audit::approvals::{Approval, ApprovalState};
 
 use crate::layout::Page;
 use crate::report::CommandError;
@@ -27,8 +27,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let mut found = session.host()?.approvals()?;
     found.retain(|approval| args.all || approval.state == ApprovalState::Waiting);
-    let data: Vec<_> = found.iter().cloned().map(ApprovalView::from).collect();
-    session.ui.result(&data, |it| page(&found, it))?;
+    session.ui.result(&found, |it| page(&found, it))?;
     match found.is_empty() {
         true => session.ui.note("No call waits for a person."),
         false => session.ui.note("See what one would do, and answer it: cofferdam approvals show ID"),

@@ -1,6 +1,6 @@
 //! `approvals show`: all that a person has to know about a call that waits.
 
-use cofferdam_audit::approvals::{ApprovalState, ApprovalView};
+use cofferdam_audit::approvals::ApprovalState;
 
 use super::view;
 use crate::report::CommandError;
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let approval = session.host()?.approval(&args.id)?;
-    session.ui.result(&ApprovalView::from(approval.clone()), |page| view::page(&approval, page))?;
+    session.ui.result(&approval, |page| view::page(&approval, page))?;
     if approval.state == ApprovalState::Waiting {
         session.ui.note("Answer it: cofferdam approvals approve ID, or cofferdam approvals deny ID");
     }

@@ -42,7 +42,7 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
             page.styled(TextStyle::Doubtful, "  Not kept: `[audit] field_bytes` is 0.");
         }
     }
-    if arguments.is_cut() {
+    if arguments.cut {
         page.styled(TextStyle::Bad, "  Only their beginning is shown.");
     }
     page.field("first call", &approval.call);
