@@ -66,7 +66,7 @@ fn main() {
             Filter { op: text("rare"), status: Some(CallStatus::Value), ..newest() },
         ),
         ("cancelled", Filter { status: Some(CallStatus::Cancelled), ..newest() }),
-        ("incomplete", Filter { incomplete: true, ..newest() }),
+        ("incomplete", Filter { status: Some(CallStatus::Incomplete), ..newest() }),
         ("running: none", Filter { status: Some(CallStatus::Running), ..newest() }),
         ("a code that no call has", Filter { code: text("never"), ..newest() }),
         ("an operation that no call has", Filter { op: text("never"), ..newest() }),

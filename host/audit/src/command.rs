@@ -10,14 +10,12 @@ use super::entry::Entry;
 use super::journal::{ClockState, clock_state};
 use super::seal::Sealed;
 
-/// The name of the state of interrupted calls: begun by a host that is gone, and without an end.
-pub(crate) const INCOMPLETE: &str = "incomplete";
-
 /// The state of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CallStatus {
-    /// The call has begun and has no end yet. If its host is gone, it is incomplete.
+    /// The call has begun and has no end yet. As it is stored, whether its host lives or not.
     Running,
     /// It has a value.
     Value,
@@ -31,11 +29,13 @@ pub enum CallStatus {
     Resumed,
     /// It was begun and never ended; the operator says that nothing is to be done about it.
     Skipped,
+    /// It was begun by a host that is gone, and has no end. Never stored: readers find it out.
+    Incomplete,
 }
 
 impl CallStatus {
     /// Every status, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Running,
         Self::Value,
         Self::Failure,
@@ -43,6 +43,7 @@ impl CallStatus {
         Self::Cancelled,
         Self::Resumed,
         Self::Skipped,
+        Self::Incomplete,
     ];
 
     /// The stable word.
@@ -56,12 +57,20 @@ impl CallStatus {
             Self::Cancelled => "cancelled",
             Self::Resumed => "resumed",
             Self::Skipped => "skipped",
+            Self::Incomplete => "incomplete",
         }
     }
 
-    /// The names of all states that a call can be looked for in: those of every status, and that of interrupted calls.
-    pub fn filter_names() -> impl Iterator<Item = &'static str> {
-        Self::ALL.iter().map(|status| status.name()).chain([INCOMPLETE])
+    /// Returns the status with this name; none if there is none.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+
+    /// Returns true if a call with this status has an end, or is resolved.
+    #[must_use]
+    pub const fn has_end(self) -> bool {
+        !matches!(self, Self::Running | Self::Incomplete)
     }
 
     /// The number that it has in the index.

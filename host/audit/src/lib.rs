@@ -48,8 +48,8 @@ pub use hex::{hex, unhex};
 pub use histogram::Histogram;
 pub use journal::{ChainHead, JournalLog, LogCheckpoint, SealedPlace, SignedJournal};
 pub use log::{
-    ActionSet, AuditLog, AuditReader, CallRow, CallRowView, Filter, KEY_BYTES, LogFuture, LogPosition,
-    OperatorChange, OperatorEventFilter, StoredEntry, wait,
+    ActionSet, AuditLog, AuditReader, CallRow, Filter, KEY_BYTES, LogFuture, LogPosition, OperatorChange,
+    OperatorEventFilter, StoredEntry, wait,
 };
 pub use note::{NoteFlaw, NoteKey, NoteSigner};
 pub use request_stats::{RequestKind, RequestResult, RequestSum};

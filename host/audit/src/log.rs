@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use super::call_facts::restore_facts;
 use super::command::{
-    CallStatus, CloseCall, INCOMPLETE, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned,
-    ResolveCall, serialize_time,
+    CallStatus, CloseCall, KeyClaim, KeyState, LogTime, OpenCall, OpenOutcome, Pruned, ResolveCall,
+    serialize_time,
 };
 use super::entry::{Entry, LoggedEvent};
 use super::error::{AuditError, AuditErrorKind};
@@ -254,8 +254,6 @@ pub struct Filter {
     pub failed: bool,
     /// With this status; running are those whose host lives.
     pub status: Option<CallStatus>,
-    /// Only those that were begun by a host that is gone, and have no end.
-    pub incomplete: bool,
     /// Of this class.
     pub class: Option<String>,
     /// With this code.
@@ -281,11 +279,10 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Selects the calls in the state with this name, one of [`CallStatus::filter_names`]. Returns false for any other name.
-    pub fn select_state(&mut self, name: &str) -> bool {
-        self.incomplete = name == INCOMPLETE;
-        self.status = CallStatus::ALL.into_iter().find(|status| status.name() == name);
-        self.incomplete || self.status.is_some()
+    /// Returns the status that selected calls have in a store, which does not know which hosts live.
+    #[must_use]
+    pub fn stored_status(&self) -> Option<CallStatus> {
+        self.status.map(|status| if status.has_end() { status } else { CallStatus::Running })
     }
 
     /// Returns the times in whole hours: the beginning of that of `since`, and the end of that of `until`.
@@ -383,57 +380,17 @@ impl ActionSet {
     }
 }
 
-/// A call in one row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(into = "CallRowView")]
-pub struct CallRow {
-    /// Its id.
-    pub audit_id: AuditId,
-    /// When it was received.
-    pub at: Timestamp,
-    /// The connector, as `name@version`.
-    pub connector: String,
-    /// The operation.
-    pub op: String,
-    /// The action and its step.
-    pub action: Option<String>,
-    /// The step.
-    pub step: Option<String>,
-    /// The actor.
-    pub actor: String,
-    /// True if the call may be repeated.
-    pub idempotent: bool,
-    /// Its state.
-    pub status: CallStatus,
-    /// True if the call has no end and its host is gone.
-    pub incomplete: bool,
-    /// The failure's class.
-    pub class: Option<String>,
-    /// The failure's or the error's code.
-    pub code: Option<String>,
-    /// The duration in microseconds; none while the call has no end.
-    pub duration_us: Option<u64>,
-    /// The number of attempts; none while the call has no end.
-    pub attempts: Option<u32>,
-}
-
-impl CallRow {
-    /// Returns the name of its state, as a filter selects it.
-    #[must_use]
-    pub fn state_name(&self) -> &'static str {
-        if self.incomplete { INCOMPLETE } else { self.status.name() }
-    }
-}
-
 /// A call in the audit log, in one row.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(rename = "CallRow")]
-pub struct CallRowView {
+pub struct CallRow {
     /// The call's id.
-    pub audit_id: String,
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
+    pub audit_id: AuditId,
     /// The time at which it was received, as RFC 3339.
-    pub at: String,
+    #[serde(serialize_with = "serialize_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
+    pub at: Timestamp,
     /// The connector, as `name@version`.
     pub connector: String,
     /// The operation.
@@ -450,7 +407,8 @@ pub struct CallRowView {
     pub idempotent: bool,
     /// `running`, `value`, `failure`, `refused`, `cancelled`, `resumed`, `skipped`; or `incomplete`: started
     /// by a process that is gone.
-    pub status: String,
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
+    pub status: CallStatus,
     /// The failure's class.
     pub class: Option<String>,
     /// The failure's or the error's code.
@@ -459,27 +417,6 @@ pub struct CallRowView {
     pub duration_us: Option<u64>,
     /// The number of attempts; none while it is running.
     pub attempts: Option<u32>,
-}
-
-impl From<CallRow> for CallRowView {
-    fn from(row: CallRow) -> Self {
-        let status = row.state_name().to_owned();
-        Self {
-            audit_id: row.audit_id.to_string(),
-            at: format!("{:.6}", row.at),
-            connector: row.connector,
-            op: row.op,
-            action: row.action,
-            step: row.step,
-            actor: row.actor,
-            idempotent: row.idempotent,
-            status,
-            class: row.class,
-            code: row.code,
-            duration_us: row.duration_us,
-            attempts: row.attempts,
-        }
-    }
 }
 
 /// An entry as it is stored.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use cofferdam_audit::CallStatus;
 use cofferdam_server::http_api::{
-    AttemptReport, CallPage, CallRowView, LoggedCallView, LoggedEntryView, LoggedEventView, RequestReport,
+    AttemptReport, CallPage, CallRow, LoggedCallView, LoggedEntryView, LoggedEventView, RequestReport,
 };
 use maud::{Markup, html};
 
 use crate::explanation::FailureExplanation;
 use crate::format::{bytes, duration, encoded, number, percent, plain};
-use crate::frame::{Area, Page, table, time};
+use crate::frame::{Area, Page, table, time, timestamp};
 use crate::router::CONSOLE;
 use crate::waterfall::{parts_text, waterfall};
 
@@ -70,7 +70,7 @@ pub(crate) fn list(query: &CallQuery, page: &CallPage, classes: &[&str]) -> Page
 }
 
 /// Returns a table of calls.
-pub(crate) fn calls_table(label: &str, calls: &[CallRowView]) -> Markup {
+pub(crate) fn calls_table(label: &str, calls: &[CallRow]) -> Markup {
     let header = ["Time", "Call", "Connector", "Operation", "Status", "Actor", "Duration", "Attempts"];
     let rows = html! { @for call in calls { (row(call)) } };
     table(label, &header, &rows)
@@ -106,7 +106,7 @@ fn filter(query: &CallQuery, classes: &[&str]) -> Markup {
                     input name=(name) value=(plain(given(name).unwrap_or_default())) placeholder=(example) autocomplete="off";
                 }
             }
-            (select("status", "Status", &CallStatus::filter_names().collect::<Vec<_>>()))
+            (select("status", "Status", &CallStatus::ALL.map(CallStatus::name)))
             (select("class", "Class", classes))
             (select("failed", "Failed", &["true"]))
             button { "Filter" }
@@ -115,15 +115,15 @@ fn filter(query: &CallQuery, classes: &[&str]) -> Markup {
     }
 }
 
-fn row(call: &CallRowView) -> Markup {
+fn row(call: &CallRow) -> Markup {
     html! {
         tr {
-            td { (time(Some(&call.at))) }
-            th.wide scope="row" { (link(&call.audit_id)) }
+            td { (timestamp(call.at)) }
+            th.wide scope="row" { (link(call.audit_id.as_str())) }
             td { (plain(&call.connector)) }
             td { (plain(&call.op)) }
             td {
-                span class=(style(&call.status)) { (plain(&call.status)) }
+                span class=(style(call.status.name())) { (call.status.name()) }
                 @if call.class.is_some() || call.code.is_some() {
                     div { (why(call.class.as_deref(), call.code.as_deref())) }
                 }
@@ -141,15 +141,15 @@ pub(crate) fn show(call: &LoggedCallView, explanation: Option<&FailureExplanatio
     let body = html! {
         @if row.class.is_some() || row.code.is_some() { (failure(call, explanation)) }
         (facts(call))
-        @match row.status.as_str() {
-            "incomplete" => p.panel {
+        @match row.status {
+            CallStatus::Incomplete => p.panel {
                 "Its process ended before it did. " code { "cofferdam recover list" } " shows what may be done about it."
             },
-            "value" => p { code { "cofferdam replay " (plain(&row.audit_id)) } " returns its recorded outcome again." },
+            CallStatus::Value => p { code { "cofferdam replay " (row.audit_id.as_str()) } " returns its recorded outcome again." },
             _ => "",
         }
-        @if call.key_undecided { (undecided_key(&row.audit_id)) }
-        p { code { "cofferdam audit show " (plain(&row.audit_id)) } " shows its arguments, its outcome and its log, to the operator." }
+        @if call.key_undecided { (undecided_key(row.audit_id.as_str())) }
+        p { code { "cofferdam audit show " (row.audit_id.as_str()) } " shows its arguments, its outcome and its log, to the operator." }
         h2 { "Attempts" }
         @if call.ended_attempts.is_empty() { p { "No attempt ended." } }
         (waterfall(call))
@@ -180,7 +180,7 @@ fn failure(call: &LoggedCallView, explanation: Option<&FailureExplanation>) -> M
     let fact = |name: &str| call.error.as_ref().and_then(|error| error.get(name));
     html! {
         div.panel {
-            p { span class=(style(&row.status)) { (plain(&row.status)) } " " code { (why(row.class.as_deref(), row.code.as_deref())) } }
+            p { span class=(style(row.status.name())) { (row.status.name()) } " " code { (why(row.class.as_deref(), row.code.as_deref())) } }
             @if let Some(explanation) = explanation {
                 p { (plain(&explanation.meaning)) }
                 dl {
@@ -203,9 +203,9 @@ fn facts(call: &LoggedCallView) -> Markup {
     let row = &call.call;
     html! {
         dl {
-            dt { "Call" } dd { code { (plain(&row.audit_id)) } }
-            dt { "Received" } dd { (time(Some(&row.at))) }
-            dt { "Status" } dd { span class=(style(&row.status)) { (plain(&row.status)) } }
+            dt { "Call" } dd { code { (row.audit_id.as_str()) } }
+            dt { "Received" } dd { (timestamp(row.at)) }
+            dt { "Status" } dd { span class=(style(row.status.name())) { (row.status.name()) } }
             dt { "Actor" } dd { (plain(&row.actor)) }
             @if let Some(action) = &row.action {
                 dt { "Action" }

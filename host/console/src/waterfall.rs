@@ -53,7 +53,7 @@ struct Axis {
 
 impl Axis {
     fn new(call: &LoggedCallView) -> Self {
-        let begin = micros(&call.call.at);
+        let begin = call.call.at.as_microsecond();
         let length = call.call.duration_us.unwrap_or_else(|| {
             let last = call.events.iter().map(|event| micros(&event.at)).max().unwrap_or(begin);
             u64::try_from(last.saturating_sub(begin)).unwrap_or(0)
@@ -219,7 +219,9 @@ pub(crate) fn waterfall(call: &LoggedCallView) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use cofferdam_server::http_api::{AttemptPhases, AttemptUsage, CallRowView};
+    use cofferdam_audit::CallStatus;
+    use cofferdam_core::failure::AuditId;
+    use cofferdam_server::http_api::{AttemptPhases, AttemptUsage, CallRow};
 
     use super::*;
 
@@ -287,16 +289,16 @@ mod tests {
         ended_attempts: Vec<AttemptReport>,
         events: Vec<LoggedEventView>,
     ) -> LoggedCallView {
-        let call = CallRowView {
-            audit_id: "audit-0193b5c8-7d3e-7c4a-9f21-3e5d8a1b6c70".to_owned(),
-            at: at.to_owned(),
+        let call = CallRow {
+            audit_id: AuditId::mint(),
+            at: at.parse().unwrap_or_default(),
             connector: "github://acme/a@1.0.0".to_owned(),
             op: "fetch".to_owned(),
             action: None,
             step: None,
             actor: "ada".to_owned(),
             idempotent: true,
-            status: "value".to_owned(),
+            status: CallStatus::Value,
             class: None,
             code: None,
             duration_us,

@@ -281,9 +281,9 @@ impl<'l> LineFacts<'l> {
 }
 
 fn end(ended: EndedFacts<'_>) -> EndFacts<'_> {
-    let status = CallStatus::ALL.into_iter().find(|status| status.name() == ended.status);
+    let status = CallStatus::from_name(&ended.status);
     EndFacts {
-        status: status.filter(|status| *status != CallStatus::Running).unwrap_or(CallStatus::Failure),
+        status: status.filter(|status| status.has_end()).unwrap_or(CallStatus::Failure),
         class: ended.class.unwrap_or_default(),
         code: ended.code.unwrap_or_default(),
         boundary: ended.failure.map(payload::<FailureFacts<'_>>).unwrap_or_default().boundary,

@@ -107,10 +107,8 @@ pub(super) struct Plan {
     /// From this place in the log's order, and below that one.
     seqs: (i64, i64),
     at: (i64, i64),
-    /// True if only calls whose writer no process holds are asked for.
-    only_incomplete: bool,
-    /// True if only calls whose writer a process holds are asked for. With both, there are none.
-    only_running: bool,
+    /// Of calls without an end: true if only those are asked for whose writer no process holds, false if only others.
+    is_free: Option<bool>,
 }
 
 impl Plan {
@@ -135,8 +133,11 @@ impl Plan {
             selection,
             seqs: (at.0.saturating_add(least), at.1.saturating_add(most).min(before)),
             at,
-            only_incomplete: filter.incomplete,
-            only_running: filter.status == Some(CallStatus::Running),
+            is_free: match filter.status {
+                Some(CallStatus::Incomplete) => Some(true),
+                Some(CallStatus::Running) => Some(false),
+                _ => None,
+            },
         })
     }
 
@@ -153,9 +154,9 @@ impl Plan {
         while found.len() < limit
             && let Some(hit) = merge.next()?
         {
-            let excluded = if free.contains(&hit.writer) { self.only_running } else { self.only_incomplete };
+            let fits = self.is_free.is_none_or(|is_free| free.contains(&hit.writer) == is_free);
             let in_time = (self.at.0..self.at.1).contains(&hit.at);
-            if in_time && !excluded && self.selection.has(hit.target, hit.outcome, hit.actor) {
+            if in_time && fits && self.selection.has(hit.target, hit.outcome, hit.actor) {
                 found.push(hit.seq);
             }
         }
@@ -215,8 +216,8 @@ fn unversioned(name: &str) -> &str {
 
 /// The outcomes that fit; none where all do.
 fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option<HashSet<i64>>> {
-    let Filter { failed, status, incomplete, class, code, .. } = filter;
-    if !failed && !incomplete && status.is_none() && class.is_none() && code.is_none() {
+    let (Filter { failed, class, code, .. }, status) = (filter, filter.stored_status());
+    if !failed && status.is_none() && class.is_none() && code.is_none() {
         return Ok(None);
     }
     let mut select = connection.prepare_cached("SELECT id, status, class, code FROM outcomes")?;
@@ -228,8 +229,7 @@ fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option
         let failure = !matches!(own, Some(CallStatus::Value | CallStatus::Running) | None);
         let fits = |asked: &Option<String>, word: &str| asked.as_ref().is_none_or(|asked| asked == word);
         if (!failed || failure)
-            && (!incomplete || own == Some(CallStatus::Running))
-            && (status.is_none() || *status == own)
+            && (status.is_none() || status == own)
             && fits(class, word(2)?)
             && fits(code, word(3)?)
         {

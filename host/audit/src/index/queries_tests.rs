@@ -52,7 +52,10 @@ fn all() -> &'static [CallRow] {
         let rows = reader().list(&Filter::default()).unwrap();
         assert_eq!(rows.len(), CALLS);
         assert!(rows.is_sorted_by(|a, b| a.at >= b.at));
-        assert_eq!(rows.iter().filter(|row| row.incomplete).count(), traffic::INCOMPLETE);
+        assert_eq!(
+            rows.iter().filter(|row| row.status == CallStatus::Incomplete).count(),
+            traffic::INCOMPLETE
+        );
         rows
     })
 }
@@ -61,10 +64,9 @@ fn all() -> &'static [CallRow] {
 fn fits(filter: &Filter, row: &CallRow) -> bool {
     let same = |asked: &Option<String>, own: &Option<String>| asked.is_none() || asked == own;
     let name = row.connector.split('@').next().unwrap();
-    let failed = !matches!(row.status, CallStatus::Value | CallStatus::Running);
+    let failed = row.status != CallStatus::Value && row.status.has_end();
     (!filter.failed || failed)
-        && filter.status.is_none_or(|status| status == row.status && !row.incomplete)
-        && (!filter.incomplete || row.incomplete)
+        && filter.status.is_none_or(|status| status == row.status)
         && same(&filter.class, &row.class)
         && same(&filter.code, &row.code)
         && filter.connector.as_ref().is_none_or(|asked| *asked == row.connector || asked == name)
@@ -94,7 +96,6 @@ fn texts(all: &[&str]) -> impl Strategy<Value = Option<String>> + use<> {
 prop_compose! {
     fn filters()(
         failed in proptest::bool::weighted(0.2),
-        incomplete in proptest::bool::weighted(0.1),
         status in one_of(CallStatus::ALL.to_vec()),
         class in texts(&["network_error", "hash_mismatch", "never"]),
         code in texts(&["timeout", "busy", "hash", "never"]),
@@ -115,10 +116,10 @@ prop_compose! {
             0 => Filter { failed, connector, op, actor, ..filter },
             1 => Filter { status, connector, action, ..filter },
             2 => Filter { class, code, op, ..filter },
-            3 => Filter { incomplete, op, connector, ..filter },
+            3 => Filter { status, op, connector, ..filter },
             4 => Filter { failed, class, action, ..filter },
             5 => Filter { actor, ..filter },
-            _ => Filter { failed, incomplete, status, class, code, connector, op, action, actor, ..filter },
+            _ => Filter { failed, status, class, code, connector, op, action, actor, ..filter },
         }
     }
 }
@@ -173,12 +174,12 @@ fn counted(filter: &Filter, rows: &[CallRow]) -> Stats {
     let mut groups = BTreeMap::<_, (u64, Histogram)>::new();
     for row in rows {
         // Those that run and those that were cut short have one status here, and are told apart after it.
-        if row.status == CallStatus::Running {
-            let open = Filter { incomplete: false, status: None, ..whole.clone() };
-            let asked =
-                (filter.status.is_none() || filter.status == Some(CallStatus::Running)) && !filter.failed;
+        if !row.status.has_end() {
+            let open = Filter { status: None, ..whole.clone() };
+            let asked = filter.status.is_none_or(|status| !status.has_end()) && !filter.failed;
             if asked && fits(&open, row) {
-                *if row.incomplete { &mut stats.incomplete } else { &mut stats.running } += 1;
+                let is_incomplete = row.status == CallStatus::Incomplete;
+                *if is_incomplete { &mut stats.incomplete } else { &mut stats.running } += 1;
             }
         } else if fits(&whole, row) {
             let key = (row.connector.clone(), row.status.number(), row.class.clone());
@@ -292,7 +293,7 @@ fn usage_is_grouped_by_operation_host_code_and_actor() {
         assert_eq!((calls, &usage), (ended, &all), "{by:?}");
         assert!(names.contains(name), "{names:?}");
     }
-    let rows = all_of(|row| row.actor == "ada" && row.status != CallStatus::Running);
+    let rows = all_of(|row| row.actor == "ada" && row.status.has_end());
     let stats =
         reader.stats(&Filter::default(), StatsQuery { by: StatsGrouping::Actor, usage: false }).unwrap();
     let ada = stats.groups.iter().filter(|group| group.name == "ada").map(|group| group.calls).sum::<u64>();
@@ -340,7 +341,7 @@ fn requests_are_counted_by_operation_and_host() {
     let of_op: Vec<_> = all.iter().filter(of).collect();
     assert_eq!(of_op.len(), 1, "{of_op:?}");
     let ended = |row: &CallRow| {
-        row.connector == "github://acme/c00@1.0.0" && row.op == "op_0" && row.status != CallStatus::Running
+        row.connector == "github://acme/c00@1.0.0" && row.op == "op_0" && row.status.has_end()
     };
     assert_eq!(of_op[0].requests, all_of(ended) as u64);
     let hour = until() - SignedDuration::from_hours(5);
@@ -352,7 +353,7 @@ fn requests_are_counted_by_operation_and_host() {
     let some = reader.requests(&filter).unwrap();
     let since = |row: &CallRow| {
         row.connector == "github://acme/c00@1.0.0"
-            && row.status != CallStatus::Running
+            && row.status.has_end()
             && row.at >= "2024-11-22T06:00:00Z".parse().unwrap()
     };
     let to_first = some.iter().filter(|sum| sum.host == "api.example:443").map(|sum| sum.requests);
@@ -430,11 +431,10 @@ fn only_a_key_or_its_hash_selects_calls() {
 
 #[test]
 fn no_call_is_both_running_and_incomplete() {
-    let incomplete = Filter { incomplete: true, ..Filter::default() };
-    let both = Filter { status: Some(CallStatus::Running), ..incomplete.clone() };
+    let with = |status| Filter { status: Some(status), ..Filter::default() };
     let mut reader = reader();
-    assert_eq!(reader.list(&incomplete).unwrap().len(), traffic::INCOMPLETE);
-    assert_eq!(reader.list(&both).unwrap(), []);
+    assert_eq!(reader.list(&with(CallStatus::Incomplete)).unwrap().len(), traffic::INCOMPLETE);
+    assert_eq!(reader.list(&with(CallStatus::Running)).unwrap(), []);
 }
 
 fn all_of(fits: impl Fn(&CallRow) -> bool) -> usize {

@@ -336,6 +336,7 @@ fn by_id(connection: &Connection, id: [u8; 16], free: &HashSet<i64>) -> rusqlite
 fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
     let status = CallStatus::ALL.get(row.get::<_, usize>(8)?).copied().unwrap_or(CallStatus::Running);
+    let is_incomplete = !status.has_end() && free.contains(&row.get(13)?);
     Ok(CallRow {
         audit_id: AuditId::from_bytes(row.get(0)?),
         at: jiff::Timestamp::from_microsecond(row.get(1)?).unwrap_or_default(),
@@ -345,8 +346,7 @@ fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
         step: text(5)?,
         actor: row.get(6)?,
         idempotent: row.get(7)?,
-        status,
-        incomplete: status == CallStatus::Running && free.contains(&row.get(13)?),
+        status: if is_incomplete { CallStatus::Incomplete } else { status },
         class: text(9)?,
         code: text(10)?,
         duration_us: row.get(11)?,
@@ -363,7 +363,7 @@ fn list(connection: &Connection, filter: &Filter, free: &HashSet<i64>) -> Result
 
 impl AuditReader for IndexReader {
     fn list(&mut self, filter: &Filter) -> Result<Vec<CallRow>, AuditError> {
-        if !filter.incomplete {
+        if filter.status != Some(CallStatus::Incomplete) {
             return self.query(|connection, free| list(connection, filter, &free.ids(connection)?));
         }
         let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
@@ -381,14 +381,19 @@ impl AuditReader for IndexReader {
         let row = self.query(|connection, free| Ok(by_id(connection, id, &free.ids(connection)?)?))?;
         match row {
             Some(row) if row.status == CallStatus::Running && self.process.is_interrupted(audit_id) => {
-                return Ok(Some(CallRow { incomplete: true, ..row }));
+                return Ok(Some(CallRow { status: CallStatus::Incomplete, ..row }));
             }
-            Some(row) if !row.incomplete => return Ok(Some(row)),
+            Some(row) if row.status != CallStatus::Incomplete => return Ok(Some(row)),
             _ => {}
         }
         self.query_unended(|connection, free, unended| {
             let row = by_id(connection, id, &free.ids(connection)?)?;
-            Ok(row.map(|row| CallRow { incomplete: row.incomplete && unended.contains(&id), ..row }))
+            Ok(row.map(|row| match row.status {
+                CallStatus::Incomplete if !unended.contains(&id) => {
+                    CallRow { status: CallStatus::Running, ..row }
+                }
+                _ => row,
+            }))
         })
     }
 

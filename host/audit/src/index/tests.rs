@@ -150,7 +150,7 @@ fn calls_are_found_while_they_are_written() {
     drop(log.open(first.clone()));
     let mut reader = reader_of(home.path());
     let row = reader.call(&first.audit_id).unwrap().unwrap();
-    assert_eq!((row.status, row.incomplete), (CallStatus::Running, false));
+    assert_eq!(row.status, CallStatus::Running);
     let mut position = reader.end().unwrap();
     assert_eq!(reader.ended_after(&mut position, 10).unwrap(), []);
     let mut ends = vec![end];
@@ -173,10 +173,11 @@ fn calls_are_found_while_they_are_written() {
     assert_eq!(reader.stats(&Filter::default(), StatsQuery::default()).unwrap().running, 27);
     assert_eq!(reader.entries_of(&first.audit_id).unwrap().len(), 2);
     drop(log);
-    let incomplete = reader.list(&Filter { incomplete: true, ..Filter::default() }).unwrap();
+    let incomplete =
+        reader.list(&Filter { status: Some(CallStatus::Incomplete), ..Filter::default() }).unwrap();
     assert_eq!(incomplete.len(), 27);
-    assert!(incomplete.iter().all(|row| row.incomplete));
-    assert!(reader.call(&incomplete[0].audit_id).unwrap().unwrap().incomplete);
+    assert!(incomplete.iter().all(|row| row.status == CallStatus::Incomplete));
+    assert_eq!(reader.call(&incomplete[0].audit_id).unwrap().as_ref(), incomplete.first());
     let mut start = crate::LogPosition::default();
     assert_eq!(reader.ended_after(&mut start, 5).unwrap().len(), 5);
     assert_eq!(reader.ended_after(&mut start, 50).unwrap().len(), 8);
@@ -576,8 +577,7 @@ fn a_resumed_call_has_another_outcome() {
     let (interrupted, _) = calls.next(hour());
     drop(log(home.path()).open(interrupted.clone()));
     let mut reader = reader_of(home.path());
-    let row = reader.call(&interrupted.audit_id).unwrap().unwrap();
-    assert!(row.incomplete);
+    assert_eq!(reader.call(&interrupted.audit_id).unwrap().unwrap().status, CallStatus::Incomplete);
     let (resuming, end) = calls.next(hour() + SignedDuration::from_secs(1));
     let resuming =
         crate::OpenCall { resumes: Some((interrupted.audit_id.clone(), "ada".into())), ..resuming };
@@ -588,7 +588,10 @@ fn a_resumed_call_has_another_outcome() {
     assert_eq!(reader.call(&resuming.audit_id).unwrap().unwrap().status, CallStatus::Running);
     drop(log.close(None, end));
     drop(log);
-    assert_eq!(reader.list(&Filter { incomplete: true, ..Filter::default() }).unwrap(), []);
+    assert_eq!(
+        reader.list(&Filter { status: Some(CallStatus::Incomplete), ..Filter::default() }).unwrap(),
+        []
+    );
     assert_eq!(reader.entries_of(&interrupted.audit_id).unwrap().len(), 2);
     assert_eq!(reader.entries_of(&resuming.audit_id).unwrap().len(), 2);
     assert_eq!(reader.stats(&Filter::default(), StatsQuery::default()).unwrap().ended(), 2);
@@ -597,13 +600,14 @@ fn a_resumed_call_has_another_outcome() {
 #[test]
 fn incomplete_calls_are_those_of_the_journals() {
     let (home, before) = filled(100);
-    let incomplete = Filter { incomplete: true, ..Filter::default() };
-    let wanted: Vec<_> = before.0.iter().filter(|row| row.incomplete).cloned().collect();
+    let incomplete = Filter { status: Some(CallStatus::Incomplete), ..Filter::default() };
+    let wanted: Vec<_> =
+        before.0.iter().filter(|row| row.status == CallStatus::Incomplete).cloned().collect();
     for change in ["UPDATE calls SET outcome = 1 WHERE outcome = 0", "UPDATE calls SET outcome = 0"] {
         index_of(home.path()).file.connection.execute(change, []).unwrap();
         let mut reader = reader_of(home.path());
         assert_eq!(reader.list(&incomplete).unwrap(), wanted);
-        assert!(reader.call(&wanted[0].audit_id).unwrap().unwrap().incomplete);
+        assert_eq!(reader.call(&wanted[0].audit_id).unwrap().as_ref(), wanted.first());
         assert_eq!(answers(home.path()), before);
     }
 }
@@ -623,9 +627,9 @@ fn a_torn_last_line_is_replaced_by_a_whole_one() {
     torn.resize(whole.len(), b'x');
     fs::write(&segment, torn).unwrap();
     let mut reader = reader_of(home.path());
-    assert_eq!(reader.call(&open.audit_id).unwrap().unwrap().status, CallStatus::Running);
+    assert!(!reader.call(&open.audit_id).unwrap().unwrap().status.has_end());
     fs::write(&segment, &whole).unwrap();
-    assert_ne!(reader.call(&open.audit_id).unwrap().unwrap().status, CallStatus::Running);
+    assert!(reader.call(&open.audit_id).unwrap().unwrap().status.has_end());
     // A first line that is not whole, and then not there at all.
     fs::write(&segment, &begun[..30]).unwrap();
     remove_index(home.path());

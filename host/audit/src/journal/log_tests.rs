@@ -225,8 +225,8 @@ fn calls_beside_one_that_is_resumed_stay_interrupted() {
     let log = log(home.path());
     let again = resuming(&first);
     assert!(matches!(open(&log, &again), OpenOutcome::Started));
-    let is_incomplete =
-        |call: &OpenCall| log.reader().unwrap().call(&call.audit_id).unwrap().unwrap().incomplete;
+    let status = |call: &OpenCall| log.reader().unwrap().call(&call.audit_id).unwrap().unwrap().status;
+    let is_incomplete = |call: &OpenCall| status(call) == CallStatus::Incomplete;
     assert!(is_incomplete(&second) && !is_incomplete(&first) && !is_incomplete(&again));
     assert!(matches!(open(&log, &resuming(&second)), OpenOutcome::Started));
 }

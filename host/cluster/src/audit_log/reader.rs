@@ -139,19 +139,13 @@ impl Parameters {
 
 /// Returns the conditions of a filter, without those on the state of processes, the key and the page.
 fn conditions(filter: &Filter, parameters: &mut Parameters) -> Vec<String> {
-    let Filter {
-        failed, status, incomplete, class, code, connector, op, action, actor, since, until, ..
-    } = filter;
+    let Filter { failed, class, code, connector, op, action, actor, since, until, .. } = filter;
     let mut all = Vec::new();
-    let number = |status: CallStatus| i16::from(status.number());
     if *failed {
         all.push("c.status > 1".to_owned());
     }
-    if *incomplete {
-        all.push("c.status = 0".to_owned());
-    }
-    if let Some(status) = status {
-        all.push(format!("c.status = {}", number(*status)));
+    if let Some(status) = filter.stored_status() {
+        all.push(format!("c.status = {}", status.number()));
     }
     for (column, word) in [("class", class), ("code", code), ("op", op), ("actor", actor)] {
         if let Some(word) = word {
@@ -196,7 +190,7 @@ fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
     let status = usize::try_from(status).ok().and_then(|status| CallStatus::ALL.get(status).copied());
     let status = status.unwrap_or(CallStatus::Running);
     let audit_id = AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes());
-    let is_incomplete = status == CallStatus::Running && lives.is_incomplete(&audit_id, row.try_get(14)?);
+    let is_incomplete = !status.has_end() && lives.is_incomplete(&audit_id, row.try_get(14)?);
     Ok(CallRow {
         audit_id,
         at: Timestamp::from_microsecond(row.try_get(1)?).unwrap_or_default(),
@@ -206,8 +200,7 @@ fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
         step: text(5)?,
         actor: row.try_get(6)?,
         idempotent: row.try_get(7)?,
-        status,
-        incomplete: is_incomplete,
+        status: if is_incomplete { CallStatus::Incomplete } else { status },
         class: text(9)?,
         code: text(10)?,
         duration_us: row.try_get::<_, Option<i64>>(11)?.map(unsigned),
@@ -234,17 +227,15 @@ impl AuditReader for PostgresReader {
                  coalesce(max(b.first_n), 0), {id}::uuid FROM cofferdam.calls b WHERE b.id = {id}::uuid)"
             ));
         }
-        let depends = filter.incomplete || filter.status == Some(CallStatus::Running);
+        // Those that run and those that do not are told apart below.
+        let of_process = filter.status.filter(|status| !status.has_end());
         let limit = match filter.limit {
-            limit if limit > 0 && !depends => format!(" LIMIT {limit}"),
+            limit if limit > 0 && of_process.is_none() => format!(" LIMIT {limit}"),
             _ => String::new(),
         };
         let order = " ORDER BY c.opened DESC, c.first_n DESC, c.id DESC";
         let mut rows = self.rows(format!("{ROW}{}{order}{limit}", where_all(&conditions)), parameters)?;
-        rows.retain(|row| {
-            (!filter.incomplete || row.incomplete)
-                && (filter.status != Some(CallStatus::Running) || !row.incomplete)
-        });
+        rows.retain(|row| of_process.is_none_or(|status| row.status == status));
         if filter.limit > 0 {
             rows.truncate(filter.limit);
         }
@@ -312,16 +303,17 @@ impl AuditReader for PostgresReader {
         let (since, until) = filter.whole_hours();
         let rounded = Filter { since, until, before: None, limit: 0, ..filter.clone() };
         let mut stats = Stats { since, until, ..Stats::default() };
-        let open = Filter { status: None, incomplete: true, ..rounded.clone() };
+        let open = Filter { status: Some(CallStatus::Running), ..rounded.clone() };
         let has_open = !rounded.failed
             && rounded.class.is_none()
             && rounded.code.is_none()
-            && rounded.status.is_none_or(|status| status == CallStatus::Running);
+            && rounded.status.is_none_or(|status| !status.has_end());
         if has_open {
             let mut parameters = Parameters::default();
             let conditions = conditions(&open, &mut parameters);
             for row in self.rows(format!("{ROW}{}", where_all(&conditions)), parameters)? {
-                *if row.incomplete { &mut stats.incomplete } else { &mut stats.running } += 1;
+                let is_incomplete = row.status == CallStatus::Incomplete;
+                *if is_incomplete { &mut stats.incomplete } else { &mut stats.running } += 1;
             }
         }
         let mut parameters = Parameters::default();

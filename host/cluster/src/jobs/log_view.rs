@@ -42,9 +42,9 @@ pub(super) async fn look(host: &Host, audit_id: &AuditId) -> Result<LoggedRun, H
         let row = reader.call(&id).map_err(|error: AuditError| unreadable(error))?;
         Ok(match row {
             None => LoggedRun::Absent,
-            Some(row) if row.incomplete => LoggedRun::Interrupted,
             Some(row) => match row.status {
                 CallStatus::Running => LoggedRun::Running,
+                CallStatus::Incomplete => LoggedRun::Interrupted,
                 CallStatus::Value => LoggedRun::Value,
                 CallStatus::Failure => LoggedRun::Failure,
                 _ => LoggedRun::Ended,

@@ -76,8 +76,9 @@ pub(super) fn find(log: &dyn AuditLog, audit_id: &AuditId) -> Result<RecordedCal
 pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<RecordedCall, AuditError> {
     let entries = reader.entries_of(&row.audit_id)?;
     let (request, outcome) = reader.sealed(&row.audit_id)?;
-    // A call that has not ended has no outcome in its last entry.
-    let outcome = outcome.filter(|_| has_outcome(row.status));
+    // A call that has not ended by itself has no outcome in its last entry.
+    let outcome = outcome
+        .filter(|_| matches!(row.status, CallStatus::Value | CallStatus::Failure | CallStatus::Refused));
     let mut found = RecordedCall {
         row,
         attempts: RecordedAttempts::default(),
@@ -96,11 +97,6 @@ pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<Re
     found.key_is_undecided =
         found.key_is_undecided && !reader.undecided_keys(Some(&found.row.audit_id))?.is_empty();
     Ok(found)
-}
-
-fn has_outcome(status: CallStatus) -> bool {
-    use CallStatus::{Cancelled, Resumed, Running, Skipped};
-    !matches!(status, Running | Cancelled | Resumed | Skipped)
 }
 
 impl RecordedCall {

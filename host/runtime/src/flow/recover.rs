@@ -97,10 +97,11 @@ impl IncompleteCall {
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
         let is_action = is_action(&found.row.connector);
         let hint = is_action.then(|| action_hint(found.row.idempotent));
-        let has_outcome = matches!(found.row.status, CallStatus::Value | CallStatus::Failure);
+        let is_incomplete = found.row.status == CallStatus::Incomplete;
+        let was_answered = matches!(found.row.status, CallStatus::Value | CallStatus::Failure);
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
-            _ if !found.row.incomplete && (!has_outcome || found.may_be_repeated()) => Some("cancelled"),
+            _ if !is_incomplete && (!was_answered || found.may_be_repeated()) => Some("cancelled"),
             _ if !found.may_be_repeated() && found.is_undeclared => Some("undeclared"),
             _ if !found.may_be_repeated() => Some("not_idempotent"),
             None => Some("not_kept"),
@@ -127,7 +128,7 @@ impl IncompleteCall {
             not_resumable,
             replayable: false,
             // A call that a limit cut off, or that left requests behind, has an end, but its effect is as unknown.
-            reason: match has_outcome || (row.incomplete && !was_cancelled) {
+            reason: match was_answered || (is_incomplete && !was_cancelled) {
                 true => "execution_incomplete",
                 false => "cancelled",
             },
@@ -158,7 +159,7 @@ pub(crate) fn incomplete(pipeline: &CallPipeline) -> Result<Vec<IncompleteCall>,
         Err(error) if error.kind() == AuditErrorKind::Absent => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
-    let filter = Filter { incomplete: true, limit: 0, ..Filter::default() };
+    let filter = Filter { status: Some(CallStatus::Incomplete), ..Filter::default() };
     let read = |reader: &mut dyn AuditReader| {
         let mut rows = reader.list(&filter)?;
         for audit_id in reader.undecided_keys(None)? {
@@ -207,7 +208,7 @@ async fn find_undecided(
 fn undecided(found: RecordedCall) -> Result<RecordedCall, HostError> {
     let id = &found.row.audit_id;
     match found.row.status {
-        CallStatus::Running if found.row.incomplete => Ok(found),
+        CallStatus::Incomplete => Ok(found),
         _ if found.key_is_undecided => Ok(found),
         CallStatus::Running => {
             let message = format!("The call {id} is still running.");
@@ -248,7 +249,7 @@ pub(crate) async fn resume(
         if is_action(&found.row.connector) {
             return Err(action_not_resumed(&found));
         }
-        if !found.may_be_repeated() || !found.row.incomplete {
+        if !found.may_be_repeated() || found.row.status != CallStatus::Incomplete {
             return Err(not_repeatable(&found));
         }
         let Some(request) = &found.request else {
@@ -344,16 +345,14 @@ pub(crate) async fn skip(
     }
     let found = find_undecided(pipeline, audit_id, |found| {
         // A key that stayed taken may be released later. The audit log decides whether there is one.
-        if skip.frees_key && found.row.status != CallStatus::Running { Ok(found) } else { undecided(found) }
+        if skip.frees_key && found.row.status.has_end() { Ok(found) } else { undecided(found) }
     });
     let found = found.await?;
     let (at, reason) = (pipeline.now(), sanitize_line(&skip.reason, REASON_CHARS));
     let decision = ResolveCall { at, actor: skip.actor, reason, frees_key: skip.frees_key };
     match pipeline.log().resolve(audit_id, decision).await {
         Ok(true) => Ok(()),
-        Ok(false) if !found.key_is_undecided && found.row.status != CallStatus::Running => {
-            Err(decided(&found))
-        }
+        Ok(false) if !found.key_is_undecided && found.row.status.has_end() => Err(decided(&found)),
         // Another decision was made since the call was read.
         Ok(false) => Err(HostError::new(
             HostErrorKind::Conflict,

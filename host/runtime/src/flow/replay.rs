@@ -35,16 +35,14 @@ fn without_outcome(found: &RecordedCall) -> HostError {
     let id = &found.row.audit_id;
     let show = format!("`cofferdam audit show {id}` has what is known.");
     match (found.row.status, &found.resumed_by) {
-        (CallStatus::Running, _) if !found.row.incomplete => {
-            refused("still_running", &format!("The call {id} is still running."))
-                .with_hint("Wait for its end.")
-        }
+        (CallStatus::Running, _) => refused("still_running", &format!("The call {id} is still running."))
+            .with_hint("Wait for its end."),
         (CallStatus::Resumed, Some(by)) => {
             let by = sanitize_line(by, 60);
             refused("execution_incomplete", &format!("The call {id} was cut short, and done again as {by}."))
                 .with_hint(format!("cofferdam replay {by}"))
         }
-        (CallStatus::Running | CallStatus::Resumed, _) => {
+        (CallStatus::Incomplete | CallStatus::Resumed, _) => {
             refused("execution_incomplete", &format!("The call {id} was cut short: it has no outcome."))
                 .with_hint("`cofferdam recover list` shows what can be done about it.")
         }

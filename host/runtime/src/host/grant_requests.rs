@@ -449,7 +449,6 @@ mod tests {
             actor: actor.to_owned(),
             idempotent: false,
             status: CallStatus::Failure,
-            incomplete: false,
             class: None,
             code: None,
             duration_us: None,

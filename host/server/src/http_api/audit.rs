@@ -8,9 +8,7 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use cofferdam_audit::{
-    AuditError, CallRow, CallRowView, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry,
-};
+use cofferdam_audit::{AuditError, CallRow, LoggedEvent, Stats, StatsQuery, StatsReport, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedPhases, RecordedRequest};
 use cofferdam_core::failure::{AuditId, sanitize_line};
@@ -35,7 +33,7 @@ const OF_FAILURES: [&str; 5] = ["class", "code", "boundary", "retriable", "retri
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct CallPage {
     /// The calls.
-    pub calls: Vec<CallRowView>,
+    pub calls: Vec<CallRow>,
     /// The value of `before` for the next page; none if this is the last one.
     pub next: Option<String>,
 }
@@ -46,7 +44,7 @@ pub struct CallPage {
 pub struct LoggedCallView {
     /// The call in one row.
     #[serde(flatten)]
-    pub call: CallRowView,
+    pub call: CallRow,
     /// The hash of the package that it ran, `sha256:` and 64 digits; none if none was admitted.
     pub hash: Option<String>,
     /// The id of the key that signed the package.
@@ -204,7 +202,7 @@ impl HttpApi {
             let has_more = rows.len() > limit;
             rows.truncate(limit);
             let next = rows.last().filter(|_| has_more).map(|row| row.audit_id.to_string());
-            Ok(CallPage { calls: rows.into_iter().map(CallRowView::from).collect(), next })
+            Ok(CallPage { calls: rows, next })
         })
         .await
     }
@@ -320,7 +318,7 @@ fn call_view(row: CallRow, entries: Vec<StoredEntry>, events: Vec<LoggedEvent>) 
         key: admitted.key.map(Into::into),
         key_undecided,
         ended_attempts,
-        call: row.into(),
+        call: row,
         error,
         events: events
             .into_iter()

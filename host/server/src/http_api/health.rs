@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use cofferdam_audit::{AuditError, AuditReader, CallRowView, Filter, LogStorage, VerificationResult};
+use cofferdam_audit::{AuditError, AuditReader, CallRow, CallStatus, Filter, LogStorage, VerificationResult};
 use cofferdam_core::error::HostError;
 use cofferdam_core::failure::sanitize_line;
 use cofferdam_runtime::host::{Host, unreadable};
@@ -88,7 +88,7 @@ pub struct WaitingCalls {
     /// The number of them.
     pub count: u64,
     /// The newest of them.
-    pub calls: Vec<CallRowView>,
+    pub calls: Vec<CallRow>,
 }
 
 /// The space that the audit log uses, and its retention.
@@ -207,10 +207,10 @@ fn circuits(host: &Host) -> Option<Vec<ConnectorCircuit>> {
 }
 
 fn incomplete_calls(reader: &mut dyn AuditReader) -> Result<WaitingCalls, AuditError> {
-    let mut rows = reader.list(&Filter { incomplete: true, ..Filter::default() })?;
+    let mut rows = reader.list(&Filter { status: Some(CallStatus::Incomplete), ..Filter::default() })?;
     let count = rows.len() as u64;
     rows.truncate(LISTED);
-    Ok(WaitingCalls { count, calls: rows.into_iter().map(CallRowView::from).collect() })
+    Ok(WaitingCalls { count, calls: rows })
 }
 
 fn undecided_calls(reader: &mut dyn AuditReader) -> Result<WaitingCalls, AuditError> {
@@ -220,5 +220,5 @@ fn undecided_calls(reader: &mut dyn AuditReader) -> Result<WaitingCalls, AuditEr
     ids.sort_by(|a, b| b.as_str().cmp(a.as_str()));
     ids.truncate(LISTED);
     let rows = ids.iter().filter_map(|id| reader.call(id).transpose());
-    Ok(WaitingCalls { count, calls: rows.map(|row| row.map(CallRowView::from)).collect::<Result<_, _>>()? })
+    Ok(WaitingCalls { count, calls: rows.collect::<Result<_, _>>()? })
 }

@@ -46,7 +46,7 @@ pub use audit::{
     RequestReport,
 };
 pub use changes::{ChangeArea, ChangePage, ChangeView, ChangedFact};
-pub use cofferdam_audit::{CallRowView, VerificationResult};
+pub use cofferdam_audit::{CallRow, VerificationResult};
 pub use connectors::{
     AcceptanceView, CircuitState, ConnectorGrants, ConnectorList, ConnectorSummary, ConnectorView,
     CredentialGrantView, ImportGrant, LimitDescription, OperationDescription, SignatureVerdict,

@@ -171,10 +171,9 @@ const FILTER: [&str; 10] =
 const NETWORK: [&str; 3] = ["connector", "since", "until"];
 
 fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
-    let statuses = format!("It is one of {}.", CallStatus::filter_names().collect::<Vec<_>>().join(", "));
-    let mut filter = Filter::default();
-    query.parsed("status", &statuses, |name| filter.select_state(name).then_some(()))?;
+    let statuses = format!("It is one of {}.", CallStatus::ALL.map(CallStatus::name).join(", "));
     Ok(Filter {
+        status: query.parsed("status", &statuses, CallStatus::from_name)?,
         failed: query.flag("failed")?,
         class: query.one_of("class", FailureClass::ALL, FailureClass::name)?.map(|it| it.name().to_owned()),
         code: query.word("code")?,
@@ -184,7 +183,7 @@ fn filter(query: &mut QueryParameters) -> Result<Filter, HostError> {
         actor: query.word("actor")?,
         since: query.time("since")?,
         until: query.time("until")?,
-        ..filter
+        ..Filter::default()
     })
 }
 
@@ -336,7 +335,7 @@ fn filter_parameters() -> Vec<Value> {
         parameter(
             "status",
             "Calls with this status; `incomplete` are those of a process that is gone.",
-            words(CallStatus::filter_names().collect()),
+            words(CallStatus::ALL.map(CallStatus::name).to_vec()),
         ),
         parameter("failed", "Calls that ended without a value.", json!({"type": "boolean"})),
         parameter("actor", "Calls of this actor.", text()),
@@ -438,7 +437,7 @@ mod tests {
         ];
         let filter = page(query(&all)).unwrap();
         assert!(filter.key.is_some());
-        assert!(filter.failed && filter.incomplete && filter.status.is_none());
+        assert!(filter.failed && filter.status == Some(CallStatus::Incomplete));
         assert_eq!((filter.actor.as_deref(), filter.limit), (Some("ada"), 1_000));
         let counted = stats(query(&[("by", "actor"), ("usage", "true")])).unwrap().1;
         assert_eq!(counted, StatsQuery { by: StatsGrouping::Actor, usage: true });

@@ -427,7 +427,8 @@ fn a_segment_without_a_line_hides_no_call() {
     assert!(matches!(open(&killed, &call), OpenOutcome::Started));
     kill(killed);
     add_empty_segment(home.path());
-    let incomplete = crate::Filter { incomplete: true, ..crate::Filter::default() };
+    let incomplete =
+        crate::Filter { status: Some(crate::CallStatus::Incomplete), ..crate::Filter::default() };
     let rows = log(home.path()).reader().unwrap().list(&incomplete).unwrap();
     assert_eq!(rows.iter().map(|row| &row.audit_id).collect::<Vec<_>>(), [&call.audit_id]);
     let pruned = prune(home.path(), day(9), false).unwrap();

@@ -514,7 +514,7 @@ fn flip_bits(flips: usize, seed: u64) -> [usize; 3] {
     let listed = |home: &Path| {
         let mut reader = log(home).reader()?;
         let all = crate::Filter::default();
-        let incomplete = crate::Filter { incomplete: true, ..all.clone() };
+        let incomplete = crate::Filter { status: Some(crate::CallStatus::Incomplete), ..all.clone() };
         let rows = [reader.list(&all)?, reader.list(&incomplete)?];
         let stats = reader.stats(&all, crate::StatsQuery { usage: true, ..crate::StatsQuery::default() })?;
         let changes = reader.operator_events(&OperatorEventFilter::default())?;

@@ -21,7 +21,7 @@ pub(super) struct CallFilterArgs {
     failed: bool,
 
     /// Those with this status; `incomplete` are those that were interrupted and not resumed or skipped yet.
-    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(CallStatus::filter_names()))]
+    #[arg(long, value_name = "STATUS", value_parser = PossibleValuesParser::new(CallStatus::ALL.map(CallStatus::name)))]
     status: Option<String>,
 
     /// Those whose failure is of this class.
@@ -88,8 +88,9 @@ impl CallFilterArgs {
     /// `validation`: the code is none that a call could have, or no time is left.
     pub(super) fn filter(self) -> Result<Filter, CommandError> {
         self.period.check()?;
-        let mut filter = Filter {
+        Ok(Filter {
             failed: self.failed,
+            status: self.status.as_deref().and_then(CallStatus::from_name),
             class: self.class,
             code: self.code,
             connector: self.connector,
@@ -99,11 +100,7 @@ impl CallFilterArgs {
             since: self.period.since,
             until: self.period.until,
             ..Filter::default()
-        };
-        if let Some(status) = &self.status {
-            filter.select_state(status);
-        }
-        Ok(filter)
+        })
     }
 }
 

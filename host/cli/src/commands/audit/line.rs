@@ -21,8 +21,8 @@ pub(crate) struct EndedCall {
 pub(crate) fn ended_call(host: &Host, id: &AuditId) -> Result<Option<EndedCall>, CommandError> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(None) };
     let row = reader.call(id)?;
-    Ok(row.filter(|row| row.status != CallStatus::Running).map(|row| EndedCall {
-        status: row.state_name(),
+    Ok(row.filter(|row| row.status.has_end()).map(|row| EndedCall {
+        status: row.status.name(),
         why: why(&row),
         is_good: row.status == CallStatus::Value,
         operation: row.op,
@@ -33,9 +33,8 @@ pub(crate) fn ended_call(host: &Host, id: &AuditId) -> Result<Option<EndedCall>,
 /// The style of a state.
 pub(super) fn tone(row: &CallRow) -> TextStyle {
     match row.status {
-        CallStatus::Value => TextStyle::Good,
+        CallStatus::Value | CallStatus::Running => TextStyle::Good,
         CallStatus::Failure | CallStatus::Refused => TextStyle::Bad,
-        CallStatus::Running if !row.incomplete => TextStyle::Good,
         _ => TextStyle::Doubtful,
     }
 }
@@ -57,7 +56,7 @@ pub(super) fn cells(row: &CallRow) -> [String; 8] {
         row.audit_id.to_string(),
         row.connector.clone(),
         row.op.clone(),
-        row.state_name().to_owned(),
+        row.status.name().to_owned(),
         why(row),
         row.duration_us.map(time_format::format_duration).unwrap_or_default(),
         row.attempts.map(|attempts| attempts.to_string()).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! `audit show`: everything in the audit log about one call, for its operator.
 
-use cofferdam_audit::{CallRow, LoggedEvent, StoredEntry};
+use cofferdam_audit::{CallRow, CallStatus, LoggedEvent, StoredEntry};
 use cofferdam_core::error::{HostError, HostErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -85,7 +85,7 @@ fn error(row: &CallRow, events: &[LoggedEvent]) -> Option<Map<String, Value>> {
 
 fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[LoggedEvent], page: &mut Page) {
     page.field("call", row.audit_id.as_str());
-    page.styled_field("status", line::tone(row), &format!("{} {}", row.state_name(), line::why(row)));
+    page.styled_field("status", line::tone(row), &format!("{} {}", row.status.name(), line::why(row)));
     page.field("connector", &row.connector);
     page.field("operation", &row.op);
     if let Some(action) = &row.action {
@@ -102,7 +102,7 @@ fn page(row: &CallRow, error: Option<&Map<String, Value>>, events: &[LoggedEvent
         };
         page.field("took", &format!("{}{attempts}", time_format::format_duration(micros)));
     }
-    if row.incomplete {
+    if row.status == CallStatus::Incomplete {
         let next = "its host is gone, and it has no end: `cofferdam recover list` says what can be done";
         page.field("incomplete", next);
     }

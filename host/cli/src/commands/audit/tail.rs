@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use cofferdam_audit::{AuditReader, CallRow, CallStatus, Filter, LogPosition};
+use cofferdam_audit::{AuditReader, CallRow, Filter, LogPosition};
 use cofferdam_core::failure::AuditId;
 
 use super::{NOTHING, line};
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
             let filter = Filter { limit: args.lines, ..Filter::default() };
             for row in reader.list(&filter)?.iter().rev() {
                 show(session, row)?;
-                if row.status != CallStatus::Running {
+                if row.status.has_end() {
                     place.shown.insert(row.audit_id.clone());
                 }
             }
@@ -122,7 +122,7 @@ fn show(session: &Session<'_>, row: &CallRow) -> Result<(), CommandError> {
         let took = row.duration_us.map(time_format::format_duration).unwrap_or_default();
         let (at, why) = (time_format::format_timestamp(row.at), line::why(row));
         let words =
-            [&at, row.audit_id.as_str(), &row.connector, &row.op, row.state_name(), &why, &took, &attempts];
+            [&at, row.audit_id.as_str(), &row.connector, &row.op, row.status.name(), &why, &took, &attempts];
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         page.styled(line::tone(row), &words.join("  "));
     })

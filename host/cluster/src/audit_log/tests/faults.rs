@@ -165,11 +165,14 @@ fn a_call_of_a_lost_journal_runs_until_its_end() {
     let opened = open(&log, &call(Some("k"), true));
     assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Running { .. })), "{opened:?}");
     assert!(matches!(open(&log, &resuming(&running)), OpenOutcome::AlreadyResolved));
-    assert!(!log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().incomplete);
+    assert_eq!(log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().status, CallStatus::Running);
 
     let refused = wait(log.close(None, value(&running))).unwrap_err();
     assert_eq!(refused.kind(), AuditErrorKind::Replaced);
-    assert!(log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().incomplete);
+    assert_eq!(
+        log.reader().unwrap().call(&running.audit_id).unwrap().unwrap().status,
+        CallStatus::Incomplete
+    );
     run_call(&log, &call(Some("k"), true));
     assert!(matches!(state(&log, "k"), KeyState::Done { .. }));
     let found = cluster.findings(&log);

@@ -46,15 +46,10 @@ fn calls_are_written_and_found() {
     close(&log, end(&calls[1], CallStatus::Failure, KeyDisposition::Release));
     let mut reader = log.reader().unwrap();
     let rows = reader.list(&Filter::default()).unwrap();
-    let statuses: Vec<_> =
-        rows.iter().map(|row| (row.audit_id.clone(), row.status, row.incomplete)).collect();
+    let statuses: Vec<_> = rows.iter().map(|row| (row.audit_id.clone(), row.status)).collect();
     let expected = [CallStatus::Running, CallStatus::Failure, CallStatus::Value];
-    let expected: Vec<_> = calls
-        .iter()
-        .rev()
-        .zip(expected)
-        .map(|(call, status)| (call.audit_id.clone(), status, false))
-        .collect();
+    let expected: Vec<_> =
+        calls.iter().rev().zip(expected).map(|(call, status)| (call.audit_id.clone(), status)).collect();
     assert_eq!(statuses, expected);
     let failed = reader.list(&Filter { failed: true, ..Filter::default() }).unwrap();
     assert_eq!(failed.len(), 1);
