@@ -11,11 +11,12 @@ use super::journal::{ClockState, clock_state};
 use super::seal::Sealed;
 
 /// The state of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CallStatus {
     /// The call has begun and has no end yet. As it is stored, whether its host lives or not.
+    #[default]
     Running,
     /// It has a value.
     Value,

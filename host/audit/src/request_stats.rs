@@ -1,5 +1,7 @@
 //! Statistics of requests: their number by connector, operation and host, and by their outcome.
 
+use cofferdam_core::event::recorded::RecordedRequest;
+
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestResult {
@@ -34,6 +36,24 @@ pub struct RequestKind {
 }
 
 impl RequestKind {
+    /// Returns the kind of a request of an attempt.
+    pub(crate) fn new(request: &RecordedRequest<'_>, is_repeated: bool) -> Self {
+        Self {
+            result: match (&request.phase, request.status, &request.code) {
+                (Some(_), ..) => RequestResult::Unanswered,
+                (None, Some(..400), _) => RequestResult::Answered,
+                (None, Some(400..500), _) => RequestResult::ClientError,
+                (None, Some(_), _) => RequestResult::ServerError,
+                // Without a phase, the code is that of the refusal.
+                (None, None, Some(_)) => RequestResult::Refused,
+                (None, None, None) => RequestResult::Unanswered,
+            },
+            is_write: !matches!(&*request.method, "GET" | "HEAD" | "OPTIONS" | ""),
+            is_repeated,
+            is_keyed: request.keyed,
+        }
+    }
+
     /// Returns the number that it has in the index.
     #[must_use]
     pub fn number(self) -> i64 {

@@ -2,7 +2,7 @@
 //! them, and the choice of the ends that are written later.
 
 pub use crate::home_memory::HomeMemory;
-pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest, ReceivedFacts};
+pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest};
 pub use crate::journal::{
     ChainHead, ClockState, EntryDraft, HeldKey, JournalCut, JournalLine, KeptFacts, LATE_ENDS, LineFault,
     LogCheckpoint, LogEvent, OutcomeKey, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint,

@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
+use cofferdam_core::event::recorded::Received;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use uuid::Uuid;
 
-use super::facts::{EndFacts, LineEvents, LineFacts, ReceivedFacts};
+use super::facts::{EndFacts, LineEvents, LineFacts};
 use super::file_read::read_at;
 use super::interner::Interner;
 use super::places::LinePlace;
@@ -273,7 +274,7 @@ impl<'c> CallBatch<'c> {
         }
     }
 
-    fn begin(&mut self, id: Id, received: &ReceivedFacts<'_>, at: i64) -> Result<(), AuditError> {
+    fn begin(&mut self, id: Id, received: &Received<'_>, at: i64) -> Result<(), AuditError> {
         let fell_back = at.saturating_add(LEAP_US) < self.last_seq;
         if fell_back && at.saturating_add(LEAP_US) >= self.created_at {
             self.write()?;
@@ -308,13 +309,7 @@ impl<'c> CallBatch<'c> {
     fn end(&mut self, id: Id, end: &EndFacts<'_>, ended_at: i64) -> Result<(), AuditError> {
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.outcome == 0) else { return Ok(()) };
         call.outcome = self.interner.outcome(self.connection, end)?;
-        let is_resolved = matches!(end.status, CallStatus::Resumed | CallStatus::Skipped);
-        let duration = match end.duration_us {
-            Some(duration) => i64::try_from(duration).unwrap_or(i64::MAX),
-            None => ended_at.saturating_sub(call.at).max(0),
-        };
-        call.duration = (!is_resolved).then_some(duration);
-        call.attempts = end.attempts.or((!is_resolved).then_some(0));
+        (call.duration, call.attempts) = end.measures(call.at, ended_at);
         call.is_undetermined = end.is_undetermined;
         let IndexedCall { at, target, outcome, actor, duration, .. } = *call;
         self.rollup.add(&CallCount { at, target, outcome, actor, duration, usage: &call.usage });

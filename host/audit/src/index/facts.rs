@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use cofferdam_core::event::recorded::RecordedUsage;
+use cofferdam_core::event::recorded::{
+    Received, RecordedClaim, RecordedKeyEnd, RecordedRequest, RecordedUsage, Replayed,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::usage::AttemptUsage;
 use crate::command::CallStatus;
-use crate::request_stats::{RequestKind, RequestResult};
+use crate::request_stats::RequestKind;
 
 /// The events of a line.
 pub(super) type LineEvents<'l> = Vec<EventText<'l>>;
@@ -25,54 +26,11 @@ pub(super) struct EventText<'l> {
     name: &'l str,
 }
 
-/// The payload of `received`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub struct ReceivedFacts<'l> {
-    #[serde(borrow)]
-    action: Option<Cow<'l, str>>,
-    #[serde(borrow)]
-    /// The actor.
-    pub actor: Cow<'l, str>,
-    #[serde(borrow)]
-    connector: Cow<'l, str>,
-    #[serde(borrow)]
-    op: Cow<'l, str>,
-    #[serde(borrow)]
-    step: Option<Cow<'l, str>>,
-}
-
-impl ReceivedFacts<'_> {
-    /// Returns the connector, the operation, the action and the step.
-    pub fn target(&self) -> [&str; 4] {
-        [
-            &self.connector,
-            &self.op,
-            self.action.as_deref().unwrap_or_default(),
-            self.step.as_deref().unwrap_or_default(),
-        ]
-    }
-}
-
 /// The payload of `admitted`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct AdmittedFacts<'l> {
-    #[serde(borrow)]
-    claim: Option<ClaimFacts<'l>>,
-    idempotent: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct ClaimFacts<'l> {
-    #[serde(borrow)]
-    key_sha256: Cow<'l, str>,
-}
-
-/// The payload of `replayed`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ReplayedFacts {
+struct AdmittedFacts {
+    claim: Option<RecordedClaim>,
     idempotent: Option<bool>,
 }
 
@@ -88,40 +46,6 @@ struct AttemptFacts<'l> {
     usage: RecordedUsage,
 }
 
-/// A request; without a host if there was a secret in its URL.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct RequestFacts<'l> {
-    bytes_received: u64,
-    code: Option<IgnoredAny>,
-    #[serde(borrow)]
-    host: Cow<'l, str>,
-    keyed: bool,
-    #[serde(borrow)]
-    method: Cow<'l, str>,
-    phase: Option<IgnoredAny>,
-    status: Option<u16>,
-}
-
-impl RequestFacts<'_> {
-    fn kind(&self, is_repeated: bool) -> RequestKind {
-        RequestKind {
-            result: match (self.phase, self.status, self.code) {
-                (Some(_), ..) => RequestResult::Unanswered,
-                (None, Some(..400), _) => RequestResult::Answered,
-                (None, Some(400..500), _) => RequestResult::ClientError,
-                (None, Some(_), _) => RequestResult::ServerError,
-                // Without a phase, the code is that of the refusal.
-                (None, None, Some(_)) => RequestResult::Refused,
-                (None, None, None) => RequestResult::Unanswered,
-            },
-            is_write: !matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | ""),
-            is_repeated,
-            is_keyed: self.keyed,
-        }
-    }
-}
-
 /// A request of an attempt.
 pub struct LineRequest<'l> {
     /// The connector that sent it, as `name@version`; empty for that of the call.
@@ -133,7 +57,7 @@ pub struct LineRequest<'l> {
 }
 
 /// Returns the usage of an attempt that had these requests.
-fn attempt_usage(usage: &RecordedUsage, requests: &[RequestFacts<'_>]) -> AttemptUsage {
+fn attempt_usage(usage: &RecordedUsage, requests: &[RecordedRequest<'_>]) -> AttemptUsage {
     let bytes = usage.bytes_in.saturating_add(usage.bytes_out);
     let largest = requests.iter().map(|request| request.bytes_received).max().unwrap_or(0);
     AttemptUsage {
@@ -155,7 +79,7 @@ struct EndedFacts<'l> {
     #[serde(borrow)]
     failure: Option<&'l RawValue>,
     #[serde(borrow)]
-    key_end: Option<KeyEndFacts<'l>>,
+    key_end: Option<RecordedKeyEnd<'l>>,
     #[serde(borrow)]
     status: Cow<'l, str>,
 }
@@ -168,13 +92,8 @@ struct FailureFacts<'l> {
     boundary: Cow<'l, str>,
 }
 
-#[derive(Deserialize)]
-struct KeyEndFacts<'l> {
-    #[serde(borrow)]
-    state: Cow<'l, str>,
-}
-
 /// The end of a call.
+#[derive(Default)]
 pub struct EndFacts<'l> {
     /// The status.
     pub status: CallStatus,
@@ -195,15 +114,20 @@ pub struct EndFacts<'l> {
 impl EndFacts<'_> {
     /// Returns the end of a call that was resolved by a decision.
     pub fn of_resolution(status: CallStatus) -> Self {
-        Self {
-            status,
-            class: Cow::default(),
-            code: Cow::default(),
-            boundary: Cow::default(),
-            duration_us: None,
-            attempts: None,
-            is_undetermined: false,
+        Self { status, ..Self::default() }
+    }
+
+    /// Returns the duration in microseconds and the number of attempts of the call, which was received and had its last
+    /// event at these times. A resolved call has neither.
+    pub fn measures(&self, received_at: i64, ended_at: i64) -> (Option<i64>, Option<u32>) {
+        if matches!(self.status, CallStatus::Resumed | CallStatus::Skipped) {
+            return (None, self.attempts);
         }
+        let duration = match self.duration_us {
+            Some(duration) => i64::try_from(duration).unwrap_or(i64::MAX),
+            None => ended_at.saturating_sub(received_at).max(0),
+        };
+        (Some(duration), self.attempts.or(Some(0)))
     }
 }
 
@@ -211,11 +135,11 @@ impl EndFacts<'_> {
 #[derive(Default)]
 pub struct LineFacts<'l> {
     /// The request, and when it was received, in microseconds.
-    pub received: Option<(ReceivedFacts<'l>, i64)>,
+    pub received: Option<(Received<'l>, i64)>,
     /// True if the call may be repeated, where the line says so.
     pub idempotent: Option<bool>,
     /// The SHA-256 of the idempotency key, in hexadecimal.
-    pub key: Option<Cow<'l, str>>,
+    pub key: Option<String>,
     /// The usage of the attempts that ended.
     pub attempts: Vec<AttemptUsage>,
     /// Their requests, without those whose URL had a secret in it.
@@ -241,17 +165,17 @@ impl<'l> LineFacts<'l> {
             match event.name {
                 "received" => facts.received = Some((payload(event.payload), micros(event.at))),
                 "admitted" => {
-                    let admitted: AdmittedFacts<'l> = payload(event.payload);
+                    let admitted: AdmittedFacts = payload(event.payload);
                     facts.idempotent = admitted.idempotent.or(facts.idempotent);
                     facts.key = admitted.claim.map(|claim| claim.key_sha256).or(facts.key);
                 }
                 "replayed" => {
-                    let replayed: ReplayedFacts = payload(event.payload);
+                    let replayed: Replayed<'l> = payload(event.payload);
                     facts.idempotent = replayed.idempotent.or(facts.idempotent);
                 }
                 "attempt_ended" => {
                     let attempt: AttemptFacts<'l> = payload(event.payload);
-                    let requests: Option<Vec<RequestFacts<'l>>> =
+                    let requests: Option<Vec<RecordedRequest<'l>>> =
                         attempt.requests.and_then(|requests| serde_json::from_str(requests.get()).ok());
                     let requests = requests.unwrap_or_default();
                     let usage = attempt_usage(&attempt.usage, &requests);
@@ -262,7 +186,7 @@ impl<'l> LineFacts<'l> {
                     let is_repeated = attempt.attempt > 1;
                     let requests = requests.into_iter().map(|request| LineRequest {
                         connector: attempt.connector.clone(),
-                        kind: request.kind(is_repeated),
+                        kind: RequestKind::new(&request, is_repeated),
                         host: request.host,
                     });
                     facts.requests.extend(requests.filter(|request| !request.host.is_empty()));
@@ -306,11 +230,11 @@ fn micros(at: &str) -> i64 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use cofferdam_core::event::recorded::{
-        Admitted, AttemptEnded, Ended, EventLine, EventText as RecordedText, Received, RecordedClaim,
-        RecordedEvent, RecordedKeyEnd, RecordedRequest,
+        Admitted, AttemptEnded, Ended, EventLine, EventText as RecordedText, RecordedEvent,
     };
 
     use super::*;
+    use crate::request_stats::RequestResult;
 
     fn boundary(failure: &str) -> String {
         let payload = format!(
@@ -420,7 +344,7 @@ mod tests {
     #[test]
     fn requests_are_counted_by_what_became_of_them() {
         use RequestResult::{Answered, ClientError, Refused, ServerError, Unanswered};
-        let kind = |request: &str| serde_json::from_str::<RequestFacts<'_>>(request).unwrap().kind(false);
+        let kind = |request: &str| RequestKind::new(&serde_json::from_str(request).unwrap(), false);
         for (request, result) in [
             (r#"{"method":"GET","status":200}"#, Answered),
             (r#"{"method":"GET","status":302}"#, Answered),

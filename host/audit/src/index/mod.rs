@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Transaction, TransactionBehavior};
 
-pub use self::facts::{EndFacts, LineFacts, LineRequest, ReceivedFacts};
+pub use self::facts::{EndFacts, LineFacts, LineRequest};
 pub(crate) use self::index_file::FILE as INDEX_FILE;
 use self::index_file::IndexFile;
 use self::interner::Interner;

@@ -434,13 +434,8 @@ impl Call {
         }
         self.status = end.status;
         (self.class, self.code) = (end.class.to_string(), end.code.to_string());
-        let is_resolved = matches!(end.status, CallStatus::Resumed | CallStatus::Skipped);
-        let duration = match end.duration_us {
-            Some(duration) => signed(duration),
-            None => ended_at.saturating_sub(self.at).max(0),
-        };
-        self.duration = (!is_resolved).then_some(duration);
-        let attempts = end.attempts.or((!is_resolved).then_some(0));
+        let (duration, attempts) = end.measures(self.at, ended_at);
+        self.duration = duration;
         self.attempts = attempts.map(|attempts| i32::try_from(attempts).unwrap_or(i32::MAX));
         self.is_undetermined = end.is_undetermined;
         self.ended_n = Some(n);

@@ -243,6 +243,15 @@ pub struct Received<'e> {
     pub step: Option<Text<'e>>,
 }
 
+impl Received<'_> {
+    /// Returns the connector, the operation, the action and the step; empty where there is none.
+    #[must_use]
+    pub fn target(&self) -> [&str; 4] {
+        let [action, step] = [&self.action, &self.step].map(|name| name.as_deref().unwrap_or_default());
+        [&self.connector, &self.op, action, step]
+    }
+}
+
 /// The admission of a candidate of a call, or of an action.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
