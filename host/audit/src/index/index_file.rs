@@ -19,7 +19,7 @@ use crate::error::{AuditError, AuditErrorKind};
 use crate::settings::BUSY_TIMEOUT;
 
 /// The version of the schema and of what is stored in it.
-pub(super) const FORMAT_VERSION: i64 = 5;
+pub(super) const FORMAT_VERSION: i64 = 6;
 
 /// The number in `application_id` by which the file is known: `cfdi`.
 const APPLICATION: i64 = 0x6366_6469;

@@ -1,13 +1,15 @@
 //! The resources that calls used, as the index stores them: of one call as numbers, of many as histograms.
 
-use crate::histogram::{Histogram, HistogramSum, Varints, put_varint};
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::{Histogram, HistogramSum};
 use crate::stats::UsageStats;
 
 /// The number of resources that are counted.
 const RESOURCES: usize = 6;
 
 /// The resources that an attempt used, and their limits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptUsage {
     /// Fuel, memory, wall time in microseconds, requests, bytes, bytes of the largest response.
     pub used: [u64; RESOURCES],
@@ -16,7 +18,7 @@ pub struct AttemptUsage {
 }
 
 /// The requests of a call of the same kind to one host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RequestTally {
     /// The number of the target that sent them; 0 for the call's own.
     pub(super) target: i64,
@@ -27,7 +29,7 @@ pub(super) struct RequestTally {
 }
 
 /// The usage of the attempts of a call, and their requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallUsage {
     pub(super) attempts: Vec<AttemptUsage>,
     pub(super) requests: Vec<RequestTally>,
@@ -52,39 +54,11 @@ impl CallUsage {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if *self == Self::default() {
-            return bytes;
-        }
-        put_varint(&mut bytes, self.attempts.len() as u64);
-        for AttemptUsage { used, limits } in &self.attempts {
-            used.iter().chain(limits).for_each(|number| put_varint(&mut bytes, *number));
-        }
-        for RequestTally { target, host, kind, count } in &self.requests {
-            [*target, *host, *kind].iter().for_each(|number| put_varint(&mut bytes, number.cast_unsigned()));
-            put_varint(&mut bytes, *count);
-        }
-        bytes
+        postcard::to_allocvec(self).unwrap_or_default()
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let mut numbers = Varints::new(bytes);
-        let mut own = Self::default();
-        for _ in 0..numbers.next().unwrap_or(0) {
-            let mut attempt = AttemptUsage::default();
-            for number in attempt.used.iter_mut().chain(&mut attempt.limits) {
-                let Some(stored) = numbers.next() else { return own };
-                *number = stored;
-            }
-            own.attempts.push(attempt);
-        }
-        while let (Some(target), Some(host), Some(kind), Some(count)) =
-            (numbers.next(), numbers.next(), numbers.next(), numbers.next())
-        {
-            let [target, host, kind] = [target, host, kind].map(u64::cast_signed);
-            own.requests.push(RequestTally { target, host, kind, count });
-        }
-        own
+        postcard::from_bytes(bytes).unwrap_or_default()
     }
 }
 
