@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde_json::Value;
 
 use super::facts::LineFacts;
-use super::file_read::{line_length, next_line, read_at};
+use super::file_read::{next_line, read_at};
 use super::find::Plan;
 use super::journal_fill::{IndexProgress, JournalFiles};
 use super::places::LinePlace;
@@ -19,8 +19,8 @@ use super::{LogIndex, is_fault_of_file, rollup};
 use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
-    JournalLine, LINE_BYTES, SealedPlace, UnendedCalls, WriterDir, disk_usage, indexed_line, open_lines,
-    read_sealed, segments, writer_names,
+    JournalLine, LINE_BYTES, SealedPlace, SegmentReader, UnendedCalls, WriterDir, disk_usage, indexed_line,
+    open_lines, read_sealed, segments, writer_names,
 };
 use crate::log::{
     AuditReader, CallRow, Filter, LogPosition, OperatorChange, OperatorEventFilter, StoredEntry,
@@ -28,9 +28,6 @@ use crate::log::{
 use crate::request_stats::RequestSum;
 use crate::seal::Sealed;
 use crate::stats::{HistoryPart, HistoryQuery, LogStorage, SealedUsage, Stats, StatsQuery};
-
-/// The bytes that are read at once to find calls that ended.
-const CHUNK: usize = 256 * 1024;
 
 /// The number of times that the calls without an end are compared before the index is made again.
 const UNENDED_ATTEMPTS: u32 = 2;
@@ -251,10 +248,10 @@ impl IndexReader {
         let first = journal.firsts.iter().copied().rfind(|first| *first <= next);
         let Some(first) = first.or_else(|| journal.firsts.first().copied()) else { return Ok((0, 0)) };
         let mut offset = 0;
-        for_each_line(&journal.dir, first, 0, |at, line| {
+        for_each_line(&journal.dir, first, 0, |next, line| {
             let is_before = JournalLine::read(line).map_or(true, |line| line.n <= n);
             if is_before {
-                offset = at.saturating_add(line.len() as u64).saturating_add(1);
+                offset = next;
             }
             is_before
         })?;
@@ -277,7 +274,7 @@ impl IndexReader {
             if segment != begin {
                 offset = 0;
             }
-            for_each_line(&journal.dir, segment, offset, |at, line| {
+            for_each_line(&journal.dir, segment, offset, |next, line| {
                 if ended.len() >= most || last >= to {
                     return false;
                 }
@@ -287,7 +284,7 @@ impl IndexReader {
                         read.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
                     ended.extend(read.audit_id.as_deref().and_then(AuditId::parse).filter(|_| is_end));
                 }
-                offset = at.saturating_add(line.len() as u64).saturating_add(1);
+                offset = next;
                 true
             })?;
             self.followed.insert(journal.name.clone(), (last, segment, offset));
@@ -570,30 +567,20 @@ fn line_at(file: &File, place: LinePlace) -> Result<Option<Vec<u8>>, AuditError>
     Ok(line.filter(|line| !line.contains(&b'\n')).map(<[u8]>::to_owned))
 }
 
-/// Reads the whole lines of a segment from this position on, until `each` returns false. It gets the position of each
-/// line, and the line.
+/// Reads the whole lines of a segment from this position on, until `each` returns false. It gets each line, and the
+/// position after it.
 fn for_each_line(
     dir: &Path,
     segment: u64,
     mut position: u64,
     mut each: impl FnMut(u64, &[u8]) -> bool,
 ) -> Result<(), AuditError> {
-    let Some(file) = open_lines(dir, segment)? else { return Ok(()) };
-    let (mut buffer, mut size) = (Vec::new(), CHUNK);
-    loop {
-        let read = read_at(&file, &mut buffer, position, size)?;
-        let mut start = 0_usize;
-        while let Some(length) = line_length(&buffer, start) {
-            let line = buffer.get(start..start.saturating_add(length)).unwrap_or_default();
-            if !each(position.saturating_add(start as u64), line) {
-                return Ok(());
-            }
-            start = start.saturating_add(length).saturating_add(1);
+    let Some(mut reader) = SegmentReader::open_at(dir, segment, position)? else { return Ok(()) };
+    while let Some(line) = reader.next()?.filter(|line| line.is_whole) {
+        position = position.saturating_add(line.bytes.len() as u64).saturating_add(1);
+        if !each(position, line.bytes) {
+            break;
         }
-        if read < size || size as u64 > LINE_BYTES {
-            return Ok(());
-        }
-        size = if start > 0 { CHUNK } else { size.saturating_mul(8) };
-        position = position.saturating_add(start as u64);
     }
+    Ok(())
 }

@@ -52,8 +52,10 @@ pub use log_time::{ClockState, accepted_time_in, believed_time, check_clock, clo
 pub use prune_facts::{
     HeldKey, JournalCut, KeptFacts, OutcomeKey, PruneTimes, expired_keys, prune_entries, prune_result,
 };
-use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, SegmentReader, sync_paths};
-pub(crate) use segment::{LINE_BYTES, drop_sealed, open_lines, open_sealed, read_sealed, segments};
+use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, sync_paths};
+pub(crate) use segment::{
+    LINE_BYTES, SegmentReader, drop_sealed, open_lines, open_sealed, read_sealed, segments,
+};
 pub use unended::first_entry;
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls, ends_call};
 pub(crate) use unended_cache::UnendedCache;

@@ -712,7 +712,7 @@ pub(crate) fn segments(dir: &Path) -> Result<Vec<u64>, AuditError> {
 }
 
 /// Reads a segment line by line.
-pub(super) struct SegmentReader<F = File> {
+pub(crate) struct SegmentReader<F = File> {
     reader: BufReader<F>,
     line: Vec<u8>,
     /// True once the file ended within a line.
@@ -720,10 +720,10 @@ pub(super) struct SegmentReader<F = File> {
 }
 
 /// The text of a line, without its line break.
-pub(super) struct LineText<'r> {
-    pub(super) bytes: &'r [u8],
+pub(crate) struct LineText<'r> {
+    pub(crate) bytes: &'r [u8],
     /// False if the file ends before the line does.
-    pub(super) is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 impl SegmentReader {
@@ -736,6 +736,13 @@ impl SegmentReader {
     pub(super) fn open_regular(dir: &Path, first: u64) -> Result<Option<Self>, AuditError> {
         Ok(open_regular(&path_of(dir, first, LINES))?.map(Self::new))
     }
+
+    /// Opens the segment at this position, as [`open_lines`] does.
+    pub(crate) fn open_at(dir: &Path, first: u64, position: u64) -> Result<Option<Self>, AuditError> {
+        let Some(mut file) = open_lines(dir, first)? else { return Ok(None) };
+        file.seek(SeekFrom::Start(position))?;
+        Ok(Some(Self::new(file)))
+    }
 }
 
 impl<F: io::Read> SegmentReader<F> {
@@ -745,7 +752,7 @@ impl<F: io::Read> SegmentReader<F> {
     }
 
     /// Returns the next line; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
+    pub(crate) fn next(&mut self) -> Result<Option<LineText<'_>>, AuditError> {
         self.line.clear();
         if self.is_over {
             return Ok(None);
