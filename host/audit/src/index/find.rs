@@ -36,33 +36,21 @@ pub(super) enum Scan {
 impl Scan {
     /// Returns its query. Each query names its index, since no statistics are maintained from which SQLite
     /// could choose.
-    pub(super) const fn select(self) -> &'static str {
-        match self {
-            Self::All => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls \
-                 WHERE seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
-            }
-            Self::Open => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_open \
-                 WHERE outcome = 0 AND seq < ?1 AND seq >= ?2 AND ?4 = ?5 ORDER BY seq DESC LIMIT ?3"
-            }
-            Self::Target(_) => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_target \
-                 WHERE target = ?5 AND seq < ?1 AND seq >= ?2 AND ?4 = 0 ORDER BY seq DESC LIMIT ?3"
-            }
-            Self::Outcome(_) => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_outcome \
-                 WHERE outcome = ?4 AND outcome > 1 AND seq < ?1 AND seq >= ?2 AND ?5 = 0 ORDER BY seq DESC LIMIT ?3"
-            }
+    pub(super) fn select(self) -> String {
+        let (index, range) = match self {
+            Self::All => ("", "?4 = ?5"),
+            Self::Open => ("INDEXED BY calls_open", "outcome = 0 AND ?4 = ?5"),
+            Self::Target(_) => ("INDEXED BY calls_of_target", "target = ?5 AND ?4 = 0"),
+            Self::Outcome(_) => ("INDEXED BY calls_of_outcome", "outcome = ?4 AND outcome > 1 AND ?5 = 0"),
             Self::Pair { .. } => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_by_outcome \
-                 WHERE outcome = ?4 AND outcome > 1 AND target = ?5 AND seq < ?1 AND seq >= ?2 ORDER BY seq DESC LIMIT ?3"
+                ("INDEXED BY calls_by_outcome", "outcome = ?4 AND outcome > 1 AND target = ?5")
             }
-            Self::Key(_) => {
-                "SELECT seq, at, target, outcome, writer, actor FROM calls INDEXED BY calls_of_key \
-                 WHERE key = ?5 AND seq < ?1 AND seq >= ?2 AND ?4 = 0 ORDER BY seq DESC LIMIT ?3"
-            }
-        }
+            Self::Key(_) => ("INDEXED BY calls_of_key", "key = ?5 AND ?4 = 0"),
+        };
+        format!(
+            "SELECT seq, at, target, outcome, writer, actor FROM calls {index} \
+             WHERE {range} AND seq < ?1 AND seq >= ?2 ORDER BY seq DESC LIMIT ?3"
+        )
     }
 
     /// Returns the outcome in it, and the target or the key; 0 where there is none.
@@ -333,7 +321,7 @@ impl<'c> Merge<'c> {
     fn refill(&mut self, at: usize) -> rusqlite::Result<()> {
         let Some(cursor) = self.cursors.get_mut(at) else { return Ok(()) };
         if cursor.rows.is_empty() && !cursor.ended {
-            let mut select = self.connection.prepare_cached(cursor.scan.select())?;
+            let mut select = self.connection.prepare_cached(&cursor.scan.select())?;
             let (outcome, operand) = cursor.scan.operands();
             let most = i64::try_from(cursor.most).unwrap_or(i64::MAX);
             let rows = select.query_map(params![cursor.below, self.from, most, outcome, operand], hit)?;

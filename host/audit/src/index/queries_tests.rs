@@ -213,9 +213,9 @@ fn no_query_scans_a_whole_table() {
         Scan::Pair { outcome: 2, target: 1 },
         Scan::Key([0; 32]),
     ];
-    let queries = scans.iter().map(|scan| scan.select()).chain(batch::QUERIES).chain(find::QUERIES);
-    let queries = queries.chain(reader::QUERIES).chain(rollup::QUERIES);
-    for query in queries {
+    let queries =
+        batch::QUERIES.into_iter().chain(find::QUERIES).chain(reader::QUERIES).chain(rollup::QUERIES);
+    for query in queries.map(str::to_owned).chain(scans.map(Scan::select)) {
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
         let count = explain.parameter_count();
         let params = rusqlite::params_from_iter((0..count).map(|_| 1));
