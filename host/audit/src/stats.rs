@@ -183,17 +183,6 @@ pub struct StatsGroup {
     pub usage: Option<UsageStats>,
 }
 
-impl StatsGroup {
-    /// Counts everything that `other` counts.
-    pub fn add(&mut self, other: &Self) {
-        self.calls = self.calls.saturating_add(other.calls);
-        self.durations.merge(&other.durations);
-        if let (Some(own), Some(other)) = (&mut self.usage, &other.usage) {
-            own.merge(other);
-        }
-    }
-}
-
 /// The resources that attempts of ended calls used, and the largest limit of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageStats {
