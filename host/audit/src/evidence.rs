@@ -3,7 +3,7 @@
 use cofferdam_core::failure::AuditId;
 
 use crate::error::AuditError;
-use crate::journal::SealedPlace;
+use crate::journal::{ChainHead, JournalLine, SealedPlace};
 use crate::verify::FindingKind;
 
 /// One view of an audit log. Its methods block, and fail if the audit log cannot be read.
@@ -31,6 +31,23 @@ pub trait AuditEvidence: Send {
 
     /// Compares what is derived from the journals with them, and corrects what can be.
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError>;
+}
+
+impl dyn AuditEvidence + '_ {
+    /// Returns true if the line does not follow `head` and was left by a power cut after the last entry that was on the
+    /// disk, which is that with the number `signed` or a later one. The next process cuts it off.
+    pub(crate) fn is_left_over(
+        &self,
+        writer: &str,
+        line: &EvidenceLine<'_>,
+        head: ChainHead,
+        signed: u64,
+    ) -> Result<bool, AuditError> {
+        Ok(line.is_newest
+            && head.n >= signed
+            && JournalLine::following(head, line.text).is_err()
+            && self.is_torn(writer, line.segment, line.position)?)
+    }
 }
 
 /// A line of a journal, without its line break.

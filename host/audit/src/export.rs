@@ -133,12 +133,7 @@ pub fn export(
         let (mut head, mut error, mut is_over, mut is_torn) = (base, None, false, false);
         evidence.read(&writer, base.n, &mut |line: EvidenceLine<'_>| {
             let end = journal.map_or(0, |journal| journal.head.n);
-            // The next process cuts off what a power cut left after the last entry that was on the disk.
-            is_torn = is_torn
-                || line.is_newest
-                    && head.n >= end
-                    && JournalLine::following(head, line.text).is_err()
-                    && evidence.is_torn(&writer, line.segment, line.position)?;
+            is_torn = is_torn || evidence.is_left_over(&writer, &line, head, end)?;
             if is_over || is_torn || error.is_some() || !line.is_whole {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{CheckedLine, FINDINGS, FindingKind, Verifier, VerifyOutcome};
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, EvidenceLine, SealedState};
-use crate::journal::{ChainHead, JournalLine, LogCheckpoint, SignedJournal};
+use crate::journal::{ChainHead, LogCheckpoint, SignedJournal};
 use crate::note::NoteKey;
 
 /// Reports the progress of a verification, in entries: those done, and the total as far as it is known.
@@ -134,12 +134,7 @@ fn journal(
             let what = "no signed statement is about the journal".to_owned();
             verifier.find(0, FindingKind::Signature, what);
         }
-        // The next process cuts off what a power cut left after the last entry that was on the disk.
-        is_torn = is_torn
-            || read.is_newest
-                && verifier.head().n >= signed_end
-                && JournalLine::following(verifier.head(), read.text).is_err()
-                && evidence.is_torn(writer, read.segment, read.position)?;
+        is_torn = is_torn || evidence.is_left_over(writer, &read, verifier.head(), signed_end)?;
         if is_torn {
             return Ok(());
         }
