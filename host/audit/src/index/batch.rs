@@ -59,8 +59,8 @@ const SELECT: &str = "SELECT seq, at, target, outcome, actor, writer, idempotent
 const INSERT: &str = "INSERT INTO calls (seq, at, target, outcome, actor, writer, idempotent, duration, attempts, key, \
                       sealed, is_undetermined, places, usage, id) \
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-const UPDATE: &str = "UPDATE calls SET outcome = ?2, idempotent = ?3, duration = ?4, attempts = ?5, key = ?6, \
-                      sealed = ?7, is_undetermined = ?8, places = ?9, usage = ?10 WHERE seq = ?1";
+const UPDATE: &str = "UPDATE calls SET outcome = ?4, idempotent = ?7, duration = ?8, attempts = ?9, key = ?10, \
+                      sealed = ?11, is_undetermined = ?12, places = ?13, usage = ?14 WHERE seq = ?1 AND id = ?15";
 const SELECT_NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM calls";
 const IS_TAKEN: &str = "SELECT 1 FROM calls WHERE seq = ?1";
 const SELECT_AHEAD: &str = "SELECT seq, at FROM calls WHERE seq > ?1 AND writer = ?2 ORDER BY seq";
@@ -381,39 +381,27 @@ impl<'c> CallBatch<'c> {
         let mut insert = self.connection.prepare_cached(INSERT)?;
         let mut update = self.connection.prepare_cached(UPDATE)?;
         for (id, call) in calls {
-            let IndexedCall { seq, at, target, outcome, actor, writer, idempotent, .. } = call;
-            let IndexedCall { duration, attempts, key, sealed, is_undetermined, places, usage, .. } = call;
-            let usage = usage.to_bytes();
-            match call.is_stored {
-                false => insert.execute(params![
-                    seq,
-                    at,
-                    target,
-                    outcome,
-                    actor,
-                    writer,
-                    idempotent,
-                    duration,
-                    attempts,
-                    key,
-                    sealed,
-                    is_undetermined,
-                    places,
-                    usage,
-                    id
-                ])?,
-                true => update.execute(params![
-                    seq,
-                    outcome,
-                    idempotent,
-                    duration,
-                    attempts,
-                    key,
-                    sealed,
-                    is_undetermined,
-                    places,
-                    usage
-                ])?,
+            let row = params![
+                call.seq,
+                call.at,
+                call.target,
+                call.outcome,
+                call.actor,
+                call.writer,
+                call.idempotent,
+                call.duration,
+                call.attempts,
+                call.key,
+                call.sealed,
+                call.is_undetermined,
+                call.places,
+                call.usage.to_bytes(),
+                id,
+            ];
+            if call.is_stored {
+                update.execute(row)?
+            } else {
+                insert.execute(row)?
             };
         }
         std::mem::take(&mut self.rollup).write(self.connection)?;
