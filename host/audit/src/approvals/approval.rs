@@ -117,8 +117,11 @@ pub struct StoredApproval {
     /// The SHA-256 of the text of the arguments, which is stored beside the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     text_sha256: Option<String>,
-    /// The times of the log by which it ends.
-    times: ApprovalTimes,
+    /// The time of the log until which the request waits, in microseconds since 1970.
+    waits_until: i64,
+    /// That until which the approval can be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usable_until: Option<i64>,
 }
 
 /// A call that waits for a person, or waited not long ago. Times are those of the clock.
@@ -224,24 +227,6 @@ impl Approval {
     }
 }
 
-/// Times of the log, in microseconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ApprovalTimes {
-    waits_until: i64,
-    /// Set by an answer: the time of the clock then, and how long the approval can be used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer: Option<AnswerTimes>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnswerTimes {
-    until: i64,
-    clock: i64,
-    lifetime: i64,
-}
-
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
@@ -262,7 +247,7 @@ impl StoredApproval {
         let approval = Approval { asked_at, waits_until, ..approval };
         let text_sha256 = text_hash(approval.arguments.text.as_deref());
         let waits_until = now.time.as_microsecond().saturating_add(micros(lifetime));
-        Self { approval, binding, text_sha256, times: ApprovalTimes { waits_until, answer: None } }
+        Self { approval, binding, text_sha256, waits_until, usable_until: None }
     }
 
     /// Adds the text of the arguments as it was stored. None if it is not the text that was shown.
@@ -277,7 +262,7 @@ impl StoredApproval {
     /// Returns the state at this time.
     #[must_use]
     pub fn state(&self, now: LogTime) -> ApprovalState {
-        let is_asked = now.time.as_microsecond() < self.times.waits_until;
+        let is_asked = now.time.as_microsecond() < self.waits_until;
         match self.approval.state {
             ApprovalState::Waiting | ApprovalState::Denied if !is_asked => ApprovalState::Expired,
             ApprovalState::Approved if !self.is_usable(now) => ApprovalState::Expired,
@@ -294,17 +279,18 @@ impl StoredApproval {
     /// Returns the time of the log after which nothing depends on it, in microseconds since 1970.
     #[must_use]
     pub fn ends(&self) -> i64 {
-        let usable = self.times.answer.as_ref().map_or(i64::MIN, |answer| answer.until);
-        self.times.waits_until.max(usable)
+        self.usable_until.map_or(self.waits_until, |until| until.max(self.waits_until))
     }
 
     /// Returns true if it can be used: by the time of the log, and by that of the clock, which may have leapt either way
     /// since the answer.
     fn is_usable(&self, now: LogTime) -> bool {
-        self.times.answer.as_ref().is_some_and(|answer| {
-            let since = now.clock.as_microsecond().abs_diff(answer.clock);
-            now.time.as_microsecond() < answer.until && since < answer.lifetime.unsigned_abs()
-        })
+        let Approval { answered_at: Some(from), usable_until: Some(to), .. } = &self.approval else {
+            return false;
+        };
+        let since = |time: &Timestamp| time.as_microsecond().abs_diff(from.as_microsecond());
+        self.usable_until.is_some_and(|until| now.time.as_microsecond() < until)
+            && since(&now.clock) < since(to)
     }
 
     /// Returns true if it may be answered so.
@@ -336,15 +322,13 @@ impl StoredApproval {
                 approval.state = ApprovalState::Approved;
                 approval.same_arguments = same_arguments;
                 approval.usable_until = Some(later(now.clock, lifetime));
-                let (until, lifetime) =
-                    (now.time.as_microsecond().saturating_add(micros(lifetime)), micros(lifetime));
-                self.times.answer = Some(AnswerTimes { until, clock: now.clock.as_microsecond(), lifetime });
+                self.usable_until = Some(now.time.as_microsecond().saturating_add(micros(lifetime)));
             }
             None => {
                 approval.state = ApprovalState::Denied;
                 approval.usable_until = None;
                 // A withdrawn approval may have outlived its request.
-                self.times = ApprovalTimes { waits_until: ends, answer: None };
+                (self.waits_until, self.usable_until) = (ends, None);
             }
         }
         AnswerOutcome::Taken(Box::new(self.at(now)))
