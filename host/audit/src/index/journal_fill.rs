@@ -143,12 +143,8 @@ impl IndexProgress {
         }
         let insert = "INSERT INTO writers (name, base, segment, place, seen, last_start, n, hash, last_seq) \
                       VALUES (?1, ?2, ?2, 0, 0, 0, 0, zeroblob(32), 0)";
-        let first = journal.first();
-        connection.prepare_cached(insert)?.execute(params![journal.name, first])?;
-        let id = connection.last_insert_rowid();
-        let (base, segment) = (first, first);
-        let (place, seen, last_start, n, hash, last_seq) = (0, 0, 0, 0, [0; 32], 0);
-        Ok(Some(Self { id, base, segment, place, seen, last_start, n, hash, last_seq }))
+        connection.prepare_cached(insert)?.execute(params![journal.name, journal.first()])?;
+        Ok(Self::read_all(connection)?.remove(&journal.name))
     }
 
     /// Returns true if the journal has more than the index, or less after it was pruned.

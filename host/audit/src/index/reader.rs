@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde_json::Value;
 
 use super::facts::LineFacts;
@@ -15,7 +15,7 @@ use super::file_read::{next_line, read_at};
 use super::find::Plan;
 use super::journal_fill::{IndexProgress, JournalFiles};
 use super::places::LinePlace;
-use super::{LogIndex, is_fault_of_file, rollup};
+use super::{LogIndex, is_fault_of_file, rollup, sealed_quota};
 use crate::command::CallStatus;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::{
@@ -320,14 +320,15 @@ const SELECT_OLDEST: &str = "SELECT at FROM calls WHERE seq = (SELECT min(seq) F
 #[cfg(test)]
 pub(super) const QUERIES: [&str; 3] = [SELECT_BETWEEN, SELECT_UNENDED, SELECT_OLDEST];
 
-fn by_seq(connection: &Connection, seq: i64, free: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
-    let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.seq = ?1"))?;
-    select.query_row([seq], |row| call_row(row, free)).optional()
-}
-
-fn by_id(connection: &Connection, id: [u8; 16], free: &HashSet<i64>) -> rusqlite::Result<Option<CallRow>> {
-    let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.id = ?1"))?;
-    select.query_row([id], |row| call_row(row, free)).optional()
+/// Returns the call with this value in a column of which each call has its own.
+fn call_by(
+    column: &str,
+    value: impl ToSql,
+    connection: &Connection,
+    free: &HashSet<i64>,
+) -> rusqlite::Result<Option<CallRow>> {
+    let mut select = connection.prepare_cached(&format!("{ROW} WHERE calls.{column} = ?1"))?;
+    select.query_row([value], |row| call_row(row, free)).optional()
 }
 
 fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
@@ -354,7 +355,7 @@ fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
 fn list(connection: &Connection, filter: &Filter, free: &HashSet<i64>) -> Result<Vec<CallRow>, AuditError> {
     let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
     let found = Plan::new(connection, filter)?.calls(connection, free, limit)?;
-    let rows = found.into_iter().filter_map(|seq| by_seq(connection, seq, free).transpose());
+    let rows = found.into_iter().filter_map(|seq| call_by("seq", seq, connection, free).transpose());
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -375,7 +376,8 @@ impl AuditReader for IndexReader {
 
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
         let id = audit_id.bytes();
-        let row = self.query(|connection, free| Ok(by_id(connection, id, &free.ids(connection)?)?))?;
+        let row =
+            self.query(|connection, free| Ok(call_by("id", id, connection, &free.ids(connection)?)?))?;
         match row {
             Some(row) if row.status == CallStatus::Running && self.process.is_interrupted(audit_id) => {
                 return Ok(Some(CallRow { status: CallStatus::Incomplete, ..row }));
@@ -384,7 +386,7 @@ impl AuditReader for IndexReader {
             _ => {}
         }
         self.query_unended(|connection, free, unended| {
-            let row = by_id(connection, id, &free.ids(connection)?)?;
+            let row = call_by("id", id, connection, &free.ids(connection)?)?;
             Ok(row.map(|row| match row.status {
                 CallStatus::Incomplete if !unended.contains(&id) => {
                     CallRow { status: CallStatus::Running, ..row }
@@ -453,7 +455,7 @@ impl AuditReader for IndexReader {
         }
         self.query(|connection, free| {
             let free = free.ids(connection)?;
-            let rows = ended.iter().filter_map(|id| by_id(connection, id.bytes(), &free).transpose());
+            let rows = ended.iter().filter_map(|id| call_by("id", id.bytes(), connection, &free).transpose());
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -464,10 +466,7 @@ impl AuditReader for IndexReader {
 
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
         self.query(|connection, _| {
-            let select = "SELECT name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
-            let mut select = connection.prepare_cached(select)?;
-            let usage = |row: &Row<'_>| Ok(SealedUsage { client: row.get(0)?, bytes: row.get(1)? });
-            Ok(select.query_map([], usage)?.collect::<Result<_, _>>()?)
+            Ok(sealed_quota::usage(connection)?.into_iter().map(|client| client.usage).collect())
         })
     }
 

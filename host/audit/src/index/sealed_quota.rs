@@ -13,6 +13,7 @@ use super::reader::{LineFailure, read_lines};
 use crate::error::AuditError;
 use crate::journal::drop_sealed;
 use crate::settings::SealedQuota;
+use crate::stats::SealedUsage;
 use crate::upkeep::{QuotaOutcome, below_quota};
 
 /// The most calls of one client whose sealed parts one transaction drops: the next one goes on.
@@ -32,22 +33,11 @@ const SELECT_OLDEST: &str = "SELECT calls.seq, calls.id, writers.name, calls.pla
     AND (calls.is_undetermined = 0 OR EXISTS (SELECT 1 FROM decided WHERE decided.call = calls.id)) \
     AND (?2 OR NOT EXISTS (SELECT 1 FROM targets WHERE targets.id = calls.target AND targets.step <> '')) \
     ORDER BY calls.seq LIMIT ?3";
-const SELECT_USAGE: &str = "SELECT id, name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
 
-/// The sealed bytes of a client.
-struct ClientUsage {
+/// The sealed bytes of a client, with its number in the index.
+pub(super) struct ClientUsage {
     actor: i64,
-    name: String,
-    bytes: u64,
-}
-
-/// A call with sealed parts.
-struct SealedCall {
-    seq: i64,
-    id: [u8; 16],
-    writer: String,
-    places: Vec<u8>,
-    bytes: u64,
+    pub(super) usage: SealedUsage,
 }
 
 /// The calls of a client whose sealed parts were dropped, and their bytes.
@@ -67,7 +57,7 @@ impl LogIndex {
         let mut outcome = QuotaOutcome::default();
         for _ in 0..ROUNDS {
             let usage = usage(&self.file.connection)?;
-            let is_above = usage.iter().any(|client| client.bytes > quota.per_client);
+            let is_above = usage.iter().any(|client| client.usage.bytes > quota.per_client);
             if !is_above && sum(&usage) <= quota.in_all {
                 break;
             }
@@ -85,18 +75,18 @@ impl LogIndex {
         let transaction = Transaction::new_unchecked(&self.file.connection, TransactionBehavior::Immediate)?;
         let mut dropped = Dropped::default();
         let mut usage = usage(&transaction)?;
-        for client in usage.iter_mut().filter(|client| client.bytes > quota.per_client) {
-            let need = client.bytes.saturating_sub(below_quota(quota.per_client));
+        for client in usage.iter_mut().filter(|client| client.usage.bytes > quota.per_client) {
+            let need = client.usage.bytes.saturating_sub(below_quota(quota.per_client));
             let own = self.drop_oldest(&transaction, client, need)?;
             if own.bytes == 0 {
-                outcome.clients.insert(client.name.clone());
+                outcome.clients.insert(client.usage.client.clone());
             }
-            client.bytes = client.bytes.saturating_sub(own.bytes);
+            client.usage.bytes = client.usage.bytes.saturating_sub(own.bytes);
             dropped.add(&own);
         }
         let in_all = sum(&usage);
         if in_all > quota.in_all {
-            usage.sort_by_key(|client| std::cmp::Reverse(client.bytes));
+            usage.sort_by_key(|client| std::cmp::Reverse(client.usage.bytes));
             let (mut need, mut freed) = (in_all.saturating_sub(below_quota(quota.in_all)), 0_u64);
             for client in usage.iter().take(CLIENTS_AT_ONCE) {
                 let own = self.drop_oldest(&transaction, client, need)?;
@@ -124,16 +114,16 @@ impl LogIndex {
             if dropped.bytes >= need {
                 break;
             }
-            let oldest: Vec<SealedCall> = {
+            let oldest: Vec<_> = {
                 let mut select = connection.prepare_cached(SELECT_OLDEST)?;
                 let most = i64::try_from(CALLS_AT_ONCE.saturating_sub(dropped.calls)).unwrap_or(0);
                 let rows = select.query_map(params![client.actor, with_steps, most], |row| {
-                    let (seq, id, writer) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                    Ok(SealedCall { seq, id, writer, places: row.get(3)?, bytes: row.get(4)? })
+                    let (seq, id, writer): (i64, _, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    Ok((seq, id, writer, row.get::<_, Vec<u8>>(3)?, row.get(4)?))
                 })?;
                 rows.collect::<Result<_, _>>()?
             };
-            for SealedCall { seq, id, writer, places, bytes } in oldest {
+            for (seq, id, writer, places, bytes) in oldest {
                 if dropped.bytes >= need {
                     break;
                 }
@@ -179,13 +169,17 @@ impl Dropped {
     }
 }
 
-fn usage(connection: &Connection) -> rusqlite::Result<Vec<ClientUsage>> {
-    let mut select = connection.prepare_cached(SELECT_USAGE)?;
-    let usage = select
-        .query_map([], |row| Ok(ClientUsage { actor: row.get(0)?, name: row.get(1)?, bytes: row.get(2)? }))?;
+/// Returns the sealed bytes of each client that has any, the most first.
+pub(super) fn usage(connection: &Connection) -> rusqlite::Result<Vec<ClientUsage>> {
+    let select = "SELECT id, name, sealed FROM actors WHERE sealed > 0 ORDER BY sealed DESC, name";
+    let mut select = connection.prepare_cached(select)?;
+    let usage = select.query_map([], |row| {
+        let usage = SealedUsage { client: row.get(1)?, bytes: row.get(2)? };
+        Ok(ClientUsage { actor: row.get(0)?, usage })
+    })?;
     usage.collect()
 }
 
 fn sum(usage: &[ClientUsage]) -> u64 {
-    usage.iter().fold(0, |sum, client| sum.saturating_add(client.bytes))
+    usage.iter().fold(0, |sum, client| sum.saturating_add(client.usage.bytes))
 }
