@@ -1,6 +1,7 @@
 //! The requests and the log lines of an attempt, for people.
 
-use cofferdam_core::event::recorded::{AttemptEnded, RecordedLogLine, RecordedRequest};
+use cofferdam_audit::LoggedEvent;
+use cofferdam_core::event::recorded::{AttemptEnded, RecordedEvent, RecordedLogLine, RecordedRequest};
 use cofferdam_core::failure::AuditId;
 use cofferdam_runtime::host::Host;
 use jiff::Timestamp;
@@ -15,8 +16,11 @@ use crate::report::CommandError;
 pub(crate) fn attempts_of(host: &Host, id: &AuditId) -> Result<Vec<AttemptEnded<'static>>, CommandError> {
     let Some(mut reader) = host.audit().existing()? else { return Ok(Vec::new()) };
     let (_, events) = reader.events_of(id)?;
-    let ended = events.iter().filter(|event| event.name == "attempt_ended");
-    Ok(ended.filter_map(|event| serde_json::from_value(event.facts().into()).ok()).collect())
+    let ended = |event: &LoggedEvent| match event.event() {
+        RecordedEvent::AttemptEnded(ended) => Some(ended),
+        _ => None,
+    };
+    Ok(events.iter().filter_map(ended).collect())
 }
 
 /// Adds the requests of an attempt of a call that began at `begin`, as a table.

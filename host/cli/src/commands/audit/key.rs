@@ -1,7 +1,7 @@
 //! `audit key` and `audit checkpoint`: print the key and the checkpoint that an operator keeps elsewhere, to detect
 //! changes later.
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::report::CommandError;
 use crate::runtime::block_on;
@@ -32,22 +32,10 @@ pub(crate) struct KeyArgs {}
 #[command(after_help = CHECKPOINT_EXAMPLES)]
 pub(crate) struct CheckpointArgs {}
 
-#[derive(Debug, Serialize)]
-struct AuditKeyView {
-    key: String,
-    id: String,
-}
-
-#[derive(Debug, Serialize)]
-struct CheckpointView {
-    checkpoint: String,
-}
-
 pub(super) fn key(session: &Session<'_>) -> Result<(), CommandError> {
     let key = session.host()?.audit().key()?;
-    let shown = AuditKeyView { key: key.to_string(), id: key.id() };
-    session.ui.result(&shown, |page| {
-        page.line(&shown.key);
+    session.ui.result(&json!({"key": key.to_string(), "id": key.id()}), |page| {
+        page.line(&key.to_string());
     })
 }
 
@@ -55,7 +43,7 @@ pub(super) fn checkpoint(session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     let checkpoint = block_on(async { Ok(host.audit().checkpoint().await?) })?;
     if session.ui.json() {
-        return session.ui.line_of_json(&CheckpointView { checkpoint });
+        return session.ui.line_of_json(&json!({"checkpoint": checkpoint}));
     }
     // To the byte: the signature is over it.
     session.ui.raw(checkpoint.as_bytes())

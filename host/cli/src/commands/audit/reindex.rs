@@ -1,6 +1,6 @@
 //! `audit reindex`: makes the index of the audit log again.
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::NOTHING;
 use crate::layout::TextStyle;
@@ -20,24 +20,17 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
 
-/// The result, for programs.
-#[derive(Serialize)]
-struct Reindexed {
-    /// The number of entries that were read.
-    entries: u64,
-}
-
 pub(super) fn run(session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
     if host.audit().is_new()? {
-        session.ui.result(&Reindexed { entries: 0 }, |_| {})?;
+        session.ui.result(&json!({"entries": 0}), |_| {})?;
         session.ui.note(NOTHING);
         return Ok(());
     }
     let mut counted = ProgressCounter::start(session.ui, "bytes read");
     let entries = host.audit().reindex(&mut |done, of| counted.update(done, of))?;
     drop(counted);
-    session.ui.result(&Reindexed { entries }, |page| {
+    session.ui.result(&json!({"entries": entries}), |page| {
         page.styled_field("indexed", TextStyle::Good, &format!("{entries} entries"));
     })?;
     Ok(())
