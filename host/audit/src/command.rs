@@ -8,66 +8,35 @@ use jiff::Timestamp;
 
 use super::entry::Entry;
 use super::journal::{ClockState, clock_state};
+use super::named_enum::named_enum;
 use super::seal::Sealed;
 
-/// The state of a call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum CallStatus {
-    /// The call has begun and has no end yet. As it is stored, whether its host lives or not.
-    #[default]
-    Running,
-    /// It has a value.
-    Value,
-    /// It has a failure.
-    Failure,
-    /// It was not taken up.
-    Refused,
-    /// It was cancelled.
-    Cancelled,
-    /// It was begun and never ended; another call did it again.
-    Resumed,
-    /// It was begun and never ended; the operator says that nothing is to be done about it.
-    Skipped,
-    /// It was begun by a host that is gone, and has no end. Never stored: readers find it out.
-    Incomplete,
+named_enum! {
+    /// The state of a call. The order is that of the numbers in the index.
+    #[derive(Default, Hash)]
+    #[non_exhaustive]
+    pub enum CallStatus {
+        /// The call has begun and has no end yet. As it is stored, whether its host lives or not.
+        #[default]
+        Running = "running",
+        /// It has a value.
+        Value = "value",
+        /// It has a failure.
+        Failure = "failure",
+        /// It was not taken up.
+        Refused = "refused",
+        /// It was cancelled.
+        Cancelled = "cancelled",
+        /// It was begun and never ended; another call did it again.
+        Resumed = "resumed",
+        /// It was begun and never ended; the operator says that nothing is to be done about it.
+        Skipped = "skipped",
+        /// It was begun by a host that is gone, and has no end. Never stored: readers find it out.
+        Incomplete = "incomplete",
+    }
 }
 
 impl CallStatus {
-    /// Every status, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
-        Self::Running,
-        Self::Value,
-        Self::Failure,
-        Self::Refused,
-        Self::Cancelled,
-        Self::Resumed,
-        Self::Skipped,
-        Self::Incomplete,
-    ];
-
-    /// The stable word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Value => "value",
-            Self::Failure => "failure",
-            Self::Refused => "refused",
-            Self::Cancelled => "cancelled",
-            Self::Resumed => "resumed",
-            Self::Skipped => "skipped",
-            Self::Incomplete => "incomplete",
-        }
-    }
-
-    /// Returns the status with this name; none if there is none.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.name() == name)
-    }
-
     /// Returns true if a call with this status has an end, or is resolved.
     #[must_use]
     pub const fn has_end(self) -> bool {

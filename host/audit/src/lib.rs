@@ -24,6 +24,7 @@ mod log;
 #[path = "../../../tests/support/src/log_calls.rs"]
 #[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests' support")]
 mod log_calls;
+mod named_enum;
 mod note;
 mod request_stats;
 mod seal;

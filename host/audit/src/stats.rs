@@ -4,6 +4,8 @@ use jiff::Timestamp;
 
 use super::command::CallStatus;
 use super::histogram::Histogram;
+use super::index::RESOURCES;
+use super::named_enum::named_enum;
 
 /// The counts of the calls that a filter let through.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,67 +31,40 @@ pub struct StatsQuery {
     pub usage: bool,
 }
 
-/// The property of calls by which statistics are grouped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StatsGrouping {
-    /// The connector, as `name@version`.
-    #[default]
-    Connector,
-    /// The connector and the operation, with a space between them.
-    Operation,
-    /// The host of a request. A call with requests to several hosts is counted for each of them, one without requests
-    /// for none.
-    Host,
-    /// The failure's or the error's code; empty for calls with a value.
-    Code,
-    /// The actor.
-    Actor,
-    /// The layer that a failure came from; empty for calls without a failure, and where it is not known.
-    Boundary,
-}
-
-impl StatsGrouping {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Connector, Self::Operation, Self::Host, Self::Code, Self::Actor, Self::Boundary];
-
-    /// Returns the name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connector => "connector",
-            Self::Operation => "operation",
-            Self::Host => "host",
-            Self::Code => "code",
-            Self::Actor => "actor",
-            Self::Boundary => "boundary",
-        }
+named_enum! {
+    /// The property of calls by which statistics are grouped.
+    #[derive(Default)]
+    pub enum StatsGrouping {
+        /// The connector, as `name@version`.
+        #[default]
+        Connector = "connector",
+        /// The connector and the operation, with a space between them.
+        Operation = "operation",
+        /// The host of a request. A call with requests to several hosts is counted for each of them, one without
+        /// requests for none.
+        Host = "host",
+        /// The failure's or the error's code; empty for calls with a value.
+        Code = "code",
+        /// The actor.
+        Actor = "actor",
+        /// The layer that a failure came from; empty for calls without a failure, and where it is not known.
+        Boundary = "boundary",
     }
 }
 
-/// The length of the steps of a history.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HistoryStep {
-    /// An hour.
-    #[default]
-    Hour,
-    /// A day, in UTC.
-    Day,
+named_enum! {
+    /// The length of the steps of a history.
+    #[derive(Default)]
+    pub enum HistoryStep {
+        /// An hour.
+        #[default]
+        Hour = "hour",
+        /// A day, in UTC.
+        Day = "day",
+    }
 }
 
 impl HistoryStep {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Hour, Self::Day];
-
-    /// Returns the name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hour => "hour",
-            Self::Day => "day",
-        }
-    }
-
     /// Returns the length in seconds.
     #[must_use]
     pub const fn seconds(self) -> i64 {
@@ -183,42 +158,14 @@ pub struct StatsGroup {
     pub usage: Option<UsageStats>,
 }
 
-/// The resources that attempts of ended calls used, and the largest limit of each.
+/// The resources that attempts of ended calls used, and the largest limit of each, in the order of
+/// [`AttemptUsage`](crate::store::AttemptUsage).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageStats {
-    /// Burnt fuel.
-    pub fuel: Histogram,
-    /// The most bytes of memory in use at once.
-    pub memory_bytes: Histogram,
-    /// The wall time in microseconds.
-    pub wall_us: Histogram,
-    /// Requests.
-    pub requests: Histogram,
-    /// Bytes of requests and responses.
-    pub bytes: Histogram,
-    /// The bytes of the largest response of an attempt; 0 for an attempt that got none.
-    pub response_bytes: Histogram,
-    /// The limit on fuel.
-    pub fuel_limit: u64,
-    /// The limit on memory in bytes.
-    pub memory_limit_bytes: u64,
-    /// The limit on the wall time in milliseconds.
-    pub wall_limit_ms: u64,
-}
-
-impl UsageStats {
-    /// Counts everything that `other` counts.
-    pub fn merge(&mut self, other: &Self) {
-        self.fuel.merge(&other.fuel);
-        self.memory_bytes.merge(&other.memory_bytes);
-        self.wall_us.merge(&other.wall_us);
-        self.requests.merge(&other.requests);
-        self.bytes.merge(&other.bytes);
-        self.response_bytes.merge(&other.response_bytes);
-        self.fuel_limit = self.fuel_limit.max(other.fuel_limit);
-        self.memory_limit_bytes = self.memory_limit_bytes.max(other.memory_limit_bytes);
-        self.wall_limit_ms = self.wall_limit_ms.max(other.wall_limit_ms);
-    }
+    /// The amounts.
+    pub used: [Histogram; RESOURCES],
+    /// The limits.
+    pub limits: [u64; 3],
 }
 
 /// The bytes that are sealed for one client.

@@ -234,15 +234,16 @@ impl ResourceUsage {
 
 impl From<&UsageStats> for UsageReport {
     fn from(usage: &UsageStats) -> Self {
-        let wall_limit = usage.wall_limit_ms.saturating_mul(1_000);
+        let [fuel, memory_bytes, wall_us, requests, bytes, response_bytes] = &usage.used;
+        let [fuel_limit, memory_limit, wall_limit_ms] = usage.limits;
         Self {
-            attempts: usage.fuel.count(),
-            fuel: ResourceUsage::new(&usage.fuel, Some(usage.fuel_limit)),
-            memory_bytes: ResourceUsage::new(&usage.memory_bytes, Some(usage.memory_limit_bytes)),
-            wall_us: ResourceUsage::new(&usage.wall_us, Some(wall_limit)),
-            requests: ResourceUsage::new(&usage.requests, Some(REQUESTS)),
-            bytes: ResourceUsage::new(&usage.bytes, None),
-            response_bytes: ResourceUsage::new(&usage.response_bytes, Some(RESPONSE_BODY_BYTES)),
+            attempts: fuel.count(),
+            fuel: ResourceUsage::new(fuel, Some(fuel_limit)),
+            memory_bytes: ResourceUsage::new(memory_bytes, Some(memory_limit)),
+            wall_us: ResourceUsage::new(wall_us, Some(wall_limit_ms.saturating_mul(1_000))),
+            requests: ResourceUsage::new(requests, Some(REQUESTS)),
+            bytes: ResourceUsage::new(bytes, None),
+            response_bytes: ResourceUsage::new(response_bytes, Some(RESPONSE_BODY_BYTES)),
         }
     }
 }
@@ -359,10 +360,11 @@ mod tests {
 
     #[test]
     fn usage_has_its_ranges_and_limits() {
-        let mut usage = UsageStats { fuel_limit: 7, wall_limit_ms: 3, ..UsageStats::default() };
+        let mut usage = UsageStats { limits: [7, 0, 3], ..UsageStats::default() };
+        let [fuels, .., responses] = &mut usage.used;
         for (fuel, response) in [(3, 0), (9, 10_485_760), (4, 0)] {
-            usage.fuel.record(fuel);
-            usage.response_bytes.record(response);
+            fuels.record(fuel);
+            responses.record(response);
         }
         let report = UsageReport::from(&usage);
         assert_eq!((report.attempts, report.fuel.limit, report.wall_us.limit), (3, Some(7), Some(3_000)));

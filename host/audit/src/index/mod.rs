@@ -41,6 +41,7 @@ use self::interner::Interner;
 use self::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
 pub(crate) use self::reader::{IndexReader, ProcessCalls};
 pub use self::usage::AttemptUsage;
+pub(crate) use self::usage::RESOURCES;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;
 use crate::settings::BUSY_TIMEOUT;

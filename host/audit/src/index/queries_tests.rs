@@ -273,13 +273,10 @@ fn usage_is_grouped_by_operation_host_code_and_actor() {
         (stats.ended(), all, names)
     };
     let (ended, all, connectors) = usage_by(StatsGrouping::Connector);
-    assert_eq!((ended, all.fuel.count()), ((CALLS - traffic::INCOMPLETE) as u64, ended));
-    assert_eq!(
-        (all.fuel_limit, all.memory_limit_bytes, all.wall_limit_ms),
-        (1_000_000_000, 67_108_864, 30_000)
-    );
-    assert!(all.fuel.percentile(50).unwrap().abs_diff(600_000) < 30_000);
-    let largest = &all.response_bytes;
+    let [fuel, .., largest] = &all.used;
+    assert_eq!((ended, fuel.count()), ((CALLS - traffic::INCOMPLETE) as u64, ended));
+    assert_eq!(all.limits, [1_000_000_000, 67_108_864, 30_000]);
+    assert!(fuel.percentile(50).unwrap().abs_diff(600_000) < 30_000);
     assert_eq!(largest.count(), ended);
     assert!(largest.percentile(50).unwrap().abs_diff(5_000) < 500, "{largest:?}");
     assert!(largest.max() > Some(9_000) && largest.max() < Some(10_000), "{largest:?}");

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row, params};
 
 use super::find::{self, CallSelection};
-use super::usage::{CallUsage, RequestTally, UsageCount, UsageSum};
+use super::usage::{CallUsage, RequestTally, UsageSum};
 use crate::command::CallStatus;
 use crate::histogram::{Histogram, HistogramSum};
 use crate::log::Filter;
 use crate::request_stats::{RequestKind, RequestSum};
-use crate::stats::{HistoryPart, HistoryQuery, Stats, StatsGroup, StatsGrouping, StatsQuery};
+use crate::stats::{HistoryPart, HistoryQuery, Stats, StatsGroup, StatsGrouping, StatsQuery, UsageStats};
 
 /// The lengths of rows, in seconds.
 const HOUR: i64 = 3_600;
@@ -38,7 +38,7 @@ pub(super) struct CallCount<'c> {
 struct Count {
     calls: u64,
     durations: Histogram,
-    usage: UsageCount,
+    usage: UsageStats,
 }
 
 impl Count {
@@ -67,7 +67,7 @@ impl Count {
         Ok(Self {
             calls: row.get(0)?,
             durations: Histogram::from_bytes(row.get_ref(1)?.as_blob()?),
-            usage: UsageCount::from_bytes(row.get_ref(2)?.as_blob()?),
+            usage: UsageStats::from_bytes(row.get_ref(2)?.as_blob()?),
         })
     }
 }

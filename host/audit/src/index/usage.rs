@@ -6,7 +6,7 @@ use crate::histogram::{Histogram, HistogramSum};
 use crate::stats::UsageStats;
 
 /// The number of resources that are counted.
-const RESOURCES: usize = 6;
+pub(crate) const RESOURCES: usize = 6;
 
 /// The resources that an attempt used, and their limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,20 +62,15 @@ impl CallUsage {
     }
 }
 
-/// The usage of the attempts of many calls.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct UsageCount {
-    used: [Histogram; RESOURCES],
-    limits: [u64; 3],
-}
-
-impl UsageCount {
-    pub(super) fn record(&mut self, attempt: &AttemptUsage) {
+impl UsageStats {
+    /// Counts an attempt.
+    pub fn record(&mut self, attempt: &AttemptUsage) {
         self.used.iter_mut().zip(attempt.used).for_each(|(own, amount)| own.record(amount));
         raise(&mut self.limits, attempt.limits);
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    /// Counts everything that `other` counts.
+    pub fn merge(&mut self, other: &Self) {
         self.used.iter_mut().zip(&other.used).for_each(|(own, other)| own.merge(other));
         raise(&mut self.limits, other.limits);
     }
@@ -114,7 +109,7 @@ pub(super) struct UsageSum {
 }
 
 impl UsageSum {
-    /// Adds what [`UsageCount::to_bytes`] wrote.
+    /// Adds what [`UsageStats::to_bytes`] wrote.
     pub(super) fn add_bytes(&mut self, bytes: &[u8]) {
         let (limits, used) = read(bytes);
         self.used.iter_mut().zip(used).for_each(|(own, histogram)| own.add_bytes(histogram));
@@ -122,20 +117,7 @@ impl UsageSum {
     }
 
     pub(super) fn into_stats(self) -> UsageStats {
-        let [fuel, memory_bytes, wall_us, requests, bytes, response_bytes] =
-            self.used.map(HistogramSum::into_histogram);
-        let [fuel_limit, memory_limit_bytes, wall_limit_ms] = self.limits;
-        UsageStats {
-            fuel,
-            memory_bytes,
-            wall_us,
-            requests,
-            bytes,
-            response_bytes,
-            fuel_limit,
-            memory_limit_bytes,
-            wall_limit_ms,
-        }
+        UsageStats { used: self.used.map(HistogramSum::into_histogram), limits: self.limits }
     }
 }
 
@@ -143,7 +125,7 @@ fn raise(limits: &mut [u64; 3], others: [u64; 3]) {
     limits.iter_mut().zip(others).for_each(|(own, other)| *own = other.max(*own));
 }
 
-/// Reads what [`UsageCount::to_bytes`] wrote.
+/// Reads what [`UsageStats::to_bytes`] wrote.
 fn read(bytes: &[u8]) -> ([u64; 3], [&[u8]; RESOURCES]) {
     postcard::from_bytes(bytes).unwrap_or_default()
 }

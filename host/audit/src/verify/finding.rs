@@ -5,58 +5,42 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::evidence::DerivedFinding;
+use crate::named_enum::named_enum;
 
-macro_rules! flaws {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// The kind of a finding.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-        #[non_exhaustive]
-        pub enum FindingKind {
-            $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+
-        }
-
-        impl FindingKind {
-            /// Every kind.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The stable word.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)+ }
-            }
-        }
-    };
-}
-
-flaws! {
-    /// The entry, or the hash beside it, was changed, or it does not belong where it stands.
-    Edited = "edited";
-    /// Entries are missing.
-    Missing = "missing";
-    /// An entry stands out of its order, or twice.
-    Disordered = "disordered";
-    /// An entry has another form than the host writes.
-    Unreadable = "unreadable";
-    /// Events of a call are not numbered from 1 without gaps.
-    Sequence = "sequence";
-    /// A call has events after its end, or two ends.
-    AfterTheEnd = "after_the_end";
-    /// The end is missing: entries that the host signed for are gone.
-    Truncated = "truncated";
-    /// The chain has another hash than the host signed for.
-    Rewritten = "rewritten";
-    /// A signed statement does not hold, or another key signed it.
-    Signature = "signature";
-    /// The table of idempotency keys has a key in another state than the journals.
-    Keys = "keys";
-    /// The sealed part of a call differs from the chain.
-    Sealed = "sealed";
-    /// A lock or a derived file is something else than a regular file.
-    FileType = "file_type";
-    /// The home remembers more of the log or the vault than is there, or what it remembered was changed.
-    HomeState = "home_state";
-    /// A line of an export is not as it was written.
-    Line = "line";
+named_enum! {
+    /// The kind of a finding.
+    #[derive(Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum FindingKind {
+        /// The entry, or the hash beside it, was changed, or it does not belong where it stands.
+        Edited = "edited",
+        /// Entries are missing.
+        Missing = "missing",
+        /// An entry stands out of its order, or twice.
+        Disordered = "disordered",
+        /// An entry has another form than the host writes.
+        Unreadable = "unreadable",
+        /// Events of a call are not numbered from 1 without gaps.
+        Sequence = "sequence",
+        /// A call has events after its end, or two ends.
+        AfterTheEnd = "after_the_end",
+        /// The end is missing: entries that the host signed for are gone.
+        Truncated = "truncated",
+        /// The chain has another hash than the host signed for.
+        Rewritten = "rewritten",
+        /// A signed statement does not hold, or another key signed it.
+        Signature = "signature",
+        /// The table of idempotency keys has a key in another state than the journals.
+        Keys = "keys",
+        /// The sealed part of a call differs from the chain.
+        Sealed = "sealed",
+        /// A lock or a derived file is something else than a regular file.
+        FileType = "file_type",
+        /// The home remembers more of the log or the vault than is there, or what it remembered was changed.
+        HomeState = "home_state",
+        /// A line of an export is not as it was written.
+        Line = "line",
+    }
 }
 
 impl FindingKind {
@@ -79,11 +63,6 @@ impl FindingKind {
     /// log goes on from an accepted loss.
     pub(super) const fn can_be_put_back(self) -> bool {
         matches!(self, Self::Edited | Self::Unreadable | Self::Keys | Self::Sealed | Self::FileType)
-    }
-
-    /// Returns the kind with this name.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|flaw| flaw.name() == name)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::indexed_line;
+use cofferdam_audit::store::{AttemptUsage, indexed_line};
 use cofferdam_audit::{
     AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
     OperatorChange, OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup,
@@ -546,19 +546,12 @@ fn count(
     }
     let (amounts, largest_responses): (Vec<i64>, Vec<i64>) = (row.try_get(4)?, row.try_get(5)?);
     if let Some(usage) = &mut group.usage {
-        for attempt in amounts.as_chunks::<8>().0 {
-            let [fuel, memory, wall, requests, bytes, fuel_limit, memory_limit, wall_limit] =
-                attempt.map(unsigned);
-            usage.fuel.record(fuel);
-            usage.memory_bytes.record(memory);
-            usage.wall_us.record(wall);
-            usage.requests.record(requests);
-            usage.bytes.record(bytes);
-            usage.fuel_limit = usage.fuel_limit.max(fuel_limit);
-            usage.memory_limit_bytes = usage.memory_limit_bytes.max(memory_limit);
-            usage.wall_limit_ms = usage.wall_limit_ms.max(wall_limit);
+        let attempts = amounts.as_chunks::<8>().0.iter().zip(largest_responses);
+        for (attempt, largest) in attempts {
+            let [fuel, memory, wall, requests, bytes, limits @ ..] = attempt.map(unsigned);
+            let used = [fuel, memory, wall, requests, bytes, unsigned(largest)];
+            usage.record(&AttemptUsage { used, limits });
         }
-        largest_responses.into_iter().for_each(|bytes| usage.response_bytes.record(unsigned(bytes)));
     }
     Ok(())
 }

@@ -27,13 +27,14 @@ impl LimitUsage {
         let mut log = host.audit().existing().ok().flatten()?;
         let filter = Filter { connector: Some(connector.to_owned()), ..Filter::default() };
         let stats = log.stats(&filter, StatsQuery { usage: true, ..StatsQuery::default() }).ok()?;
-        let all: Vec<_> = stats.groups.iter().filter_map(|group| group.usage.as_ref()).collect();
-        let most = |of: fn(&UsageStats) -> Option<u64>| all.iter().filter_map(|it| of(it)).max();
+        let mut all = UsageStats::default();
+        stats.groups.iter().filter_map(|group| group.usage.as_ref()).for_each(|usage| all.merge(usage));
+        let [fuel, memory_bytes, wall_us, ..] = &all.used;
         Some(Self {
-            attempts: all.iter().map(|usage| usage.fuel.count()).sum(),
-            fuel: most(|usage| usage.fuel.max())?,
-            memory_bytes: most(|usage| usage.memory_bytes.max())?,
-            wall_time_ms: most(|usage| usage.wall_us.max())?.div_ceil(1_000),
+            attempts: fuel.count(),
+            fuel: fuel.max()?,
+            memory_bytes: memory_bytes.max()?,
+            wall_time_ms: wall_us.max()?.div_ceil(1_000),
         })
     }
 

@@ -126,8 +126,9 @@ fn usage_is_counted_after_an_older_version() {
     };
     let requests = |log: &super::PostgresLog| log.reader().unwrap().requests(&Filter::default()).unwrap();
     let (before, requested) = (usage(&log), requests(&log));
-    assert_eq!((before.fuel.count(), before.response_bytes.count(), before.wall_limit_ms), (1, 1, 30_000));
-    assert!(before.response_bytes.max() > Some(0) && before.response_bytes.max() < before.bytes.max());
+    let [fuel, .., bytes, largest] = &before.used;
+    assert_eq!((fuel.count(), largest.count(), before.limits[2]), (1, 1, 30_000));
+    assert!(largest.max() > Some(0) && largest.max() < bytes.max());
     drop(log);
     cluster.psql(
         "ALTER TABLE cofferdam.calls DROP COLUMN largest_responses, DROP COLUMN request_connectors, \
