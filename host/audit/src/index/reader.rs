@@ -237,27 +237,6 @@ impl IndexReader {
         }
     }
 
-    /// Returns the place of the entry after the `n`-th one of a journal.
-    fn follow(&self, journal: &JournalFiles, n: u64) -> Result<(u64, u64), AuditError> {
-        if let Some((known, segment, offset)) = self.followed.get(&journal.name)
-            && *known == n
-        {
-            return Ok((*segment, *offset));
-        }
-        let next = n.saturating_add(1);
-        let first = journal.firsts.iter().copied().rfind(|first| *first <= next);
-        let Some(first) = first.or_else(|| journal.firsts.first().copied()) else { return Ok((0, 0)) };
-        let mut offset = 0;
-        for_each_line(&journal.dir, first, 0, |next, line| {
-            let is_before = JournalLine::read(line).map_or(true, |line| line.n <= n);
-            if is_before {
-                offset = next;
-            }
-            is_before
-        })?;
-        Ok((first, offset))
-    }
-
     /// Adds the ids of calls that ended in a journal after the `from`-th entry, up to the `to`-th. Returns the last entry
     /// that was read.
     fn ends_after(
@@ -267,18 +246,20 @@ impl IndexReader {
         to: u64,
         (ended, most): (&mut Vec<AuditId>, usize),
     ) -> Result<u64, AuditError> {
-        let (begin, mut offset) = self.follow(journal, from)?;
+        let firsts = || journal.firsts.iter().copied();
+        let with_next = || firsts().rfind(|first| *first <= from.saturating_add(1)).unwrap_or(0);
+        let followed = self.followed.get(&journal.name).filter(|(n, ..)| *n == from);
+        let (begin, start) =
+            followed.map_or_else(|| (with_next(), 0), |(_, segment, offset)| (*segment, *offset));
         let mut last = from;
-        for segment in journal.firsts.iter().copied().filter(|first| *first >= begin) {
+        for segment in firsts().filter(|first| *first >= begin) {
             // The segment that was followed may have been pruned: the position is not one in another segment.
-            if segment != begin {
-                offset = 0;
-            }
+            let mut offset = if segment == begin { start } else { 0 };
             for_each_line(&journal.dir, segment, offset, |next, line| {
                 if ended.len() >= most || last >= to {
                     return false;
                 }
-                if let Ok(read) = JournalLine::read(line) {
+                if let Some(read) = JournalLine::read(line).ok().filter(|read| read.n > from) {
                     last = read.n.max(last);
                     let is_end =
                         read.events_text().and_then(LineFacts::read).is_some_and(|facts| facts.end.is_some());
