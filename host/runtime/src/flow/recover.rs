@@ -235,8 +235,8 @@ fn decided(found: &RecordedCall) -> HostError {
 /// Resumes an interrupted call, under its key and with its package.
 ///
 /// # Errors
-/// In addition to the errors of any call: as [`look`]; `outcome_unknown` if its operation must not be repeated;
-/// `not_replayable` if its request is not stored.
+/// In addition to the errors of any call: as [`incomplete_call`]; `outcome_unknown` if its operation must not be
+/// repeated; `not_replayable` if its request is not stored.
 pub(crate) async fn resume(
     pipeline: &CallPipeline,
     audit_id: &AuditId,
@@ -332,7 +332,7 @@ fn not_repeatable(found: &RecordedCall) -> HostError {
 /// Leaves an interrupted call as it is, and records the actor and the reason.
 ///
 /// # Errors
-/// `validation`: there is no reason; else as [`look`]; `audit_unavailable`: it could not be written.
+/// `validation`: there is no reason; else as [`incomplete_call`]; `audit_unavailable`: it could not be written.
 pub(crate) async fn skip(
     pipeline: &CallPipeline,
     audit_id: &AuditId,
