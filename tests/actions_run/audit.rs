@@ -52,7 +52,8 @@ fn an_action_and_its_calls_link_to_each_other() {
         cofferdam_core::digest::Digest::sha256(text.as_bytes()).to_string()
     );
     assert!(payload(1)["hash"].as_str().unwrap().starts_with("sha256:"));
-    assert_eq!((&payload(1)["idempotent"], &payload(1)["steps"]), (&json!(false), &json!(3)));
+    let (_, read) = stage.host.audit().reader().unwrap().events_of(&report.audit_id).unwrap();
+    assert_eq!((&read[1].facts()["idempotent"], &payload(1)["steps"]), (&json!(false), &json!(3)));
     let end = payload(6);
     assert_eq!(
         (&end["status"], &end["class"], &end["attempts"]),

@@ -1,6 +1,7 @@
 //! Facts that several events of a call, or several fields of an event, have: they are recorded once, and readers
 //! restore them in the other places.
 
+use cofferdam_core::event::recorded::may_be_repeated;
 use serde_json::{Map, Value};
 
 use crate::entry::LoggedEvent;
@@ -92,6 +93,18 @@ fn with_difference(mut failure: Map<String, Value>, difference: Map<String, Valu
     failure
 }
 
+/// Adds to the admission of a candidate, or of an action, the facts that follow from others of it.
+fn add_implied(facts: &mut Map<String, Value>) {
+    let repeat = facts.get("repeat").and_then(Value::as_str);
+    let is_idempotent = may_be_repeated(repeat, facts.contains_key("idempotency_key"));
+    // An action has no package.
+    let is_unsigned = repeat.is_some() && !facts.contains_key("signer");
+    facts.insert("idempotent".to_owned(), is_idempotent.into());
+    if is_unsigned {
+        facts.insert("unsigned".to_owned(), true.into());
+    }
+}
+
 /// Adds the facts that events leave out because another event of their call, or another field of theirs, has them.
 /// `events` are all events of one call, in order.
 pub(crate) fn restore_facts(events: &mut [LoggedEvent]) {
@@ -105,9 +118,12 @@ pub(crate) fn restore_facts(events: &mut [LoggedEvent]) {
                 connector = facts.remove("connector");
                 continue;
             }
-            "admitted" | "attempt_ended" => {
+            name @ ("admitted" | "attempt_ended") => {
                 if let Some(connector) = &connector {
                     facts.entry("connector").or_insert_with(|| connector.clone());
+                }
+                if name == "admitted" {
+                    add_implied(&mut facts);
                 }
             }
             "final" | "cut_short" => {}
@@ -162,9 +178,9 @@ mod tests {
             restored(events),
             [
                 r#"{"connector":"a"}"#,
-                r#"{"candidate":0,"connector":"a","hash":"h"}"#,
+                r#"{"candidate":0,"connector":"a","hash":"h","idempotent":false}"#,
                 r#"{"attempt":1,"connector":"a","status":"failure"}"#,
-                r#"{"candidate":1,"connector":"b","hash":"h"}"#,
+                r#"{"candidate":1,"connector":"b","hash":"h","idempotent":false}"#,
                 r#"{"attempt":2,"connector":"b","status":"value"}"#,
                 "7",
                 r#"{"status":"value"}"#,
@@ -172,6 +188,27 @@ mod tests {
         );
         let without_beginning = json!([["attempt_ended", {"attempt": 1}]]);
         assert_eq!(restored(without_beginning), [r#"{"attempt":1}"#]);
+    }
+
+    #[test]
+    fn facts_that_follow_from_others_are_restored() {
+        for (recorded, read) in [
+            (json!({"repeat": "always", "signer": "s"}), json!({"idempotent": true})),
+            (json!({"repeat": "unless_unkeyed"}), json!({"idempotent": false, "unsigned": true})),
+            (
+                json!({"idempotency_key": "k", "repeat": "never"}),
+                json!({"idempotent": false, "unsigned": true}),
+            ),
+            // Actions.
+            (json!({"steps": 2}), json!({"idempotent": false})),
+            (json!({"idempotency_key": "k", "steps": 2}), json!({"idempotent": true})),
+        ] {
+            let mut expected = recorded.as_object().unwrap().clone();
+            expected.extend(read.as_object().unwrap().clone());
+            let restored: Value =
+                serde_json::from_str(&restored(json!([["admitted", recorded]]))[0]).unwrap();
+            assert_eq!(restored, Value::from(expected));
+        }
     }
 
     /// Returns the view of a failure as an event has it, once it is clear that readers get all of it.

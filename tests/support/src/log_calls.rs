@@ -11,7 +11,7 @@ use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::{
     Admitted, AttemptStarted, Ended, EventLine, Received, RecordedClaim, RecordedEvent,
 };
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::failure::{AuditId, RepeatRule};
 use jiff::Timestamp;
 
 /// The SHA-256 of what each key stands for.
@@ -28,7 +28,8 @@ pub fn opening(received: Received<'_>, key: Option<&str>, idempotent: bool, at: 
         fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
         key_sha256: Digest::sha256(key.as_bytes()).to_string(),
     });
-    let admitted = Admitted { claim: claimed, idempotent: Some(idempotent), ..Admitted::default() };
+    let repeat = RepeatRule::from(idempotent).name();
+    let admitted = Admitted { claim: claimed, repeat: Some(repeat.into()), ..Admitted::default() };
     let events = [
         RecordedEvent::Received(received),
         RecordedEvent::Admitted(admitted),

@@ -107,8 +107,8 @@ fn open(at: Timestamp, route: CallTarget, lots: &mut Lots) -> OpenCall {
     };
     let admitted = Admitted {
         hash: hash.into(),
-        idempotent: Some(true),
         profile: Some("standard".into()),
+        repeat: Some("always".into()),
         signer: Some("ed25519:4f3a".into()),
         ..Admitted::default()
     };

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use cofferdam_core::event::recorded::{
-    Received, RecordedClaim, RecordedKeyEnd, RecordedRequest, RecordedUsage, Replayed,
+    Received, RecordedClaim, RecordedKeyEnd, RecordedRequest, RecordedUsage, Replayed, may_be_repeated,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::usage::AttemptUsage;
@@ -29,9 +30,11 @@ pub(super) struct EventText<'l> {
 /// The payload of `admitted`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct AdmittedFacts {
+struct AdmittedFacts<'l> {
     claim: Option<RecordedClaim>,
-    idempotent: Option<bool>,
+    idempotency_key: Option<IgnoredAny>,
+    #[serde(borrow)]
+    repeat: Option<Cow<'l, str>>,
 }
 
 /// The payload of `attempt_ended`. The connector is empty if it is the one in `received`, which another line may have.
@@ -165,8 +168,9 @@ impl<'l> LineFacts<'l> {
             match event.name {
                 "received" => facts.received = Some((payload(event.payload), micros(event.at))),
                 "admitted" => {
-                    let admitted: AdmittedFacts = payload(event.payload);
-                    facts.idempotent = admitted.idempotent.or(facts.idempotent);
+                    let admitted: AdmittedFacts<'l> = payload(event.payload);
+                    let has_key = admitted.idempotency_key.is_some();
+                    facts.idempotent = Some(may_be_repeated(admitted.repeat.as_deref(), has_key));
                     facts.key = admitted.claim.map(|claim| claim.key_sha256).or(facts.key);
                 }
                 "replayed" => {
@@ -287,7 +291,7 @@ mod tests {
             }),
             RecordedEvent::Admitted(Admitted {
                 claim: Some(claim),
-                idempotent: Some(true),
+                repeat: Some("always".into()),
                 ..Admitted::default()
             }),
             RecordedEvent::AttemptEnded(AttemptEnded {

@@ -202,7 +202,7 @@ fn apply_line(
                 if let (Some(key), Some(fingerprint)) = (unhex(&of.key_sha256), unhex(&of.fingerprint)) {
                     let claimed = StoredKey {
                         at: received_at.as_microsecond(),
-                        is_idempotent: admitted.idempotent.unwrap_or(false),
+                        is_idempotent: admitted.is_idempotent(),
                         step_of: step_of.clone(),
                         ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
                     };

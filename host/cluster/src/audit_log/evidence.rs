@@ -190,7 +190,7 @@ impl ExpectedKeys {
                     {
                         self.early.push(call);
                     }
-                    let (is_idempotent, until) = (admitted.idempotent.unwrap_or(false), None);
+                    let (is_idempotent, until) = (admitted.is_idempotent(), None);
                     let (state, has_value) = (CLAIMED, false);
                     self.put(key, ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value });
                 }

@@ -276,9 +276,6 @@ pub struct Admitted<'e> {
     /// The key that its attempts carry, redacted; none if that is the audit id of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Text<'e>>,
-    /// True if it may be repeated, whatever its requests; of an action, if its caller gave a key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotent: Option<bool>,
     /// `given` by the caller, or `minted` by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Text<'e>>,
@@ -290,18 +287,31 @@ pub struct Admitted<'e> {
     /// The retry policy's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Text<'e>>,
-    /// The rule for repeating the call: `always`, `unless_unkeyed` (undeclared operations) or `never`.
+    /// The rule for repeating the call: `always`, whatever its requests, `unless_unkeyed` (undeclared operations) or
+    /// `never`; none for an action, which may be repeated if its caller gave a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Text<'e>>,
-    /// The id of the key that signed the package; none if it is unsigned.
+    /// The id of the key that signed the package; none if it is unsigned, which the call allowed, and for an action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signer: Option<Text<'e>>,
     /// The number of steps of an action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// True if the package is unsigned, which the call allowed; left out otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unsigned: bool,
+}
+
+impl Admitted<'_> {
+    /// Returns true if the candidate, or the action, may be repeated, whatever its requests: those of an attempt that a
+    /// crash interrupted are unknown.
+    #[must_use]
+    pub fn is_idempotent(&self) -> bool {
+        may_be_repeated(self.repeat.as_deref(), self.idempotency_key.is_some())
+    }
+}
+
+/// Returns true if a call with this recorded rule, or an action, which has none, may be repeated, whatever it sends.
+#[must_use]
+pub fn may_be_repeated(repeat: Option<&str>, has_key: bool) -> bool {
+    repeat.map_or(has_key, |rule| rule == RepeatRule::Always.name())
 }
 
 /// The request to a person to approve a candidate of a call, or an action.
@@ -793,12 +803,9 @@ impl<'e> From<EventKind<'e>> for RecordedEvent<'e> {
                     candidate,
                     connector: Some(connector.into()),
                     hash: hash.into(),
-                    // Independent of its requests: the requests of an attempt that a crash interrupted are unknown.
-                    idempotent: Some(repeat == RepeatRule::Always),
                     profile: Some(profile.into()),
                     repeat: Some(repeat.name().into()),
                     signer: signer.map(Cow::from),
-                    unsigned: signer.is_none(),
                     ..Admitted::default()
                 })
             }
@@ -949,6 +956,13 @@ mod tests {
             "result": payload, "retried": 2, "status": text,
         });
         let resolution = json!({"actor": text, "by": text, "frees_key": true, "reason": text});
+        let state = json!({
+            "calls": n, "changed": text, "comment": text, "connectors": [text], "details": {"a": text, "b": text},
+            "entries": n, "findings": n, "grants": [text], "hash": text, "hosts": [text, text], "kept": [text],
+            "not_after": text, "omitted": n, "public_key": text, "reason": text, "scopes": [text], "signatures": n,
+            "signer": text, "signers": [text], "since": text, "source": text, "status": text, "successor_of": text,
+            "time": text, "unsigned": true, "until": text, "version": text,
+        });
         vec![
             (
                 "received",
@@ -958,8 +972,8 @@ mod tests {
                 "admitted",
                 json!({
                     "arguments": payload, "bindings": [text], "candidate": 1, "claim": claim, "connector": text,
-                    "hash": text, "idempotency_key": text, "idempotent": true, "key": text, "limits": limits,
-                    "op": text, "profile": text, "repeat": text, "signer": text, "steps": 3, "unsigned": true,
+                    "hash": text, "idempotency_key": text, "key": text, "limits": limits, "op": text, "profile": text,
+                    "repeat": text, "signer": text, "steps": 3,
                 }),
             ),
             ("approval_requested", json!({"approval": text, "candidate": 1, "until": text})),
@@ -1013,8 +1027,12 @@ mod tests {
             ("keys_kept", json!({"keys": [{"call": text, "fingerprint": text, "key_sha256": text}]})),
             ("loss_accepted", json!({"accepted": text, "checkpoint": text})),
             ("pruned", json!({"before": text, "calls": n, "entries": n, "journals": {"a": n}})),
-            // Its facts are held by a test of their own.
-            ("operator", json!({"action": "trust", "failed": true, "subject": text, "user": text})),
+            (
+                "operator",
+                json!({
+                    "action": "install", "after": state, "before": state, "failed": true, "subject": text, "user": text,
+                }),
+            ),
         ]
     }
 

@@ -266,7 +266,6 @@ impl ActionProgress {
             claim: recorder.recorded_claim(),
             hash: format!("sha256:{}", self.file).into(),
             idempotency_key: self.key.as_ref().map(|key| recorder.redactor.text(key).into()),
-            idempotent: Some(recorder.idempotent),
             limits: RecordedLimits { wall_ms: millis(allowed), ..RecordedLimits::default() },
             steps: Some(self.steps),
             ..Admitted::default()
