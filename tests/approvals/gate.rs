@@ -11,7 +11,7 @@ use cofferdam_test_support::package;
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
-use super::{Desk, POSTS_ASK, answer, approve, asked, count, denied, events, outcome, post};
+use super::{Desk, POSTS_ASK, answer, approve, asked, count, denied, denied_id, events, outcome, post};
 use crate::shared_host::{begin, example, failed, refused, run, shared_host};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -312,6 +312,27 @@ fn eight_calls_at_once_share_no_approval() {
     let outcomes: Vec<_> = calls.into_iter().map(|call| run(call).unwrap()).collect();
     let values = outcomes.iter().filter(|it| it.outcome.is_ok()).count();
     assert_eq!((values, count(path)), (1, 1));
+}
+
+#[test]
+fn a_restored_file_gives_back_no_approval() {
+    let (desk, path) = (Desk::new(), "/text/approval-restored?approval");
+    let file = desk.home.path().join("audit/approvals.db");
+    let id = asked(&desk.host(), post(path));
+    approve(&desk.host(), &id);
+    let older = std::fs::read(&file).unwrap();
+    outcome(&desk.host(), post(path)).unwrap();
+    std::fs::write(&file, &older).unwrap();
+    let window = asked(&desk.host(), post(path));
+    assert_ne!(window, id);
+    let decision = ApprovalDecision::ApproveSameArguments(Duration::from_secs(600));
+    answer(&desk.host(), &window, decision).unwrap();
+    let older = std::fs::read(&file).unwrap();
+    outcome(&desk.host(), post(path)).unwrap();
+    denied_id(&desk.host(), &window);
+    std::fs::write(&file, &older).unwrap();
+    denied(&desk.host(), post(path));
+    assert_eq!(count(path), 2);
 }
 
 #[test]

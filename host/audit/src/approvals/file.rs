@@ -1,8 +1,10 @@
 //! The approvals of a home: a small SQLite file that all processes of the home share.
 //!
 //! The file is not trusted. Each row has a MAC under a key of the host: one that was changed, added or copied to
-//! another call is ignored. The file is opened for each command, which are rare, and written to the disk before one
-//! completes: a power cut does not bring back an approval that was used.
+//! another call is ignored. The file may also be an older one, which was put back: the audit log has each use before
+//! the call runs, and each answer before it takes effect, so an approval is used only if the log has no end of it. The
+//! file is opened for each command, which are rare, and written to the disk before one completes: a power cut does not
+//! bring back an approval that was used.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +14,12 @@ use cofferdam_core::host_key;
 use cofferdam_core::private_file::{self, FilePolicy};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-use super::approval::{ApprovalStep, StoredApproval, decide_approval};
+use super::approval::{ApprovalState, ApprovalStep, StoredApproval, decide_approval};
 use super::row::{ApprovalRow, ApprovalSeal, has_approval_room, is_approval_waiting, shown_bytes};
 use super::{AnswerOutcome, ApprovalId, ApprovalStore, ApprovalVerdict, PersonAnswer};
 use crate::command::LogTime;
 use crate::error::{AuditError, AuditErrorKind};
+use crate::index::LogIndex;
 use crate::journal::on_waiting_thread;
 use crate::log::LogFuture;
 use crate::sqlite_file;
@@ -111,7 +114,20 @@ impl ApprovalFile {
 
 impl ApprovalStore for ApprovalFile {
     fn request(&self, request: StoredApproval, call: AuditId, now: LogTime) -> LogFuture<ApprovalVerdict> {
-        self.with(true, ApprovalVerdict::Full, move |opened| opened.request(&request, &call, now))
+        let root = private_file::parent(&self.path).to_owned();
+        self.with(true, ApprovalVerdict::Full, move |opened| {
+            loop {
+                let verdict = opened.request(&request, &call, now)?;
+                let ApprovalVerdict::Approved { id, same_arguments, .. } = &verdict else { return Ok(verdict) };
+                let end = LogIndex::end_of_approval(&root, id, *same_arguments)?;
+                let Some(end) = end else { return Ok(verdict) };
+                tracing::warn!(target: "cofferdam::audit", approval = id.as_str(), "the file of approvals is an older one: the audit log has the end of this approval");
+                if end == ApprovalState::Denied {
+                    return Ok(ApprovalVerdict::Denied(id.clone()));
+                }
+                // It was for one call, and is now used in the file as well: another one is looked for.
+            }
+        })
     }
 
     fn answer(&self, id: ApprovalId, answer: PersonAnswer, now: LogTime) -> LogFuture<AnswerOutcome> {

@@ -222,6 +222,10 @@ impl<'c> CallBatch<'c> {
         own: LinePlace,
         place: ReadPlace<'_>,
     ) -> Result<(), AuditError> {
+        for approval in &facts.used_approvals {
+            let insert = "INSERT OR IGNORE INTO used_approvals (approval) VALUES (?1)";
+            self.connection.prepare_cached(insert)?.execute([approval])?;
+        }
         if let Some(resumed) = line.resumes.as_deref().and_then(AuditId::parse)
             && self.load(resumed.bytes())? == Loaded::Own
         {

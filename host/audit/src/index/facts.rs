@@ -37,6 +37,15 @@ struct AdmittedFacts<'l> {
     repeat: Option<Cow<'l, str>>,
 }
 
+/// The payload of `approval_used`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ApprovalFacts<'l> {
+    #[serde(borrow)]
+    approval: Cow<'l, str>,
+    same_arguments: bool,
+}
+
 /// The payload of `attempt_ended`. The connector is empty if it is the one in `received`, which another line may have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -143,6 +152,8 @@ pub struct LineFacts<'l> {
     pub idempotent: Option<bool>,
     /// The SHA-256 of the idempotency key, in hexadecimal.
     pub key: Option<String>,
+    /// The approvals that the call used up.
+    pub used_approvals: Vec<Cow<'l, str>>,
     /// The usage of the attempts that ended.
     pub attempts: Vec<AttemptUsage>,
     /// Their requests, without those whose URL had a secret in it.
@@ -172,6 +183,10 @@ impl<'l> LineFacts<'l> {
                     let has_key = admitted.idempotency_key.is_some();
                     facts.idempotent = Some(may_be_repeated(admitted.repeat.as_deref(), has_key));
                     facts.key = admitted.claim.map(|claim| claim.key_sha256).or(facts.key);
+                }
+                "approval_used" => {
+                    let used: ApprovalFacts<'l> = payload(event.payload);
+                    facts.used_approvals.extend((!used.same_arguments).then_some(used.approval));
                 }
                 "replayed" => {
                     let replayed: Replayed<'l> = payload(event.payload);

@@ -42,6 +42,7 @@ use self::journal_fill::{FillBudget, FillResult, IndexProgress, JournalFiles};
 pub(crate) use self::reader::{IndexReader, ProcessCalls};
 pub use self::usage::AttemptUsage;
 pub(crate) use self::usage::RESOURCES;
+use crate::approvals::{ApprovalId, ApprovalState};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::journal::writer_names;
 use crate::settings::BUSY_TIMEOUT;
@@ -98,6 +99,34 @@ impl LogIndex {
         let mut index = Self::open(root)?;
         index.replace("the operator asked for it")?;
         index.fill(Some(progress))
+    }
+
+    /// Returns the end of an approval according to the journals below `root`: denied or withdrawn or, if it is for one
+    /// call, used. None if they have neither.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and [`update`](Self::update).
+    pub(crate) fn end_of_approval(
+        root: &Path,
+        id: &ApprovalId,
+        same_arguments: bool,
+    ) -> Result<Option<ApprovalState>, AuditError> {
+        // The calls may be recorded elsewhere.
+        if writer_names(root)?.is_empty() {
+            return Ok(None);
+        }
+        let mut index = Self::open(root)?;
+        index.update()?;
+        // Without the denials that failed, of which there are two entries.
+        let withdrawn = "SELECT coalesce(sum(iif(json_extract(event, '$.failed'), -1, 1)), 0) > 0 FROM operator_events \
+                         WHERE json_extract(event, '$.subject') = ?1 AND json_extract(event, '$.action') = 'deny'";
+        let used = "SELECT EXISTS (SELECT 1 FROM used_approvals WHERE approval = ?1)";
+        let connection = &index.file.connection;
+        let has = |select| connection.query_row(select, [id.as_str()], |row| row.get::<_, bool>(0));
+        Ok(match has(withdrawn)? {
+            true => Some(ApprovalState::Denied),
+            false => (!same_arguments && has(used)?).then_some(ApprovalState::Used),
+        })
     }
 
     /// Adds what the journals have that is not in the index. Calls whose beginning was pruned leave it.

@@ -87,6 +87,9 @@ INSERT INTO skew (one, least, most) VALUES (0, 0, 0);
 -- The calls about whose undetermined keys the operator decided.
 CREATE TABLE decided (call BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 
+-- The approvals that calls used up. They stay when their calls are pruned.
+CREATE TABLE used_approvals (approval TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
 -- The number of calls that ended, and their durations and usage: those that were received in a span of so many seconds
 -- (an hour, a day, 32 days) from `start`. With a host, those that had requests to it; without (0), all of them. `durations` is a
 -- histogram, `usage` several. Rows of 32 days have no usage, and there are none of hosts.
