@@ -279,9 +279,11 @@ fn update(
     seal: &ApprovalSeal,
 ) -> Result<(), AuditError> {
     let row = seal.row(stored)?;
-    transaction.execute(
+    let changed = transaction.execute(
         "UPDATE approvals SET is_waiting = ?2, ends = ?3, value = ?4, mac = ?5 WHERE id = ?1",
         params![row.id, is_approval_waiting(stored), stored.ends(), row.value, row.mac],
     )?;
-    Ok(())
+    // A file that was changed may ignore it: by a trigger, or by an index that has lost the row.
+    let ignored = || AuditError::new(AuditErrorKind::Corrupt, "the file of approvals did not take a change");
+    (changed == 1).then_some(()).ok_or_else(ignored)
 }

@@ -148,6 +148,17 @@ fn a_changed_row_approves_nothing() {
 }
 
 #[test]
+fn an_approval_whose_use_is_not_stored_is_not_used() {
+    let (home, file) = home();
+    let id = waiting(&file, 1, at(0));
+    answer(&file, &id, ONCE, at(0));
+    let ignore = "CREATE TRIGGER t BEFORE UPDATE ON approvals BEGIN SELECT raise(IGNORE); END";
+    database(home.path()).execute_batch(ignore).unwrap();
+    let asked = wait(file.request(request(1, at(1)), AuditId::mint(), at(1)));
+    assert!(asked.is_err(), "{asked:?}");
+}
+
+#[test]
 fn arguments_that_were_changed_are_not_shown() {
     let (home, file) = home();
     let id = waiting(&file, 1, at(0));
