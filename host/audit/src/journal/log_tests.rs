@@ -31,6 +31,8 @@ mod clock;
 mod disk;
 #[path = "log_tests/exported.rs"]
 mod exported;
+#[path = "log_tests/flipped.rs"]
+mod flipped;
 #[path = "log_tests/lost.rs"]
 mod lost;
 #[path = "log_tests/power.rs"]
