@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cofferdam_core::event::recorded::{RecordedEvent, RecordedKeyEnd, Resolution};
+use cofferdam_core::digest::Digest;
+use cofferdam_core::event::recorded::{RecordedClaim, RecordedEvent, RecordedKeyEnd, Resolution};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -87,6 +88,25 @@ pub struct KeyClaim {
     pub of: KeyScope,
 }
 
+impl KeyClaim {
+    /// Returns the key of the action whose step has this id and claims its own key: `KEY` of `KEY/STEP`.
+    #[must_use]
+    pub fn action_key(&self, step: Option<&str>) -> Option<&str> {
+        self.key.strip_suffix(step?)?.strip_suffix('/')
+    }
+
+    /// Returns the claim of a call, or of an action's step with this id, in the form that proves the key: the key
+    /// itself may disclose too much.
+    #[must_use]
+    pub fn recorded(&self, step: Option<&str>) -> RecordedClaim {
+        RecordedClaim {
+            action_key_sha256: self.action_key(step).map(sha256),
+            fingerprint: Digest::from_bytes(self.fingerprint).to_string(),
+            key_sha256: sha256(&self.key),
+        }
+    }
+}
+
 /// The kind of call that is to run under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyScope {
@@ -132,16 +152,22 @@ impl KeyDisposition {
         }
     }
 
-    /// Returns it as the last event of a call records it.
+    /// Returns it as the last event of a call with this claim records it.
     #[must_use]
-    pub fn recorded(self) -> RecordedKeyEnd<'static> {
+    pub fn recorded(self, claim: &KeyClaim) -> RecordedKeyEnd<'static> {
         let (state, until) = match self {
             Self::Retain(until) => ("keeps", Some(until.to_string())),
             Self::Release => ("free", None),
             Self::Undetermined => ("unknown", None),
         };
-        RecordedKeyEnd { state: state.into(), until }
+        // The beginning of an action may be pruned before its end.
+        let key_sha256 = matches!(claim.of, KeyScope::Action { .. }).then(|| sha256(&claim.key));
+        RecordedKeyEnd { key_sha256, state: state.into(), until }
     }
+}
+
+fn sha256(key: &str) -> String {
+    Digest::sha256(key.as_bytes()).to_string()
 }
 
 /// A call that begins.

@@ -7,10 +7,7 @@ use cofferdam_audit::{
     ResolveCall, Sealed,
 };
 use cofferdam_core::clock::{Clock, SleepFuture, SystemClock};
-use cofferdam_core::digest::Digest;
-use cofferdam_core::event::recorded::{
-    Admitted, AttemptStarted, Ended, EventLine, Received, RecordedClaim, RecordedEvent,
-};
+use cofferdam_core::event::recorded::{Admitted, AttemptStarted, Ended, EventLine, Received, RecordedEvent};
 use cofferdam_core::failure::{AuditId, RepeatRule};
 use jiff::Timestamp;
 
@@ -24,10 +21,7 @@ pub fn claim(key: &str) -> KeyClaim {
 
 /// Returns a call that was received then, with its first entry: this event, its admission, and an attempt.
 pub fn opening(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
-    let claimed = key.map(|key| RecordedClaim {
-        fingerprint: Digest::from_bytes(FINGERPRINT).to_string(),
-        key_sha256: Digest::sha256(key.as_bytes()).to_string(),
-    });
+    let claimed = key.map(|key| claim(key).recorded(received.step.as_deref()));
     let repeat = RepeatRule::from(idempotent).name();
     let admitted = Admitted { claim: claimed, repeat: Some(repeat.into()), ..Admitted::default() };
     let events = [
@@ -52,7 +46,7 @@ pub fn opening(received: Received<'_>, key: Option<&str>, idempotent: bool, at: 
 
 /// Returns the end of such a call, which was recorded then.
 pub fn ending(call: &OpenCall, status: CallStatus, key: KeyDisposition, at: Timestamp) -> CloseCall {
-    let key_end = call.key.as_ref().map(|_| key.recorded());
+    let key_end = call.key.as_ref().map(|claim| key.recorded(claim));
     let ended = Ended { status: status.name().into(), key_end, ..Ended::default() };
     let seq = u32::try_from(call.entry.events().len()).unwrap() + 1;
     let line = EventLine { at, seq, event: RecordedEvent::Final(ended) }.to_text();

@@ -293,8 +293,12 @@ mod tests {
             wall_us: 9,
             ..RecordedUsage::default()
         };
-        let claim = RecordedClaim { fingerprint: "f".to_owned(), key_sha256: "k".to_owned() };
-        let key_end = RecordedKeyEnd { state: "unknown".into(), until: None };
+        let claim = RecordedClaim {
+            fingerprint: "f".to_owned(),
+            key_sha256: "k".to_owned(),
+            ..RecordedClaim::default()
+        };
+        let key_end = RecordedKeyEnd { state: "unknown".into(), ..RecordedKeyEnd::default() };
         let events = [
             RecordedEvent::Received(Received {
                 action: Some("an action".into()),

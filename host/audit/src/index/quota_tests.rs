@@ -60,7 +60,7 @@ fn begin(log: &JournalLog, client: &str, step: Option<&str>, request: usize) -> 
 }
 
 fn end(log: &JournalLog, audit_id: &AuditId, key_end: &str) {
-    let key_end = Some(RecordedKeyEnd { state: key_end.into(), until: None });
+    let key_end = Some(RecordedKeyEnd { state: key_end.into(), ..RecordedKeyEnd::default() });
     let ended = Ended { attempts: Some(1), key_end, status: "value".into(), ..Ended::default() };
     drop(log.close(
         None,

@@ -681,6 +681,9 @@ pub struct RecordedLogLine<'e> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedClaim {
+    /// The SHA-256 of the key of the action that the call is a step of, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_key_sha256: Option<String>,
     /// The SHA-256 of everything that identifies the call, in hexadecimal.
     pub fingerprint: String,
     /// The SHA-256 of the key, in hexadecimal.
@@ -692,6 +695,9 @@ pub struct RecordedClaim {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RecordedKeyEnd<'e> {
+    /// The SHA-256 of the key of an action, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_sha256: Option<String>,
     /// `keeps`, `free` or `unknown`.
     pub state: Text<'e>,
     /// The time until which the outcome is kept, as RFC 3339.
@@ -936,7 +942,7 @@ mod tests {
         let payload = json!({"bytes": n, "sha256": text, "text": text});
         let failure = json!({"class": text, "details": {"b": 1.5, "a": [1e21, 1e-7, -0.0, null]}, "\u{1f600}": 1, "\u{fb33}": 2});
         let limits = json!({"attempt_ms": n, "fuel": n, "memory_bytes": n, "wall_ms": n});
-        let claim = json!({"fingerprint": text, "key_sha256": text});
+        let claim = json!({"action_key_sha256": text, "fingerprint": text, "key_sha256": text});
         let phases = json!({"admit_us": n, "guest_us": n, "instantiate_us": n, "record_us": n});
         let abort = json!({"host": text, "method": text, "request_sent": true, "unsafe_sent": false});
         let unkeyed = json!({"host": text, "method": text});
@@ -952,8 +958,8 @@ mod tests {
         });
         let end = json!({
             "arguments": payload, "attempts": 1, "class": text, "code": text, "duration_us": n, "failed_attempt": 1,
-            "failure": failure, "key_end": {"state": text, "until": text}, "prompt": text, "replayed": text,
-            "result": payload, "retried": 2, "status": text,
+            "failure": failure, "key_end": {"key_sha256": text, "state": text, "until": text}, "prompt": text,
+            "replayed": text, "result": payload, "retried": 2, "status": text,
         });
         let resolution = json!({"actor": text, "by": text, "frees_key": true, "reason": text});
         let state = json!({

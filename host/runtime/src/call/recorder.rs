@@ -16,7 +16,6 @@ use cofferdam_audit::{
     KeyDisposition, KeyState, LogFuture, OpenCall, OpenOutcome, Part, Sealed, difference_from_attempt,
 };
 use cofferdam_core::clock::Clock;
-use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::recorded::{
     CanonicalJson, Ended, EventLine, EventText, Received, RecordedClaim, RecordedEvent,
@@ -184,14 +183,9 @@ impl CallRecorder {
         self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the key under which the call is to run, in the form that the audit log proves: not the key itself,
-    /// which may disclose too much.
+    /// Returns the key under which the call is to run, in the form that the audit log proves.
     pub(super) fn recorded_claim(&self) -> Option<RecordedClaim> {
-        let claim = self.claim.as_ref()?;
-        Some(RecordedClaim {
-            fingerprint: Digest::from_bytes(claim.fingerprint).to_string(),
-            key_sha256: Digest::sha256(claim.key.as_bytes()).to_string(),
-        })
+        self.claim.as_ref().map(|claim| claim.recorded(self.target.step.as_deref()))
     }
 
     /// True if everything that is needed to repeat the call is kept.
@@ -482,7 +476,7 @@ impl CallRecorder {
             class: class.map(Cow::from),
             code: code.as_deref().map(Cow::from),
             duration_us: Some(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
-            key_end: self.claim.as_ref().map(|_| end.key.recorded()),
+            key_end: self.claim.as_ref().map(|claim| end.key.recorded(claim)),
             status: status.name().into(),
             ..facts
         }));
