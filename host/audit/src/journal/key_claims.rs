@@ -9,9 +9,8 @@ use cofferdam_core::private_file::{FileLock, SharedLockUse};
 use sha2::{Digest as _, Sha256};
 
 use super::Journal;
-use super::action_runs::ActionRuns;
-use super::key_facts::{self, ReturnedKeys};
-use super::keys::{KeyChange, KeyTable, SealedOutcome, StoredKey, StoredKeyState};
+use super::key_facts::JournalKeys;
+use super::keys::{KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
 use super::log_time::{advance, believed_time, is_believed};
 use super::segment::read_sealed;
@@ -46,7 +45,9 @@ impl LogWriter {
     /// that is given.
     pub(super) fn undecided_calls(&self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
         let read = |table: &KeyTable| match of {
-            Some(call) => Ok(table.rows_of(&call.bytes())?.into_iter().map(|(_, stored)| stored).collect()),
+            Some(call) => {
+                Ok(table.rows(KeysOf::Call(call.bytes()))?.into_iter().map(|(_, stored)| stored).collect())
+            }
             None => table.all().map(|all| all.into_values().collect::<Vec<_>>()),
         };
         let keys = match self.with_sound_keys(|| read(&self.keys()?.table)) {
@@ -78,7 +79,7 @@ impl LogWriter {
             return Err(AuditError::new(AuditErrorKind::Lost, loss));
         }
         for _ in 0..=BUSY_TIMEOUT.as_millis() / PAUSE.as_millis() {
-            if let Some(table) = self.open_existing_keys()? {
+            if let Some(table) = self.open_keys(false)? {
                 return Ok(self.hold_keys(table, shared));
             }
             drop(shared);
@@ -86,7 +87,7 @@ impl LogWriter {
             // others open the one that the first of them makes.
             let alone = FileLock::try_acquire(&self.root().join(KEYS_LOCK));
             if let Some(alone) = alone.map_err(|error| AuditError::from_file(KEYS_LOCK, error))? {
-                self.make_keys()?;
+                self.open_keys(true)?;
                 drop(alone);
             } else {
                 std::thread::sleep(PAUSE);
@@ -165,27 +166,16 @@ impl LogWriter {
         }
     }
 
-    /// Opens the key table; none if it is damaged, or was moved away meanwhile.
-    fn open_existing_keys(&self) -> Result<Option<KeyTable>, AuditError> {
-        if !self.has_key_table() {
+    /// Opens the key table, and brings it up to date. One that is missing or damaged is made again, or none is returned
+    /// if this process does not use it `alone`.
+    fn open_keys(&self, alone: bool) -> Result<Option<KeyTable>, AuditError> {
+        if !alone && !self.has_key_table() {
             return Ok(None);
         }
         let key = host_key::load_or_create(&self.home.join("host.key"))?;
-        match KeyTable::open(&self.root().join(KEYS), &key, BUSY_TIMEOUT) {
-            Err(error) if is_damaged(&error) => Ok(None),
-            table => {
-                let table = table?;
-                self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
-                Ok(Some(table))
-            }
-        }
-    }
-
-    /// Makes the key table, if there is none or it is damaged.
-    fn make_keys(&self) -> Result<(), AuditError> {
-        let key = host_key::load_or_create(&self.home.join("host.key"))?;
         let path = self.root().join(KEYS);
         let table = match KeyTable::open(&path, &key, BUSY_TIMEOUT) {
+            Err(error) if is_damaged(&error) && !alone => return Ok(None),
             Err(error) if is_damaged(&error) => {
                 tracing::error!(target: "cofferdam::audit", %error, "the table of idempotency keys is made again from the journals");
                 sqlite_file::move_away(&path, &["", "-wal", "-shm"])?;
@@ -193,27 +183,29 @@ impl LogWriter {
             }
             table => table?,
         };
-        self.read_journal_keys(&table, &writer_dir::names(self.root())?)
+        self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
+        Ok(Some(table))
     }
 
     /// Brings the key table up to date with the journals of these writers.
     pub(super) fn read_journal_keys(&self, table: &KeyTable, writers: &[String]) -> Result<(), AuditError> {
-        table.change(|keys| self.apply_journals(keys, writers))
-    }
-
-    fn apply_journals(&self, keys: &mut KeyChange<'_>, writers: &[String]) -> Result<(), AuditError> {
-        let signed = self.signed_heads()?;
-        let (mut returned, mut decided) = (ReturnedKeys::new(self.root(), &signed), Vec::new());
-        let mut runs = ActionRuns::default();
-        for writer in writers {
-            let n = key_facts::apply(keys, writer, &mut returned, &mut decided, &mut runs)?;
-            keys.note_read(writer, n);
-        }
-        // The call that is decided about may be in any journal.
-        for (call, frees_key) in decided {
-            key_facts::resolve(keys, &call, frees_key)?;
-        }
-        runs.remove_void(keys)
+        let journals = JournalKeys::new(self.root(), self.signed_heads()?);
+        let known =
+            table.change(|keys| Ok(writers.iter().map(|it| keys.read_up_to(it)).collect::<Vec<_>>()))?;
+        // A journal may be long, and other calls wait for a change: only what is added meanwhile is read within it.
+        let read = writers.iter().zip(known).map(|(writer, from)| journals.read(writer, from, None));
+        let read = read.collect::<Result<Vec<_>, _>>()?;
+        table.change(|keys| {
+            let mut about_others = Vec::new();
+            for (writer, read) in writers.iter().zip(read) {
+                let last = journals.for_each(writer, keys.read_up_to(writer), Some(read), |read| {
+                    about_others.extend(read.about_others);
+                    read.facts.into_iter().try_for_each(|fact| fact.apply(keys, &journals))
+                })?;
+                keys.note_read(writer, last);
+            }
+            about_others.into_iter().try_for_each(|fact| fact.apply(keys, &journals))
+        })
     }
 
     /// Brings the key table up to date with a journal of this process, on another thread.
@@ -236,10 +228,12 @@ impl LogWriter {
     /// Brings a claim up to date whose process may have ended.
     pub(super) fn settle_key(&self, keys: &HeldKeys, key: [u8; 32]) -> Result<(), AuditError> {
         let table = &keys.table;
-        let Some(stored) = table.get(&key)?.filter(|stored| stored.state == StoredKeyState::Claimed) else {
-            return Ok(());
-        };
-        if self.is_running(&stored) {
+        let Some(stored) = table.get(&key)? else { return Ok(()) };
+        if stored.step_of.as_ref().is_some_and(|of| of.is_over) {
+            // Another call may take its place. If its journal was read later, the step would stand again.
+            self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
+        }
+        if stored.state != StoredKeyState::Claimed || self.is_running(&stored) {
             return Ok(());
         }
         // None if the call was opened. Otherwise the interrupted call to which the key returns, if there is one.
@@ -309,13 +303,10 @@ impl LogWriter {
             return Ok(state);
         };
         let now = believed_time(keys.seen(), claim.at.as_microsecond());
-        // Outcomes of steps stand until their action has its value, however old they are.
-        let had_value =
-            keys.get(&digest(&claim.key))?.is_some_and(|own| own.state == StoredKeyState::Retained);
         for step in steps {
             if let Some(stored) = keys.get(&digest(step))?
-                && (!stored.has_expired(now) || (stored.outlives_its_time() && !had_value))
-                && stored.step_of.as_deref() != Some(name_of(action))
+                && !stored.is_over(now)
+                && stored.step_of.as_ref().map(|of| of.action.as_str()) != Some(name_of(action))
             {
                 return Ok(KeyState::Different { audit_id: AuditId::from_bytes(stored.call) });
             }
@@ -325,8 +316,7 @@ impl LogWriter {
 
     fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
-        let stays = claim.of == KeyScope::Step && stored.outlives_its_time();
-        if !stays && stored.has_expired(believed_time(keys.seen(), claim.at.as_microsecond())) {
+        if stored.is_over(believed_time(keys.seen(), claim.at.as_microsecond())) {
             return Ok(KeyState::Free);
         }
         let audit_id = AuditId::from_bytes(stored.call);
@@ -370,23 +360,9 @@ impl LogWriter {
             if is_claimed && !is_resumed {
                 return Ok(ClaimOutcome::Interrupted);
             }
-            let now = advance(keys, claim.at.as_microsecond());
-            if let (KeyScope::Action { steps, .. }, Some(StoredKeyState::Retained)) =
-                (&claim.of, before.as_ref().map(|before| before.state))
-            {
-                // The action's own outcome has expired, and with it those of its steps. Journals that are read later
-                // would bring them back.
-                self.apply_journals(keys, &writer_dir::names(self.root())?)?;
-                for step in steps {
-                    if keys.get(&digest(step))?.is_some_and(|stored| stored.has_expired(now)) {
-                        keys.remove(&digest(step))?;
-                    }
-                }
-            }
+            advance(keys, claim.at.as_microsecond());
             let taken_from = before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes);
-            let own = claimed(call, claim, journal);
-            let resumed = before.as_ref().filter(|_| is_resumed);
-            keys.put(&key, &StoredKey { taken_from, at: own.since_resumed(resumed), ..own })?;
+            keys.put(&key, &StoredKey { taken_from, ..claimed(call, claim, journal) })?;
             Ok(ClaimOutcome::Claimed { before })
         })
     }
@@ -394,13 +370,19 @@ impl LogWriter {
 
 /// Returns the stored form of a claim, for a call that is about to be opened in this journal.
 fn claimed(call: &OpenCall, claim: &KeyClaim, journal: &HeldJournal) -> StoredKey {
-    let action = call.route.action.as_deref().filter(|_| call.route.step.is_some());
+    let step = call.route.step.as_deref();
+    let step_of = call.route.action.as_deref().filter(|_| step.is_some()).map(|action| StepOf {
+        action: name_of(action).to_owned(),
+        key: claim.action_key(step).map(digest),
+        is_over: false,
+    });
     // All earlier calls with the key are in the journal by now.
     let since = journal.committer.with_journal(|journal| journal.head().n).saturating_add(1);
     StoredKey {
         at: call.at.as_microsecond(),
         is_idempotent: call.idempotent,
-        step_of: action.map(|action| name_of(action).to_owned()),
+        is_action: matches!(claim.of, KeyScope::Action { .. }),
+        step_of,
         ..StoredKey::claimed(call.audit_id.bytes(), claim.fingerprint, &journal.writer, since)
     }
 }
@@ -441,23 +423,36 @@ impl HeldClaim {
     }
 }
 
-/// Changes the key of a call that has ended.
+/// Changes the key of a call of this process that has ended.
 pub(super) fn end_key(
     keys: &mut KeyChange<'_>,
     key: &[u8; 32],
     end: &KeyEnd,
     outcome: Option<SealedOutcome>,
 ) -> Result<(), AuditError> {
+    if set_end(keys, key, end, outcome)? { keys.end_steps_of(*key, |_| true) } else { Ok(()) }
+}
+
+/// Changes the key of a call that has ended, if the call holds it. Returns true for an action that has a value.
+pub(super) fn set_end(
+    keys: &mut KeyChange<'_>,
+    key: &[u8; 32],
+    end: &KeyEnd,
+    outcome: Option<SealedOutcome>,
+) -> Result<bool, AuditError> {
+    let mut ends_steps = false;
     keys.change_of(key, &end.call, |stored| match end.key {
         KeyDisposition::Release => None,
         KeyDisposition::Undetermined => {
             Some(StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
         }
         KeyDisposition::Retain(until) => {
+            ends_steps = stored.is_action && end.has_value;
             let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
             Some(StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
         }
-    })
+    })?;
+    Ok(ends_steps)
 }
 
 /// The facts about the end of a call that decide about its key.

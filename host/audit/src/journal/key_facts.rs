@@ -1,5 +1,6 @@
 //! The idempotency keys according to a journal, with which the key table is brought up to date.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -8,9 +9,8 @@ use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-use super::action_runs::ActionRuns;
-use super::key_claims::{KeyEnd, end_key, name_of};
-use super::keys::{KeyChange, SealedOutcome, StoredKey, StoredKeyState};
+use super::key_claims::{KeyEnd, name_of, set_end};
+use super::keys::{KeyChange, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
@@ -26,131 +26,244 @@ pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
     EntryDraft::of_log(decision.at, &RecordedEvent::KeyDecided(facts))
 }
 
-/// Applies the entries of this writer's journal to the key table that it does not know yet. Returns the number of the
-/// last one. The operator's decisions about calls that have ended are added to `decided`, by call, with whether the key
-/// may be used again. Runs of actions are added to `runs`.
-///
-/// A line that does not hold ends it, unless it is at most the entry that was signed for. Verification reports it,
-/// and a key is rather taken than free.
-pub(super) fn apply(
-    keys: &mut KeyChange<'_>,
-    writer: &str,
-    returned: &mut ReturnedKeys<'_>,
-    decided: &mut Vec<(AuditId, bool)>,
-    runs: &mut ActionRuns,
-) -> Result<u64, AuditError> {
-    let from = keys.read_up_to(writer);
-    let (dir, signed) = (returned.root.join(writer), returned.signed_up_to(writer));
-    let firsts = segments(&dir)?;
-    let Some(newest) = firsts.last() else { return Ok(from) };
-    match last_entry(&dir, *newest)? {
-        Some(last) if last == from => return Ok(from),
-        // A power cut left more of the table than of the journal, which goes on from there.
-        Some(last) if last < from => return Ok(last),
-        _ => {}
-    }
-    let mut applied = from;
-    for_each_line(&dir, from, signed, |segment, line| {
-        applied = line.n;
-        decided.extend(decision(line));
-        put_kept(keys, writer, line)?;
-        if let Some(time) = log_time::accepted_time(line) {
-            keys.see(time);
-        }
-        apply_line(keys, returned, runs, writer, segment, line)
-    })?;
-    Ok(applied)
+/// The most facts that are read at once.
+const FACTS_AT_ONCE: usize = if cfg!(test) { 100 } else { 65_536 };
+
+/// A fact about keys in an entry of a journal.
+pub(super) enum KeyFact {
+    /// The time of the log that the operator accepts.
+    Time(i64),
+    /// A call holds this key, or has been pruned, and the key stays taken.
+    Claimed([u8; 32], Box<StoredKey>),
+    /// A call has ended.
+    Ended(KeyEnd, Option<SealedOutcome>),
+    /// Another call resumes this one, and claims its key.
+    Resumed([u8; 16]),
+    /// The operator's decision about a call, with whether its key may be used again.
+    Resolved(AuditId, bool),
+    /// The action under this key has a value since this entry.
+    ActionEnded { key: [u8; 32], writer: String, n: u64, at: i64 },
 }
 
-/// Calls `visit` with each line of a journal after this entry, and with the first entry of its segment. Skips the
-/// lines that do not hold, up to the entry that was `signed` for.
-fn for_each_line(
-    dir: &Path,
-    from: u64,
-    signed: u64,
-    mut visit: impl FnMut(u64, &JournalLine<'_>) -> Result<(), AuditError>,
-) -> Result<(), AuditError> {
-    let firsts = segments(dir)?;
-    let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
-    for first in firsts.into_iter().skip(begin) {
-        // It may have been pruned meanwhile.
-        let Some(mut reader) = SegmentReader::open_regular(dir, first)? else { continue };
-        let mut last = first.saturating_sub(1);
-        while let Some(read) = reader.next()? {
-            let Ok(line) = JournalLine::read(read.bytes) else {
-                last = last.saturating_add(1);
-                if last > signed {
-                    break;
+impl KeyFact {
+    /// Returns the call that holds no key from then on.
+    fn returned(&self) -> Option<[u8; 16]> {
+        match self {
+            Self::Ended(end, _) if end.key == KeyDisposition::Release => Some(end.call),
+            Self::Resolved(call, true) => Some(call.bytes()),
+            Self::Resumed(call) => Some(*call),
+            _ => None,
+        }
+    }
+
+    /// Applies the fact to the key table.
+    pub(super) fn apply(
+        self,
+        keys: &mut KeyChange<'_>,
+        journals: &JournalKeys<'_>,
+    ) -> Result<(), AuditError> {
+        match self {
+            Self::Time(time) => keys.see(time),
+            Self::Claimed(key, claimed) => claim(keys, journals, &key, &claimed)?,
+            Self::Ended(end, outcome) => {
+                for (key, stored) in keys.rows(KeysOf::Call(end.call))? {
+                    if stored.state == StoredKeyState::Claimed {
+                        set_end(keys, &key, &end, outcome)?;
+                    }
                 }
-                continue;
-            };
-            last = line.n;
-            if line.n > from && read.is_whole {
-                visit(first, &line)?;
+            }
+            Self::Resumed(_) => {}
+            Self::Resolved(call, frees_key) => drop(resolve(keys, &call, frees_key)?),
+            // Within a journal, the order of the entries decides.
+            Self::ActionEnded { key, writer, n, at } => keys.end_steps_of(key, |step| {
+                (step.writer == writer && step.since < n) || (step.writer != writer && step.at < at)
+            })?,
+        }
+        Ok(())
+    }
+}
+
+/// Facts in the entries of a journal that follow one entry.
+#[derive(Default)]
+pub(super) struct JournalFacts {
+    /// That entry.
+    from: u64,
+    /// The first segment when they were read.
+    first: Option<u64>,
+    /// The last entry that was read.
+    last: u64,
+    pub(super) facts: Vec<KeyFact>,
+    /// Those about entries that may be in other journals, which are to be read first.
+    pub(super) about_others: Vec<KeyFact>,
+}
+
+impl JournalFacts {
+    /// Adds the facts of an entry.
+    fn add(&mut self, writer: &str, segment: u64, line: &JournalLine<'_>) {
+        self.about_others.extend(decision(line).map(|(call, frees_key)| KeyFact::Resolved(call, frees_key)));
+        let facts = &mut self.facts;
+        facts.extend(log_time::accepted_time(line).map(KeyFact::Time));
+        if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
+            facts.extend(kept.keys.into_iter().filter_map(|KeptKey { call, fingerprint, key_sha256 }| {
+                let (call, fingerprint) = (AuditId::parse(&call)?, unhex(&fingerprint)?);
+                let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
+                let held = StoredKey { state: StoredKeyState::Blocked, ..held };
+                Some(KeyFact::Claimed(unhex(&key_sha256)?, Box::new(held)))
+            }));
+        }
+        let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
+        else {
+            return;
+        };
+        let (mut is_action, mut step_of, mut received_at) = (false, None, 0);
+        for event in &events {
+            let at = || event.at.parse::<Timestamp>().unwrap_or_default().as_microsecond();
+            match event.event() {
+                RecordedEvent::Received(received) => {
+                    is_action = received.action.is_some() && received.step.is_none();
+                    let action = received.step.and(received.action);
+                    step_of = action.map(|action| name_of(&action).to_owned());
+                    received_at = at();
+                }
+                RecordedEvent::Admitted(admitted) => {
+                    let Some(of) = &admitted.claim else { continue };
+                    let hashes = unhex(&of.key_sha256).zip(unhex(&of.fingerprint));
+                    let Some((key, fingerprint)) = hashes else { continue };
+                    let action_key = of.action_key_sha256.as_deref().and_then(unhex);
+                    let step_of =
+                        step_of.clone().map(|action| StepOf { action, key: action_key, is_over: false });
+                    let claimed = StoredKey {
+                        at: received_at,
+                        is_idempotent: admitted.is_idempotent(),
+                        is_action,
+                        step_of,
+                        ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
+                    };
+                    facts.push(KeyFact::Claimed(key, Box::new(claimed)));
+                }
+                RecordedEvent::Resumed(_) => facts.push(KeyFact::Resumed(call.bytes())),
+                RecordedEvent::Skipped(decision) => {
+                    facts.push(KeyFact::Resolved(call.clone(), decision.frees_key.unwrap_or(false)));
+                }
+                RecordedEvent::Final(end) => {
+                    let Some(of) = &end.key_end else { continue };
+                    let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
+                        segment,
+                        offset: sealed.offset,
+                        bytes: sealed.bytes,
+                    });
+                    let (key, has_value) = (KeyDisposition::read(of), end.status == "value");
+                    let has_kept_value = has_value && matches!(key, KeyDisposition::Retain(_));
+                    facts.push(KeyFact::Ended(KeyEnd { call: call.bytes(), key, has_value }, outcome));
+                    let action = of.key_sha256.as_deref().and_then(unhex).filter(|_| has_kept_value);
+                    self.about_others.extend(action.map(|key| {
+                        let (writer, n) = (writer.to_owned(), line.n);
+                        KeyFact::ActionEnded { key, writer, n, at: at() }
+                    }));
+                }
+                _ => {}
             }
         }
     }
-    Ok(())
 }
 
-/// The calls that have given their keys back, or left them to the calls that resume them, according to entries that the
-/// key table does not know yet. A journal is read for them only if calls of two journals have claimed one key, which is
-/// rare.
-pub(super) struct ReturnedKeys<'j> {
+/// The journals of a home, of which keys are read.
+pub(super) struct JournalKeys<'j> {
     root: &'j Path,
     /// The signed ends of the journals.
-    signed: &'j BTreeMap<String, ChainHead>,
-    /// The calls of each journal that was read, by its writer.
-    calls: HashMap<String, HashSet<[u8; 16]>>,
+    signed: BTreeMap<String, ChainHead>,
+    /// By writer, the calls that have given their keys back, or left them to the calls that resume them, according to
+    /// entries that the key table does not know yet. A journal is read for them only if calls of two journals have
+    /// claimed one key, which is rare.
+    returned: RefCell<HashMap<String, HashSet<[u8; 16]>>>,
 }
 
-impl<'j> ReturnedKeys<'j> {
-    pub(super) fn new(root: &'j Path, signed: &'j BTreeMap<String, ChainHead>) -> Self {
-        Self { root, signed, calls: HashMap::new() }
+impl<'j> JournalKeys<'j> {
+    pub(super) fn new(root: &'j Path, signed: BTreeMap<String, ChainHead>) -> Self {
+        Self { root, signed, returned: RefCell::default() }
     }
 
-    /// Returns the last entry of a journal that was signed for.
-    fn signed_up_to(&self, writer: &str) -> u64 {
-        self.signed.get(writer).map_or(0, |head| head.n)
+    /// Calls `visit` with the facts of the entries of this writer's journal that follow `from`, and returns the last
+    /// entry. It begins with those that are `known`, unless the journal was pruned since they were read.
+    pub(super) fn for_each(
+        &self,
+        writer: &str,
+        from: u64,
+        known: Option<JournalFacts>,
+        mut visit: impl FnMut(JournalFacts) -> Result<(), AuditError>,
+    ) -> Result<u64, AuditError> {
+        let (mut last, mut read) = (from, self.read(writer, from, known)?);
+        while read.last != last {
+            last = read.last;
+            visit(read)?;
+            read = self.read(writer, last, None)?;
+        }
+        Ok(last)
     }
 
-    /// Returns true if the call of this claim is one of them.
-    fn has(&mut self, keys: &KeyChange<'_>, claimed: &StoredKey) -> Result<bool, AuditError> {
-        let calls = match self.calls.remove(&claimed.writer) {
-            Some(calls) => calls,
-            None => self.read(&claimed.writer, keys.read_up_to(&claimed.writer))?,
-        };
-        let has = calls.contains(&claimed.call);
-        self.calls.insert(claimed.writer.clone(), calls);
-        Ok(has)
-    }
-
-    fn read(&self, writer: &str, from: u64) -> Result<HashSet<[u8; 16]>, AuditError> {
-        let (dir, mut calls) = (self.root.join(writer), HashSet::new());
+    /// Reads facts of the entries of this writer's journal that follow `from`, at most about [`FACTS_AT_ONCE`].
+    ///
+    /// A line that does not hold ends its segment, unless it is at most the entry that was signed for. Verification
+    /// reports it, and a key is rather taken than free.
+    pub(super) fn read(
+        &self,
+        writer: &str,
+        from: u64,
+        known: Option<JournalFacts>,
+    ) -> Result<JournalFacts, AuditError> {
+        let dir = self.root.join(writer);
         // Verification reports a journal that is missing.
-        if !dir.is_dir() {
-            return Ok(calls);
+        let firsts = if dir.is_dir() { segments(&dir)? } else { Vec::new() };
+        let first = firsts.first().copied();
+        if let Some(known) = known.filter(|known| known.from == from && known.first == first) {
+            return Ok(known);
         }
-        for_each_line(&dir, from, self.signed_up_to(writer), |_, line| {
-            let events = line.events().unwrap_or_default();
-            if events.iter().any(|event| gives_key_back(&event.event())) {
-                calls.extend(line.audit_id.as_deref().and_then(AuditId::parse).map(|call| call.bytes()));
+        let mut read = JournalFacts { from, first, last: from, ..JournalFacts::default() };
+        let Some(newest) = firsts.last() else { return Ok(read) };
+        if let Some(last) = last_entry(&dir, *newest)?.filter(|last| *last <= from) {
+            // A power cut may leave more of the table than of the journal, which goes on from there.
+            read.last = last;
+            return Ok(read);
+        }
+        let signed = self.signed.get(writer).map_or(0, |head| head.n);
+        let begin = firsts.iter().rposition(|first| *first <= from.saturating_add(1)).unwrap_or(0);
+        for first in firsts.into_iter().skip(begin) {
+            // It may have been pruned meanwhile.
+            let Some(mut reader) = SegmentReader::open_regular(&dir, first)? else { continue };
+            let mut n = first.saturating_sub(1);
+            while let Some(text) = reader.next()? {
+                let Ok(line) = JournalLine::read(text.bytes) else {
+                    n = n.saturating_add(1);
+                    if n > signed {
+                        break;
+                    }
+                    continue;
+                };
+                n = line.n;
+                if n > from && text.is_whole {
+                    read.last = n;
+                    read.add(writer, first, &line);
+                    if read.facts.len() >= FACTS_AT_ONCE {
+                        return Ok(read);
+                    }
+                }
             }
-            Ok(())
-        })?;
-        Ok(calls)
-    }
-}
-
-/// Returns true if the call of this event holds no key from then on.
-fn gives_key_back(event: &RecordedEvent<'_>) -> bool {
-    match event {
-        RecordedEvent::Final(end) => {
-            end.key_end.as_ref().is_some_and(|key| KeyDisposition::read(key) == KeyDisposition::Release)
         }
-        RecordedEvent::Skipped(decision) => decision.frees_key == Some(true),
-        RecordedEvent::Resumed(_) => true,
-        _ => false,
+        Ok(read)
+    }
+
+    /// Returns true if the call of this claim has given its key back.
+    fn is_returned(&self, keys: &KeyChange<'_>, claimed: &StoredKey) -> Result<bool, AuditError> {
+        let (writer, mut returned) = (&claimed.writer, self.returned.borrow_mut());
+        if !returned.contains_key(writer) {
+            let mut calls = HashSet::new();
+            self.for_each(writer, keys.read_up_to(writer), None, |read| {
+                calls.extend(read.facts.iter().filter_map(KeyFact::returned));
+                Ok(())
+            })?;
+            returned.insert(writer.clone(), calls);
+        }
+        Ok(returned.get(writer).is_some_and(|calls| calls.contains(&claimed.call)))
     }
 }
 
@@ -160,82 +273,6 @@ pub fn decision<E>(line: &JournalLine<'_, E>) -> Option<(AuditId, bool)> {
     Some((AuditId::parse(&decided.call)?, decided.frees_key))
 }
 
-/// Stores the keys of pruned calls that stay taken.
-fn put_kept(keys: &mut KeyChange<'_>, writer: &str, line: &JournalLine<'_>) -> Result<(), AuditError> {
-    let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) else { return Ok(()) };
-    for KeptKey { call, fingerprint, key_sha256 } in kept.keys {
-        let (Some(call), Some(key), Some(fingerprint)) =
-            (AuditId::parse(&call), unhex(&key_sha256), unhex(&fingerprint))
-        else {
-            continue;
-        };
-        let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
-        keys.put_new(&key, &StoredKey { state: StoredKeyState::Blocked, ..held })?;
-    }
-    Ok(())
-}
-
-fn apply_line(
-    keys: &mut KeyChange<'_>,
-    returned: &mut ReturnedKeys<'_>,
-    runs: &mut ActionRuns,
-    writer: &str,
-    segment: u64,
-    line: &JournalLine<'_>,
-) -> Result<(), AuditError> {
-    let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events()) else {
-        return Ok(());
-    };
-    let (mut step_of, mut received_at) = (None, Timestamp::UNIX_EPOCH);
-    let (mut is_run, mut parent) = (false, None);
-    for event in &events {
-        match event.event() {
-            RecordedEvent::Received(received) => {
-                is_run = received.action.is_some() && received.step.is_none();
-                parent = received.parent.as_deref().and_then(AuditId::parse);
-                let action = received.step.and(received.action);
-                step_of = action.map(|action| name_of(&action).to_owned());
-                received_at = event.at.parse().unwrap_or_default();
-            }
-            RecordedEvent::Admitted(admitted) => {
-                let Some(of) = &admitted.claim else { continue };
-                if let (Some(key), Some(fingerprint)) = (unhex(&of.key_sha256), unhex(&of.fingerprint)) {
-                    let claimed = StoredKey {
-                        at: received_at.as_microsecond(),
-                        is_idempotent: admitted.is_idempotent(),
-                        step_of: step_of.clone(),
-                        ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
-                    };
-                    if is_run {
-                        runs.begin(claimed.call, key, claimed.at);
-                    } else if let Some(run) = &parent {
-                        runs.begin_step(key, claimed.call, run.bytes());
-                    }
-                    claim(keys, returned, &key, &claimed)?;
-                }
-            }
-            RecordedEvent::Skipped(decision) => {
-                resolve(keys, &call, decision.frees_key.unwrap_or(false))?;
-            }
-            RecordedEvent::Final(end) => {
-                let Some(key) = &end.key_end else { continue };
-                let (key, has_value) = (KeyDisposition::read(key), end.status == "value");
-                if has_value && matches!(key, KeyDisposition::Retain(_)) {
-                    runs.end_with_value(call.bytes());
-                }
-                let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
-                    segment,
-                    offset: sealed.offset,
-                    bytes: sealed.bytes,
-                });
-                close(keys, &KeyEnd { call: call.bytes(), key, has_value }, outcome)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
 /// Stores the claim of a key. Of two calls in different journals, the later one holds the key; within one, the order of
 /// the entries decides.
 ///
@@ -243,36 +280,22 @@ fn apply_line(
 /// from no call in another journal, if that is read first, and keeps it from none if the table is of an earlier time.
 fn claim(
     keys: &mut KeyChange<'_>,
-    returned: &mut ReturnedKeys<'_>,
+    journals: &JournalKeys<'_>,
     key: &[u8; 32],
     claimed: &StoredKey,
 ) -> Result<(), AuditError> {
-    let held = keys.get(key)?;
-    let is_known = match &held {
+    let is_known = match &keys.get(key)? {
         None => false,
+        Some(_) if claimed.state == StoredKeyState::Blocked => true,
         Some(stored) if stored.call == claimed.call => true,
         // A call that has claimed the key may have no entry yet.
         Some(stored) if stored.writer == claimed.writer => stored.since >= claimed.since,
         Some(stored) if stored.at > claimed.at => {
-            stored.state != StoredKeyState::Claimed || !returned.has(keys, stored)?
+            stored.state != StoredKeyState::Claimed || !journals.is_returned(keys, stored)?
         }
-        Some(stored) => !stored.has_expired(claimed.at) && returned.has(keys, claimed)?,
+        Some(stored) => !stored.has_expired(claimed.at) && journals.is_returned(keys, claimed)?,
     };
-    if is_known {
-        return Ok(());
-    }
-    // In the journal of an interrupted call, only a call that resumes it claims its key.
-    let resumed = held.filter(|held| held.state == StoredKeyState::Claimed && held.writer == claimed.writer);
-    keys.put(key, &StoredKey { at: claimed.since_resumed(resumed.as_ref()), ..claimed.clone() })
-}
-
-fn close(keys: &mut KeyChange<'_>, end: &KeyEnd, outcome: Option<SealedOutcome>) -> Result<(), AuditError> {
-    for (key, stored) in keys.rows_of(&end.call)? {
-        if stored.state == StoredKeyState::Claimed {
-            end_key(keys, &key, end, outcome)?;
-        }
-    }
-    Ok(())
+    if is_known { Ok(()) } else { keys.put(key, claimed) }
 }
 
 /// Returns true if the operator may decide about a key in this state. This includes freeing a key that an earlier decision
@@ -285,7 +308,7 @@ pub(super) fn is_open_to(state: StoredKeyState, frees_key: bool) -> bool {
 /// decided about.
 pub(super) fn resolve(keys: &mut KeyChange<'_>, call: &AuditId, frees_key: bool) -> Result<bool, AuditError> {
     let mut changed = false;
-    for (key, stored) in keys.rows_of(&call.bytes())? {
+    for (key, stored) in keys.rows(KeysOf::Call(call.bytes()))? {
         if !is_open_to(stored.state, frees_key) {
             continue;
         }

@@ -42,13 +42,15 @@ const CACHE: i64 = -16 * 1_024;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS keys (
-      key   BLOB PRIMARY KEY,
-      next  BLOB NOT NULL,
-      call  BLOB NOT NULL,
-      value BLOB NOT NULL,
-      mac   BLOB NOT NULL
+      key    BLOB PRIMARY KEY,
+      next   BLOB NOT NULL,
+      call   BLOB NOT NULL,
+      action BLOB,
+      value  BLOB NOT NULL,
+      mac    BLOB NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX IF NOT EXISTS keys_of_call ON keys (call);
+    CREATE INDEX IF NOT EXISTS keys_of_action ON keys (action) WHERE action IS NOT NULL;
     CREATE TABLE IF NOT EXISTS summary (
       one   INTEGER PRIMARY KEY CHECK (one = 0),
       value BLOB NOT NULL,
@@ -83,7 +85,7 @@ pub(crate) struct StoredKey {
     pub(crate) call: [u8; 16],
     /// The SHA-256 of everything that the key stands for.
     pub(crate) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970; of a call that resumes others, the first of them.
+    /// When the call was received, in microseconds since 1970.
     pub(crate) at: i64,
     pub(crate) state: StoredKeyState,
     /// The time until which the outcome stands, in microseconds since 1970.
@@ -94,14 +96,27 @@ pub(crate) struct StoredKey {
     pub(crate) since: u64,
     /// True if the call may be repeated.
     pub(crate) is_idempotent: bool,
-    /// The name of the action that the call is a step of, without its version.
-    pub(crate) step_of: Option<String>,
+    /// True for an action, whose steps have keys of their own.
+    pub(crate) is_action: bool,
+    /// The action that the call is a step of.
+    pub(crate) step_of: Option<StepOf>,
     /// True if the call has a value.
     pub(crate) has_value: bool,
     /// The sealed outcome, if it was kept.
     pub(crate) outcome: Option<SealedOutcome>,
     /// The interrupted call from which the call took the key. The key returns to it if the call is never opened.
     pub(crate) taken_from: Option<[u8; 16]>,
+}
+
+/// An action with a step under a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StepOf {
+    /// Its name, without its version.
+    pub(crate) action: String,
+    /// The SHA-256 of its key.
+    pub(crate) key: Option<[u8; 32]>,
+    /// True once a run of the action that could use the step's outcome has a value.
+    pub(crate) is_over: bool,
 }
 
 impl StoredKey {
@@ -116,6 +131,7 @@ impl StoredKey {
             writer: writer.to_owned(),
             since,
             is_idempotent: false,
+            is_action: false,
             step_of: None,
             has_value: false,
             outcome: None,
@@ -123,25 +139,30 @@ impl StoredKey {
         }
     }
 
-    /// Returns true if the outcome stands no longer.
+    /// Returns true if the time is over for which the outcome stands.
     pub(crate) fn has_expired(&self, now: i64) -> bool {
         self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
     }
 
-    /// Returns the time of a claim that resumes the call which holds the key: steps of an interrupted action may be as old
-    /// as that call, and pruning has to know.
-    pub(crate) fn since_resumed(&self, resumed: Option<&Self>) -> i64 {
-        resumed.map_or(self.at, |resumed| resumed.at.min(self.at))
+    /// Returns the key of the action that needs the outcome of this step, however old it is.
+    pub(crate) fn needed_by(&self) -> Option<[u8; 32]> {
+        let of = self.step_of.as_ref().filter(|of| !of.is_over && (self.has_value || !self.is_idempotent));
+        of?.key
     }
 
-    /// Returns true for the outcome of a step that its action needs, however old it is.
-    pub(crate) fn outlives_its_time(&self) -> bool {
-        self.step_of.is_some() && (self.has_value || !self.is_idempotent)
+    /// Returns true if the outcome stands no longer.
+    pub(crate) fn is_over(&self, now: i64) -> bool {
+        self.has_expired(now) && self.needed_by().is_none()
     }
 
-    /// Returns true for the value of what may be an action with steps that have keys of their own.
-    pub(crate) fn may_have_steps(&self) -> bool {
-        self.step_of.is_none() && self.is_idempotent && self.has_value
+    /// Returns true if the call has no outcome, and the operator has not decided about it.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        matches!(self.state, StoredKeyState::Claimed | StoredKeyState::Undetermined)
+    }
+
+    /// Returns the key of the action that the call is a step of.
+    pub(crate) fn action_key(&self) -> Option<[u8; 32]> {
+        self.step_of.as_ref()?.key
     }
 }
 
@@ -219,6 +240,15 @@ enum KeySlot {
     Between(Option<Row>, [u8; 32]),
 }
 
+/// Keys that belong together.
+#[derive(Clone, Copy)]
+pub(crate) enum KeysOf {
+    /// Those that this call holds.
+    Call([u8; 16]),
+    /// Those of the steps of the action under this key.
+    Action([u8; 32]),
+}
+
 impl KeyTable {
     /// Opens the file, or creates it.
     ///
@@ -278,14 +308,16 @@ impl KeyTable {
         let transaction = connection.unchecked_transaction()?;
         let summary = self.summary(&transaction, newest)?;
         let mut sum = [0; 32];
-        let mut select = transaction.prepare("SELECT key, next, value, mac, call FROM keys ORDER BY key")?;
+        let mut select =
+            transaction.prepare("SELECT key, next, value, mac, call, action FROM keys ORDER BY key")?;
         let mut rows = select.query([])?;
         let mut next = summary.first;
         while let Some(row) = rows.next()? {
-            let columns = Row::from_row(row).and_then(|it| Ok((it, row.get::<_, [u8; 16]>(4)?)));
-            let (row, call) = columns.map_err(unreadable)?;
+            let columns = Row::from_row(row).and_then(|it| Ok((it, (row.get(4)?, row.get(5)?))));
+            let (row, indexed) = columns.map_err(unreadable)?;
             let stored: StoredKey = read(&row.value)?;
-            if !self.is_genuine(&row) || row.key != next || stored.call != call {
+            let is_indexed = (stored.call, stored.action_key()) == indexed;
+            if !self.is_genuine(&row) || row.key != next || !is_indexed {
                 return Err(changed());
             }
             xor(&mut sum, &self.term(&row.mac));
@@ -404,11 +436,11 @@ impl KeyTable {
         Ok(keys)
     }
 
-    /// Returns the keys that this call holds.
-    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
+    /// Returns these keys.
+    pub(crate) fn rows(&self, of: KeysOf) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
         let connection = self.connection();
         let transaction = connection.unchecked_transaction()?;
-        self.find_rows_of(&transaction, call, || Ok(self.summary(&transaction, 0)?.first))
+        self.find_rows(&transaction, of, || Ok(self.summary(&transaction, 0)?.first))
     }
 
     /// Creates an empty table in memory.
@@ -452,22 +484,30 @@ impl KeyTable {
         Ok(KeySlot::Between(before, next))
     }
 
-    fn find_rows_of(
+    fn find_rows(
         &self,
         connection: &Connection,
-        call: &[u8; 16],
+        of: KeysOf,
         first: impl Fn() -> Result<[u8; 32], AuditError>,
     ) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
-        let mut select = connection.prepare_cached("SELECT key FROM keys WHERE call = ?1")?;
-        let keys = select.query_map([call], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>();
+        let (select, value): (_, &[u8]) = match &of {
+            KeysOf::Call(call) => ("SELECT key FROM keys WHERE call = ?1", call),
+            KeysOf::Action(action) => ("SELECT key FROM keys WHERE action = ?1", action),
+        };
+        let mut select = connection.prepare_cached(select)?;
+        let keys = select.query_map([value], |row| row.get(0))?.collect::<Result<Vec<[u8; 32]>, _>>();
         let rows =
             keys.map_err(unreadable)?.into_iter().map(|key| match self.find(connection, &key, &first)? {
                 KeySlot::Row(row) => Ok((key, read::<StoredKey>(&row.value)?)),
                 KeySlot::Between(..) => Err(changed()),
             });
         let rows = rows.collect::<Result<Vec<_>, AuditError>>()?;
-        // The column has no MAC.
-        rows.iter().all(|(_, stored)| stored.call == *call).then_some(rows).ok_or_else(changed)
+        // The columns have no MAC.
+        let is_of = |stored: &StoredKey| match of {
+            KeysOf::Call(call) => stored.call == call,
+            KeysOf::Action(action) => stored.action_key() == Some(action),
+        };
+        rows.iter().all(|(_, stored)| is_of(stored)).then_some(rows).ok_or_else(changed)
     }
 
     fn select_row(
@@ -553,9 +593,24 @@ impl KeyChange<'_> {
         self.table.find(&self.transaction, key, || Ok(self.summary.first))
     }
 
-    /// Returns the keys that this call holds.
-    pub(crate) fn rows_of(&self, call: &[u8; 16]) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
-        self.table.find_rows_of(&self.transaction, call, || Ok(self.summary.first))
+    /// Returns these keys.
+    pub(crate) fn rows(&self, of: KeysOf) -> Result<Vec<([u8; 32], StoredKey)>, AuditError> {
+        self.table.find_rows(&self.transaction, of, || Ok(self.summary.first))
+    }
+
+    /// Notes that the action under this key has a value: those outcomes of its steps that were `used` by it stand as
+    /// long as others from now on.
+    pub(crate) fn end_steps_of(
+        &mut self,
+        action: [u8; 32],
+        used: impl Fn(&StoredKey) -> bool,
+    ) -> Result<(), AuditError> {
+        let steps = self.rows(KeysOf::Action(action))?;
+        for (key, mut stored) in steps.into_iter().filter(|(_, stored)| used(stored)) {
+            stored.step_of.iter_mut().for_each(|of| of.is_over = true);
+            self.put(&key, &stored)?;
+        }
+        Ok(())
     }
 
     /// Stores the key, instead of what is stored of it.
@@ -598,10 +653,11 @@ impl KeyChange<'_> {
             KeySlot::Row(row) => {
                 self.toggle(&row.mac);
                 let mac = self.table.mac(&[key, &row.next], &value);
-                // SQLite writes the index of calls whenever the call is among the columns, also if it stays the same.
-                if read::<StoredKey>(&row.value)?.call != stored.call {
-                    let update = "UPDATE keys SET call = ?2 WHERE key = ?1";
-                    self.transaction.prepare_cached(update)?.execute(params![key, stored.call])?;
+                let (before, action): (StoredKey, _) = (read(&row.value)?, stored.action_key());
+                // SQLite writes an index whenever its column is set, also if it stays the same.
+                if (before.call, before.action_key()) != (stored.call, action) {
+                    let update = "UPDATE keys SET call = ?2, action = ?3 WHERE key = ?1";
+                    self.transaction.prepare_cached(update)?.execute(params![key, stored.call, action])?;
                 }
                 let update = "UPDATE keys SET value = ?2, mac = ?3 WHERE key = ?1";
                 self.transaction.prepare_cached(update)?.execute(params![key, value, mac])?;
@@ -610,14 +666,10 @@ impl KeyChange<'_> {
             KeySlot::Between(before, next) => {
                 self.link(before, *key)?;
                 let mac = self.table.mac(&[key, &next], &value);
-                let insert = "INSERT INTO keys (key, next, call, value, mac) VALUES (?1, ?2, ?3, ?4, ?5)";
-                self.transaction.prepare_cached(insert)?.execute(params![
-                    key,
-                    next,
-                    stored.call,
-                    value,
-                    mac
-                ])?;
+                let insert =
+                    "INSERT INTO keys (key, next, call, action, value, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+                let row = params![key, next, stored.call, stored.action_key(), value, mac];
+                self.transaction.prepare_cached(insert)?.execute(row)?;
                 mac
             }
         };
@@ -781,7 +833,7 @@ mod tests {
         drop(table);
         let table = open(&path).unwrap();
         assert_eq!(table.get(&[1; 32]).unwrap(), Some(retained));
-        assert_eq!(table.change(|keys| keys.rows_of(&[2; 16])).unwrap(), [([2; 32], stored(2))]);
+        assert_eq!(table.change(|keys| keys.rows(KeysOf::Call([2; 16]))).unwrap(), [([2; 32], stored(2))]);
         table.change(|keys| keys.remove(&[2; 32])).unwrap();
         table
             .change(|keys| {
@@ -857,7 +909,7 @@ mod tests {
         let (_dir, path, table) = with_keys([1]);
         let other = Connection::open(&path).unwrap();
         other.execute("UPDATE keys SET call = ?1", [[2; 16]]).unwrap();
-        let found = table.change(|keys| keys.rows_of(&[2; 16]));
+        let found = table.change(|keys| keys.rows(KeysOf::Call([2; 16])));
         assert_eq!(kind(found), Some(AuditErrorKind::Tampered));
     }
 

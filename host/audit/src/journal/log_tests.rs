@@ -199,6 +199,19 @@ fn an_older_key_table_is_brought_up_to_date() {
     assert!(matches!(state(&log, "b"), KeyState::Done { .. }));
 }
 
+/// A journal with more facts than are read at once.
+#[test]
+fn many_keys_are_brought_up_to_date() {
+    let home = tempfile::tempdir().unwrap();
+    let keys: Vec<_> = (0..150).map(|number| format!("k{number}")).collect();
+    let first = log(home.path());
+    keys.iter().for_each(|key| drop(run_call(&first, call(Some(key), false))));
+    drop(first);
+    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+    let log = log(home.path());
+    assert!(keys.iter().all(|key| matches!(state(&log, key), KeyState::Done { .. })));
+}
+
 #[test]
 fn an_interrupted_call_is_resumed_by_one_other_call() {
     let home = tempfile::tempdir().unwrap();
@@ -364,21 +377,25 @@ fn action(name: &str) -> OpenCall {
     OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call(Some("k"), true) }
 }
 
+/// An outcome that was kept until a second ago.
+fn expired() -> KeyDisposition {
+    KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1))
+}
+
 /// An action that ended in a later step goes on under its key. Another one would end half done there.
 #[test]
 fn done_steps_keep_other_actions_from_a_key() {
     let home = tempfile::tempdir().unwrap();
     let log = log(home.path());
-    let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
     for has_value in [false, true] {
         let (begun, step) = (action("act@1.0.0"), step_call("k/one"));
         assert!(matches!(open(&log, &begun), OpenOutcome::Started));
         if !has_value {
             assert!(matches!(open(&log, &step), OpenOutcome::Started));
-            close(&log, end(&step, CallStatus::Value, expired));
+            close(&log, end(&step, CallStatus::Value, expired()));
         }
         let (status, key) = match has_value {
-            true => (CallStatus::Value, expired),
+            true => (CallStatus::Value, expired()),
             false => (CallStatus::Failure, KeyDisposition::Release),
         };
         close(&log, end(&begun, status, key));
@@ -421,20 +438,53 @@ fn an_older_table_frees_no_key_that_is_taken() {
 /// An action runs again once its outcome has expired. Another process may read the journal then.
 #[test]
 fn expired_steps_of_an_action_stay_forgotten() {
+    for is_key_used in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let (first, begun, step) = (log(home.path()), action("act@1.0.0"), step_call("k/one"));
+        for call in [&begun, &step] {
+            assert!(matches!(open(&first, call), OpenOutcome::Started));
+        }
+        for call in [&step, &begun] {
+            close(&first, end(call, CallStatus::Value, expired()));
+        }
+        if is_key_used {
+            // Another call has the expired key, and gives it back.
+            let other = call(Some("k"), true);
+            assert!(matches!(open(&first, &other), OpenOutcome::Started));
+            close(&first, end(&other, CallStatus::Failure, KeyDisposition::Release));
+        }
+        assert!(matches!(open(&first, &action("act@1.0.0")), OpenOutcome::Started));
+        let second = log(home.path());
+        assert!(matches!(state(&second, "k"), KeyState::Running { .. }));
+        // A step that fails gives its key back. What others read then does not bring the old step back.
+        for log in [&second, &first] {
+            let again = step_call("k/one");
+            let opened = open(log, &again);
+            assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+            close(log, end(&again, CallStatus::Failure, KeyDisposition::Release));
+            assert!(matches!(state(&self::log(home.path()), "k/one"), KeyState::Free));
+        }
+    }
+}
+
+/// The outcome of a step stands until its action has a value, whatever else runs under the keys.
+#[test]
+fn other_calls_make_no_step_of_an_action_void() {
     let home = tempfile::tempdir().unwrap();
-    let first = log(home.path());
-    let expired = KeyDisposition::Retain(Timestamp::now() - jiff::SignedDuration::from_secs(1));
-    let (begun, step) = (action("act@1.0.0"), step_call("k/one"));
+    let (log, begun, step) = (log(home.path()), action("act@1.0.0"), step_call("k/one"));
     for call in [&begun, &step] {
-        assert!(matches!(open(&first, call), OpenOutcome::Started));
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
     }
-    for call in [&step, &begun] {
-        close(&first, end(call, CallStatus::Value, expired));
-    }
-    assert!(matches!(open(&first, &action("act@1.0.0")), OpenOutcome::Started));
-    assert!(matches!(state(&log(home.path()), "k"), KeyState::Running { .. }));
-    let opened = open(&first, &step_call("k/one"));
-    assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+    close(&log, end(&step, CallStatus::Value, expired()));
+    close(&log, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+    let other = call(Some("k"), true);
+    assert!(matches!(open(&log, &other), OpenOutcome::Started));
+    close(&log, end(&other, CallStatus::Value, expired()));
+    let opened = open(&log, &call(Some("k/one"), true));
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
+    assert!(matches!(open(&log, &action("act@1.0.0")), OpenOutcome::Started));
+    let opened = open(&log, &step_call("k/one"));
+    assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
 }
 
 /// Only the order of the runs in the journal tells which outcomes of steps are void.

@@ -1,7 +1,6 @@
 //! The journal of one writer: append-only segments of chained lines.
 
 mod accept;
-mod action_runs;
 mod checkpoint_file;
 mod commit;
 mod disk_usage;

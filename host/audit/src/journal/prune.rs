@@ -6,7 +6,7 @@
 //! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
 //! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::sync::Arc;
 
@@ -15,14 +15,12 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
-use super::keys::{KeyTable, StoredKey, StoredKeyState};
+use super::keys::{KeyTable, KeysOf, StoredKey, StoredKeyState};
 use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
 use super::log_time::believed_time;
-use super::prune_facts::{
-    HeldKey, JournalCut, OutcomeKey, PruneTimes, damaged_entry, expired_keys, prune_entries, prune_result,
-};
+use super::prune_facts::{JournalCut, PruneTimes, damaged_entry, prune_entries, prune_result};
 use super::segment::{
     LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
 };
@@ -41,8 +39,8 @@ struct PruneContext<'c> {
     table: &'c KeyTable,
     /// By call, the keys that it held when all of them were checked.
     keys: &'c HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>,
-    /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
-    has_unfinished: bool,
+    /// The keys of calls without an outcome: an action among them needs the outcomes of its steps.
+    unfinished: &'c HashSet<[u8; 32]>,
     unended: UnendedCalls,
     /// True if a process holds the journal.
     is_held: bool,
@@ -78,10 +76,8 @@ impl LogWriter {
             Ok((keys, stored))
         })?;
         let now = self.log_time()?.time;
-        let has_unfinished = stored.values().any(|stored| {
-            let is_open = [StoredKeyState::Claimed, StoredKeyState::Undetermined].contains(&stored.state);
-            is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
-        });
+        let unfinished = stored.iter().filter(|(_, stored)| stored.is_unfinished()).map(|(key, _)| *key);
+        let unfinished = unfinished.collect();
         let mut keys = HashMap::<_, Vec<_>>::new();
         for (key, stored) in stored {
             keys.entry(stored.call).or_default().push((key, stored));
@@ -93,7 +89,7 @@ impl LogWriter {
                 times: PruneTimes { before, now },
                 table: &held.table,
                 keys: &keys,
-                has_unfinished,
+                unfinished: &unfinished,
                 is_held: WriterDir::is_held(self.root(), &writer),
                 unended: UnendedCalls::default(),
             };
@@ -112,9 +108,7 @@ impl LogWriter {
         let pruned = prune_result(cuts.values());
         cuts.retain(|_, cut| cut.entries > 0);
         if !dry_run && !cuts.is_empty() {
-            let outcomes = outcomes(&keys, now.as_microsecond());
-            let expired = expired_keys(cuts.values(), &outcomes, before);
-            self.carry_out(&cuts, &expired, before, &pruned, user)?;
+            self.carry_out(&cuts, before, &pruned, user)?;
         }
         Ok(pruned)
     }
@@ -203,7 +197,6 @@ impl LogWriter {
     fn carry_out(
         self: &Arc<Self>,
         cuts: &BTreeMap<String, JournalCut>,
-        expired: &[HeldKey],
         before: Timestamp,
         pruned: &Pruned,
         user: Option<&str>,
@@ -223,8 +216,12 @@ impl LogWriter {
         let clock = now.as_microsecond();
         self.keys()?.table.change(|keys| {
             let now = believed_time(keys.seen(), clock);
-            for (key, call) in expired {
-                if keys.get(key)?.is_some_and(|stored| stored.call == *call && stored.has_expired(now)) {
+            for (key, call) in cuts.values().flat_map(|cut| &cut.expired) {
+                let stored = keys.get(key)?.filter(|stored| stored.call == *call && stored.has_expired(now));
+                let Some(stored) = stored else { continue };
+                // Its action may have begun again meanwhile.
+                let action = stored.needed_by().map(|action| keys.get(&action)).transpose()?.flatten();
+                if !action.is_some_and(|action| action.is_unfinished()) {
                     keys.remove(key)?;
                 }
             }
@@ -251,22 +248,6 @@ impl LogWriter {
         }
         Ok(())
     }
-}
-
-/// Returns the outcomes of steps, and the values of what may be actions, when the log has this time.
-fn outcomes(keys: &HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>, now: i64) -> Vec<OutcomeKey> {
-    let retained = keys.values().flatten().filter(|(_, stored)| {
-        let is_either = stored.outlives_its_time() || stored.may_have_steps();
-        stored.state == StoredKeyState::Retained && is_either
-    });
-    let outcome = |(key, stored): &([u8; 32], StoredKey)| OutcomeKey {
-        held: (*key, stored.call),
-        is_step: stored.outlives_its_time(),
-        at: stored.at,
-        until: stored.until.unwrap_or(i64::MAX),
-        has_expired: stored.has_expired(now),
-    };
-    retained.map(outcome).collect()
 }
 
 /// Adds a segment to the part of its journal that it follows, and verifies its chain. Returns false if an entry of it
@@ -303,6 +284,16 @@ impl PruneContext<'_> {
         Ok(was_blocked || self.table.get(key)?.as_ref().is_some_and(is_blocked))
     }
 
+    /// Returns true if the action of this step, or a step of this action, needs the entries of an expired outcome.
+    fn is_needed(&self, key: &[u8; 32], stored: &StoredKey) -> Result<bool, AuditError> {
+        if stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) {
+            return Ok(true);
+        }
+        // Without the end of an action, steps in journals that stay would stand again once the key table is lost.
+        let steps = if stored.is_action { self.table.rows(KeysOf::Action(*key))? } else { Vec::new() };
+        Ok(steps.iter().any(|(_, step)| step.writer != stored.writer))
+    }
+
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
     /// longer, are added to `part`.
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Result<Option<PruneBlocker>, AuditError> {
@@ -310,14 +301,14 @@ impl PruneContext<'_> {
             return Ok(Some(if self.is_held { PruneBlocker::Running } else { PruneBlocker::Incomplete }));
         }
         // The call may hold keys since then. A row that is gone since then was not removed by a host, as far as is known.
-        let now = self.table.rows_of(&id.bytes())?;
+        let now = self.table.rows(KeysOf::Call(id.bytes()))?;
         let before = self.keys.get(&id.bytes()).into_iter().flatten();
         let gone = before.filter(|(key, _)| now.iter().all(|(held, _)| held != key));
         for (key, stored) in now.iter().chain(gone) {
             match stored.state {
                 StoredKeyState::Retained
                     if !stored.has_expired(self.times.now.as_microsecond())
-                        || self.has_unfinished && stored.outlives_its_time() =>
+                        || self.is_needed(key, stored)? =>
                 {
                     return Ok(Some(PruneBlocker::KeyStands));
                 }

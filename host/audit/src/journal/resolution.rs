@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::Journal;
 use super::key_claims::HeldKeys;
 use super::key_facts;
-use super::keys::StoredKeyState;
+use super::keys::{KeysOf, StoredKeyState};
 use super::line::EntryDraft;
 use super::log::{AdoptedJournal, HeldJournal, LogWriter};
 use super::writer_dir::{self, WriterDir};
@@ -133,7 +133,7 @@ impl LogWriter {
         }
         // Read later, the journal of the call would bring back what is decided now.
         self.read_journal_keys(&keys.table, &writer_dir::names(self.root())?)?;
-        let held = keys.table.change(|keys| keys.rows_of(&audit_id.bytes()))?;
+        let held = keys.table.change(|keys| keys.rows(KeysOf::Call(audit_id.bytes())))?;
         let is_claimed = held.iter().any(|(_, stored)| stored.state == StoredKeyState::Claimed);
         let is_open = held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key));
         if is_claimed || !is_open {

@@ -7,6 +7,7 @@ use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
 use super::*;
 use crate::command::{PruneBlocker, Pruned};
 use crate::journal::JournalCut;
+use crate::log_calls::ending;
 use crate::verify::FindingKind;
 
 fn day(number: i64) -> Timestamp {
@@ -269,34 +270,40 @@ fn an_expired_key_goes_with_its_call() {
     check(home.path());
 }
 
-/// The run that resumes it is younger than the steps that are done.
+/// The run that goes on with it is younger than the steps that are done.
 #[test]
-fn a_resumed_action_keeps_its_older_steps() {
-    let home = tempfile::tempdir().unwrap();
-    let begun = run_at(day(0));
-    let step = step_of(&begun);
-    let killed = small_log(home.path());
-    for call in [&begun, &step] {
-        assert!(matches!(open(&killed, call), OpenOutcome::Started));
+fn an_action_that_goes_on_keeps_its_older_steps() {
+    for is_interrupted in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let begun = run_at(day(0));
+        let step = step_of(&begun);
+        let killed = small_log(home.path());
+        for call in [&begun, &step] {
+            assert!(matches!(open(&killed, call), OpenOutcome::Started));
+        }
+        close(&killed, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
+        if !is_interrupted {
+            close(&killed, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+        }
+        (0..12).for_each(|_| drop(run_call(&killed, call_at(None, false, day(0)))));
+        kill(killed);
+        let (killed, again) = (small_log(home.path()), run_at(Timestamp::now()));
+        assert!(matches!(open(&killed, &again), OpenOutcome::Started));
+        kill(killed);
+        for is_lost in [false, true] {
+            if is_lost {
+                fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+            }
+            let stop = prune(home.path(), day(2), false).unwrap().stopped.unwrap();
+            assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id.clone())));
+        }
     }
-    close(&killed, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
-    (0..12).for_each(|_| drop(run_call(&killed, call_at(None, false, day(0)))));
-    kill(killed);
-    let (killed, again) = (small_log(home.path()), run_at(Timestamp::now()));
-    assert!(matches!(open(&killed, &again), OpenOutcome::Started));
-    kill(killed);
-    let stop = prune(home.path(), day(2), false).unwrap().stopped.unwrap();
-    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
-    // Also when the key table is made again.
-    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
-    let key = log(home.path()).0.keys().unwrap().table.get(&digest("k")).unwrap().unwrap();
-    assert_eq!((key.call, key.at), (again.audit_id.bytes(), day(0).as_microsecond()));
 }
 
 /// They are in a segment that stays, and would be taken for those of a run that failed.
 #[test]
 fn steps_of_a_pruned_action_are_not_done() {
-    for runs_anew in [true, false] {
+    for (runs_anew, is_lost) in [(true, false), (true, true), (false, false)] {
         let home = tempfile::tempdir().unwrap();
         let begun = run_at(day(0));
         let step = step_of(&begun);
@@ -314,6 +321,9 @@ fn steps_of_a_pruned_action_are_not_done() {
         }
         assert!(prune(home.path(), day(2), false).unwrap().calls > 0);
         check(home.path());
+        if is_lost {
+            fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        }
         let log = small_log(home.path());
         let key = |key: &str| log.0.keys().unwrap().table.get(&digest(key)).unwrap();
         assert!(key("k/one").is_some());
@@ -324,8 +334,38 @@ fn steps_of_a_pruned_action_are_not_done() {
             }
         } else {
             prune(home.path(), day(9), false).unwrap();
-            assert_eq!((key("k/one"), key("k")), (None, None), "both go at once");
+            assert_eq!((key("k/one"), key("k")), (None, None));
         }
+    }
+}
+
+/// A journal that an interrupted call keeps has a step that a later run used, which is in another journal.
+#[test]
+fn the_end_of_an_action_outlives_its_steps() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second) = (small_log(home.path()), small_log(home.path()));
+    for log in [&first, &second] {
+        log.0.own_journal().unwrap();
+    }
+    let (begun, again) = (run_at(day(0)), run_at(day(1)));
+    let step = step_of(&begun);
+    for call in [&call_at(None, false, day(0)), &begun, &step] {
+        assert!(matches!(open(&first, call), OpenOutcome::Started));
+    }
+    close(&first, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
+    close(&first, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+    kill(first);
+    assert!(matches!(open(&second, &again), OpenOutcome::Started));
+    close(&second, ending(&again, CallStatus::Value, KeyDisposition::Retain(day(2)), day(1)));
+    (0..12).for_each(|_| drop(run_call(&second, call_at(None, false, day(1)))));
+    drop(second);
+    assert!(prune(home.path(), day(9), false).unwrap().stopped.is_some());
+    assert!(text_of(home.path()).contains(again.audit_id.as_str()));
+    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+    let (log, anew) = (small_log(home.path()), run_at(Timestamp::now()));
+    for call in [&anew, &step_of(&anew)] {
+        let opened = open(&log, call);
+        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
     }
 }
 
