@@ -260,16 +260,19 @@ impl LogWriter {
         interrupted.map_or(Ok(()), |it| give_up_unopened(table, &key, &stored, it))
     }
 
-    /// Returns the interrupted call that holds the key, if that may be repeated.
+    /// Returns the interrupted call that holds the key, if that may be repeated, also according to the call that
+    /// repeats it.
     pub(super) fn interrupted_holder(
         &self,
         keys: &HeldKeys,
         claim: &KeyClaim,
+        is_idempotent: bool,
     ) -> Result<Option<AuditId>, AuditError> {
         let stored = keys.table.get(&digest(&claim.key))?;
         let stored = stored.filter(|stored| {
             stored.state == StoredKeyState::Claimed
                 && stored.is_idempotent
+                && is_idempotent
                 && stored.fingerprint == claim.fingerprint
                 && !self.is_running(stored)
         });
@@ -357,8 +360,13 @@ impl LogWriter {
                 KeyState::Unknown { .. } if is_resumed => {}
                 state => return Ok(ClaimOutcome::InUse(state)),
             }
-            if is_claimed && !is_resumed {
-                return Ok(ClaimOutcome::Interrupted);
+            if let Some(interrupted) = before.as_ref().filter(|_| is_claimed && !is_resumed) {
+                let audit_id = AuditId::from_bytes(interrupted.call);
+                return Ok(match call.idempotent {
+                    true => ClaimOutcome::Interrupted,
+                    // Its package said otherwise.
+                    false => ClaimOutcome::InUse(KeyState::Unknown { audit_id }),
+                });
             }
             advance(keys, claim.at.as_microsecond());
             let taken_from = before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes);

@@ -762,8 +762,9 @@ impl LogWriter {
         let until = self.clock.now() + BUSY_TIMEOUT;
         loop {
             self.settle_key(&keys, digest(&claim.key))?;
-            let by_key =
-                self.interrupted_holder(&keys, claim)?.map(|before| (before, Arc::clone(&call.actor)));
+            let by_key = self
+                .interrupted_holder(&keys, claim, call.idempotent)?
+                .map(|before| (before, Arc::clone(&call.actor)));
             let call = OpenCall { resumes: call.resumes.clone().or(by_key.clone()), ..call.clone() };
             let opened = match &call.resumes {
                 Some((before, actor)) => self.open_keyed_resuming(&keys, claim, &call, before, actor)?,

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallOutcome, OpenOutcome};
+use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
 use cofferdam_core::clock::{micros, millis};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
@@ -25,7 +25,7 @@ use tracing::Instrument as _;
 
 use super::admit::AdmittedCall;
 use super::fallback::CallCandidate;
-use super::idempotency::KeyContext;
+use super::idempotency::{self, KeyContext};
 use super::pipeline::{CallPipeline, CallState};
 use super::recorder::{CallEnd, CallRecorder};
 use super::report::{self, AttemptOutcome, AttemptReport, Report};
@@ -231,6 +231,10 @@ impl CallProgress {
         self.recorder.write(step.into());
         match self.recorder.commit().await? {
             OpenOutcome::Started => {}
+            // The interrupted call was one that may be repeated, and this one is not.
+            OpenOutcome::KeyInUse(KeyState::Unknown { audit_id }) => {
+                return Err(idempotency::unknown(&audit_id));
+            }
             OpenOutcome::KeyInUse(_) => return Err(self.lose_key()),
             OpenOutcome::AlreadyResolved => {
                 let message =

@@ -242,7 +242,7 @@ fn different(of: &AuditId) -> HostError {
     .detail("call", of.as_str())
 }
 
-fn unknown(of: &AuditId) -> HostError {
+pub(super) fn unknown(of: &AuditId) -> HostError {
     let message = format!(
         "Nothing was run: a call with this idempotency key, {of}, was begun, may have had its effect, and has no \
          outcome."
