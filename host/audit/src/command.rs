@@ -110,18 +110,15 @@ impl KeyClaim {
 /// The kind of call that is to run under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyScope {
-    /// A call.
+    /// A call, or a step of an action. The outcome of a step stays valid for its key regardless of its age if it has a
+    /// value or must not be repeated, until a run of the action has a value: an action that continues under its key
+    /// does nothing twice.
     Call,
-    /// A step of an action. The outcome of such a step stays valid for its key regardless of its age if it has
-    /// a value or must not be repeated: an action that continues under its key does nothing twice.
-    Step,
     /// An action.
     Action {
         /// The action, as `name@version`.
         action: Arc<str>,
-        /// The keys of its steps. The action does not begin if another call holds one of them. If it begins
-        /// again because its earlier outcome has expired, the earlier outcomes of its steps have expired as
-        /// well.
+        /// The keys of its steps. The action does not begin if another call holds one of them.
         steps: Vec<Arc<str>>,
     },
 }

@@ -118,11 +118,16 @@ pub(super) async fn of_call(
     rows.iter().map(StoredKey::read).collect()
 }
 
-/// Reads all keys, without their outcomes.
+/// Reads all keys, without their outcomes. An action without an outcome is as old as the oldest step that it may use, as
+/// far as the table of calls has it: it may go on where an earlier run failed.
 pub(super) async fn all(client: &impl GenericClient) -> Result<Vec<StoredKey>, DatabaseError> {
-    let select = "SELECT k.key, k.call, k.fingerprint, k.at, k.state, k.until, \
+    let select = "WITH steps AS (SELECT step_of, min(at) AS at FROM cofferdam.keys \
+                  WHERE state = 1 AND step_of IS NOT NULL GROUP BY step_of) \
+                  SELECT k.key, k.call, k.fingerprint, least(k.at, s.at), k.state, k.until, \
                   (extract(epoch FROM k.expires) * 1000000)::bigint, k.is_idempotent, k.step_of, k.has_value, \
-                  NULL::uuid, NULL::bytea FROM cofferdam.keys k ORDER BY k.key";
+                  NULL::uuid, NULL::bytea FROM cofferdam.keys k \
+                  LEFT JOIN cofferdam.calls c ON c.id = k.call AND c.step = '' AND k.state = 0 \
+                  LEFT JOIN steps s ON s.step_of = split_part(c.action, '@', 1) ORDER BY k.key";
     client.query(select, &[]).await?.iter().map(StoredKey::read).collect()
 }
 
@@ -130,7 +135,7 @@ pub(super) async fn all(client: &impl GenericClient) -> Result<Vec<StoredKey>, D
 pub(super) fn named(claim: &KeyClaim) -> Vec<[u8; 32]> {
     let steps = match &claim.of {
         KeyScope::Action { steps, .. } => steps.as_slice(),
-        KeyScope::Call | KeyScope::Step => &[],
+        KeyScope::Call => &[],
     };
     std::iter::once(&claim.key).chain(steps).map(|key| digest(key)).collect()
 }
@@ -165,8 +170,7 @@ fn state_of_key(
     is_running: &dyn Fn(&StoredKey) -> bool,
 ) -> KeyState {
     let Some(stored) = keys.get(&digest(&claim.key)) else { return KeyState::Free };
-    let stays = claim.of == KeyScope::Step && stored.outlives_its_time();
-    if !stays && stored.has_expired(now) {
+    if !stored.outlives_its_time() && stored.has_expired(now) {
         return KeyState::Free;
     }
     let audit_id = stored.audit_id();

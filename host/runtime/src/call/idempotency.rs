@@ -61,8 +61,7 @@ impl CallPipeline {
         };
         let fingerprint = if fits { call_fingerprint(call, actor) } else { None };
         let at = self.loader.clock.timestamp();
-        let of = if call.action_context.is_some() { KeyScope::Step } else { KeyScope::Call };
-        Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of })
+        Some(KeyClaim { key: Arc::clone(key), fingerprint: fingerprint?, at, of: KeyScope::Call })
     }
 
     /// Returns how long a call waits for another one with its key: its own wall time, as far as that is known

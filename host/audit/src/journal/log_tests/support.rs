@@ -54,7 +54,7 @@ fn step_in(key: &str, run: Option<&AuditId>, at: Timestamp) -> OpenCall {
         Received { action: Some(action.into()), parent, step: Some(step.into()), ..Received::default() };
     let call = recorded_call(received, Some(key), false, at);
     let route = CallTarget { action: Some(action.into()), step: Some(step.into()), ..call.route };
-    OpenCall { key: Some(KeyClaim { of: KeyScope::Step, ..claim(key) }), route, ..call }
+    OpenCall { route, ..call }
 }
 
 /// A run of the action `act` under the key `k`, with the step `one`, that was received then.

@@ -471,26 +471,34 @@ fn old_calls_are_removed_with_a_signed_statement() {
     assert!(cluster.findings(&log).is_empty());
 }
 
-/// The run that resumes it is younger than the steps that are done.
+/// The run that goes on with it is younger than the steps that are done.
 #[test]
-fn a_resumed_action_keeps_its_older_steps() {
-    let Some(cluster) = Cluster::start() else { return };
-    let (gone, log) = (cluster.host("a"), cluster.host("b"));
-    let old = Timestamp::now() - SignedDuration::from_hours(240);
-    let (begun, step) = (run_at(old), step_at(old));
-    for call in [&begun, &step] {
-        assert!(matches!(open(&gone, call), OpenOutcome::Started));
+fn an_action_that_goes_on_keeps_its_older_steps() {
+    for is_interrupted in [true, false] {
+        let Some(cluster) = Cluster::start() else { return };
+        let (gone, log) = (cluster.host("a"), cluster.host("b"));
+        let old = Timestamp::now() - SignedDuration::from_hours(240);
+        let (begun, step) = (run_at(old), step_at(old));
+        for call in [&begun, &step] {
+            assert!(matches!(open(&gone, call), OpenOutcome::Started));
+        }
+        close(&gone, value(&step));
+        if !is_interrupted {
+            close(&gone, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+        }
+        wait(gone.sign()).unwrap();
+        cluster.psql("UPDATE cofferdam.processes SET is_released = true");
+        cluster.psql(
+            "UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 minute' WHERE state = 1",
+        );
+        let opened = open(&log, &call(Some("k/one"), true));
+        assert!(matches!(opened, OpenOutcome::KeyInUse(KeyState::Done { .. })), "{opened:?}");
+        assert!(matches!(open(&log, &run_at(Timestamp::now())), OpenOutcome::Started));
+        let before = Timestamp::now() - SignedDuration::from_hours(24);
+        let pruned = wait(log.prune(before, false, "ada".into())).unwrap();
+        let stop = pruned.stopped.unwrap();
+        assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
     }
-    close(&gone, value(&step));
-    wait(gone.sign()).unwrap();
-    cluster.psql("UPDATE cofferdam.processes SET is_released = true");
-    cluster
-        .psql("UPDATE cofferdam.keys SET expires = clock_timestamp() - interval '1 minute' WHERE state = 1");
-    assert!(matches!(open(&log, &run_at(Timestamp::now())), OpenOutcome::Started));
-    let before = Timestamp::now() - SignedDuration::from_hours(24);
-    let pruned = wait(log.prune(before, false, "ada".into())).unwrap();
-    let stop = pruned.stopped.unwrap();
-    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(step.audit_id)));
 }
 
 /// They stay, and would be taken for those of a run that failed.

@@ -214,26 +214,26 @@ pub(super) fn call(key: Option<&str>, idempotent: bool) -> OpenCall {
 
 /// A call that was received then.
 pub(super) fn call_at(key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
-    let received = Received {
-        actor: "ada".into(),
-        connector: "github://acme/a@1.0.0".into(),
-        op: "b".into(),
-        ..Received::default()
-    };
-    opening(received, key, idempotent, at)
+    received_at(Received::default(), key, idempotent, at)
+}
+
+fn received_at(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
+    let (actor, connector) = ("ada".into(), "github://acme/a@1.0.0".into());
+    opening(Received { actor, connector, op: "b".into(), ..received }, key, idempotent, at)
 }
 
 /// A run of the action `act` under the key `k`, with the step `one`, that was received then.
 pub(super) fn run_at(at: Timestamp) -> OpenCall {
     let of = action_scope("act@1", &["k/one"]);
-    OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..call_at(Some("k"), true, at) }
+    let received = Received { action: Some("act@1".into()), ..Received::default() };
+    OpenCall { key: Some(KeyClaim { of, ..claim("k") }), ..received_at(received, Some("k"), true, at) }
 }
 
 /// The step of such a run.
 pub(super) fn step_at(at: Timestamp) -> OpenCall {
     let call = call_at(Some("k/one"), false, at);
     let route = CallTarget { action: Some("act@1".into()), step: Some("one".into()), ..call.route };
-    OpenCall { key: Some(KeyClaim { of: KeyScope::Step, ..claim("k/one") }), route, ..call }
+    OpenCall { route, ..call }
 }
 
 pub(super) fn resuming(before: &OpenCall) -> OpenCall {
