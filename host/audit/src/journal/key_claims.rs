@@ -12,7 +12,7 @@ use super::Journal;
 use super::key_facts::JournalKeys;
 use super::keys::{KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
-use super::log_time::{advance, believed_time, is_believed};
+use super::log_time::{advance, believed_time, check_clock, is_believed};
 use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
@@ -350,6 +350,8 @@ impl LogWriter {
     ) -> Result<ClaimOutcome, AuditError> {
         let key = digest(&claim.key);
         keys.table.change(|keys| {
+            // A journal that was read since then may have another time that an operator accepted.
+            check_clock(keys.seen(), claim.at.as_microsecond(), &self.maintenance.warnings, "the clock")?;
             let before = keys.get(&key)?;
             let resumes = call.resumes.as_ref().map(|(before, _)| before.bytes());
             let is_claimed = before.as_ref().is_some_and(|it| it.state == StoredKeyState::Claimed);

@@ -119,8 +119,14 @@ fn a_key_expires_by_steps_of_less_than_a_day() {
 fn nothing_runs_under_a_key_by_a_clock_that_is_behind() {
     let (setup, _) = Setup::new();
     setup.hours(-48);
-    let refused = wait_for(setup.log().open(setup.keyed())).unwrap_err();
+    let (log, call) = (setup.log(), setup.keyed());
+    let refused = wait_for(log.open(call.clone())).unwrap_err();
     assert_eq!(refused.kind(), AuditErrorKind::ClockBehind);
+    // Also if the time of the log changes after it was looked at.
+    let (keys, journal) = (log.0.keys().unwrap(), log.0.own_journal().unwrap());
+    let claimed = log.0.claim(&keys, &call, call.key.as_ref().unwrap(), &journal);
+    assert_eq!(claimed.err().map(|error| error.kind()), Some(AuditErrorKind::ClockBehind));
+    drop((journal, keys, log));
     setup.calls_without_a_key();
     setup.accepts();
     let opened = open(&setup.log(), &setup.keyed());
