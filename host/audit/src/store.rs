@@ -5,9 +5,9 @@ pub use crate::home_memory::HomeMemory;
 pub use crate::index::{AttemptUsage, EndFacts, LineFacts, LineRequest};
 pub use crate::journal::{
     ChainHead, ClockState, EntryDraft, HeldKey, JournalCut, JournalLine, KeptFacts, LATE_ENDS, LineFault,
-    LogCheckpoint, LogEvent, OutcomeKey, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint,
-    accepted_entry, accepted_time_in, action_name, begin_journals, believed_time, check_clock, clock_state,
-    decision, end_journals, expired_keys, first_entry, indexed_line, keeps_late_end, key_decided,
-    log_time_at, prune_entries, prune_result, writer_taken,
+    LogCheckpoint, LogEvent, PruneTimes, SealedPlace, SignedJournal, StoredCheckpoint, accepted_entry,
+    accepted_time_in, action_name, begin_journals, believed_time, check_clock, clock_state, decision,
+    end_journals, first_entry, indexed_line, keeps_late_end, key_decided, log_time_at, prune_entries,
+    prune_result, writer_taken,
 };
 pub use crate::upkeep::{QuotaOutcome, below_quota, retained, warn_once};

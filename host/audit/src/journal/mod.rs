@@ -48,9 +48,7 @@ pub use log_checkpoint::{
     LogCheckpoint, SignedJournal, StoredCheckpoint, accepted_entry, begin_journals, end_journals,
 };
 pub use log_time::{ClockState, accepted_time_in, believed_time, check_clock, clock_state, log_time_at};
-pub use prune_facts::{
-    HeldKey, JournalCut, KeptFacts, OutcomeKey, PruneTimes, expired_keys, prune_entries, prune_result,
-};
+pub use prune_facts::{HeldKey, JournalCut, KeptFacts, PruneTimes, prune_entries, prune_result};
 use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, sync_paths};
 pub(crate) use segment::{
     LINE_BYTES, SegmentReader, drop_sealed, open_lines, open_sealed, read_sealed, segments,

@@ -1,8 +1,6 @@
 //! The beginning of a journal that pruning removes, the facts in it that outlive it, and the entries about a pruning:
 //! the same in every store.
 
-use std::collections::HashSet;
-
 use cofferdam_core::event::log_event::{KeptKey, KeysKept, PrunedEntries};
 use cofferdam_core::event::operator::{OPERATOR_EVENT, OperatorAction, OperatorState};
 use cofferdam_core::event::recorded::{RecordedEvent, UnknownEvent};
@@ -27,48 +25,8 @@ pub struct PruneTimes {
     pub now: Timestamp,
 }
 
-/// A key with the outcome of a step, or with the value of what may be an action with steps.
-#[derive(Debug, Clone, Copy)]
-pub struct OutcomeKey {
-    /// The key, with the call that holds it.
-    pub held: HeldKey,
-    /// True for a step whose action needs the outcome, however old it is.
-    pub is_step: bool,
-    /// When the call was received, in microseconds since 1970.
-    pub at: i64,
-    /// The time until which the outcome stands, in microseconds since 1970.
-    pub until: i64,
-    /// True if it stands no longer.
-    pub has_expired: bool,
-}
-
 /// An idempotency key by its SHA-256, with the call that holds it.
 pub type HeldKey = ([u8; 32], [u8; 16]);
-
-/// Returns the keys that a pruning of the calls before `before` removes: those of the calls in `cuts` whose outcomes
-/// stand no longer, except values of actions while there are outcomes of steps that they may have had, and such values
-/// of calls that were pruned earlier.
-///
-/// An action that begins anew makes the outcomes of its steps void if its own value has expired. Without that value, it
-/// would take them for those of an earlier run that failed, and do nothing.
-#[must_use]
-pub fn expired_keys<'c>(
-    cuts: impl Iterator<Item = &'c JournalCut>,
-    outcomes: &[OutcomeKey],
-    before: Timestamp,
-) -> Vec<HeldKey> {
-    let mut expired: HashSet<_> = cuts.flat_map(|cut| cut.expired.iter().copied()).collect();
-    let steps = outcomes.iter().filter(|outcome| outcome.is_step && !expired.contains(&outcome.held));
-    let oldest_step = steps.map(|step| step.at).min();
-    for action in outcomes.iter().filter(|outcome| !outcome.is_step && outcome.has_expired) {
-        if oldest_step.is_some_and(|at| at <= action.until) {
-            expired.remove(&action.held);
-        } else if action.at < before.as_microsecond() {
-            expired.insert(action.held);
-        }
-    }
-    expired.into_iter().collect()
-}
 
 /// The beginning of a journal that can go, or a part of it.
 ///

@@ -15,7 +15,7 @@ use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, RETAINED, signed};
+use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, signed};
 use super::engine::{
     Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
 };
@@ -191,7 +191,8 @@ impl Engine {
         let holder = open.key.as_ref().and_then(|claim| stored.get(&digest(&claim.key)));
         let interrupted = holder.filter(|holder| {
             let is_same = open.key.as_ref().is_some_and(|claim| claim.fingerprint == holder.fingerprint);
-            holder.state == CLAIMED && holder.is_idempotent && is_same && !is_running(holder)
+            let is_idempotent = holder.is_idempotent && open.idempotent;
+            holder.state == CLAIMED && is_idempotent && is_same && !is_running(holder)
         });
         let by_key = interrupted.map(|holder| (holder.audit_id(), Arc::clone(&open.actor)));
         let is_by_key = open.resumes.is_none() && by_key.is_some();
@@ -201,7 +202,12 @@ impl Engine {
             if !matches!(state, KeyState::Free) {
                 return Ok(Tried::Answer(OpenOutcome::KeyInUse(state)));
             }
-            if !self.put_key(&transaction, &open, claim, own.name, holder, (&stored, now)).await? {
+            // Its package said that it may be repeated, and that of this call does not.
+            if let Some(interrupted) = holder.filter(|holder| holder.state == CLAIMED) {
+                let audit_id = interrupted.audit_id();
+                return Ok(Tried::Answer(OpenOutcome::KeyInUse(KeyState::Unknown { audit_id })));
+            }
+            if !self.put_key(&transaction, &open, claim, own.name, holder).await? {
                 return Ok(Tried::Again);
             }
             let mut batch = Batch::default();
@@ -243,7 +249,7 @@ impl Engine {
                 state => return Ok(Tried::Answer(OpenOutcome::KeyInUse(state))),
             }
             if holder.is_some_and(|holder| holder.state == CLAIMED && !is_resumed)
-                || !self.put_key(&transaction, &open, claim, chain.name, holder, (&stored, now)).await?
+                || !self.put_key(&transaction, &open, claim, chain.name, holder).await?
             {
                 return Ok(Tried::Again);
             }
@@ -283,32 +289,35 @@ impl Engine {
         claim: &KeyClaim,
         writer: Uuid,
         before: Option<&StoredKey>,
-        (stored, now): (&StoredKeys, i64),
     ) -> Result<bool, Untried> {
-        if let (KeyScope::Action { steps, .. }, Some(RETAINED)) =
-            (&claim.of, before.map(|before| before.state))
-        {
-            // The action's own outcome has expired, and with it those of its steps.
-            let steps = steps.iter().map(|step| digest(step));
-            let expired = steps.filter(|step| stored.get(step).is_some_and(|stored| stored.has_expired(now)));
-            let expired: Vec<_> = expired.map(Vec::from).collect();
-            transaction.execute("DELETE FROM cofferdam.keys WHERE key = ANY($1)", &[&expired]).await?;
-        }
-        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of } =
+        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of, action_key } =
             claim_row(open, claim, writer);
-        // Steps of an interrupted action may be as old as the call that is resumed, and pruning has to know.
-        let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of) \
-                   VALUES ($1, $2, $3, $4, 0, $5, $6, $7) ON CONFLICT (key) DO UPDATE SET call = excluded.call, \
-                   fingerprint = excluded.fingerprint, \
-                   at = CASE WHEN k.state = 0 THEN least(k.at, excluded.at) ELSE excluded.at END, \
+        let (action_key, is_action) =
+            (action_key.as_ref().map(|key| &key[..]), matches!(claim.of, KeyScope::Action { .. }));
+        let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of, \
+                   action_key, is_action) \
+                   VALUES ($1, $2, $3, $4, 0, $5, $6, $7, $8, $9) ON CONFLICT (key) DO UPDATE SET \
+                   call = excluded.call, fingerprint = excluded.fingerprint, at = excluded.at, \
                    state = 0, until = NULL, expires = NULL, \
                    writer = excluded.writer, is_idempotent = excluded.is_idempotent, step_of = excluded.step_of, \
-                   has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $8";
+                   action_key = excluded.action_key, is_action = excluded.is_action, \
+                   has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $10";
         let before = before.map(|before| before.call);
         let put = transaction
             .execute(
                 put,
-                &[&&key[..], &call, &&fingerprint[..], &at, &writer, &is_idempotent, &step_of, &before],
+                &[
+                    &&key[..],
+                    &call,
+                    &&fingerprint[..],
+                    &at,
+                    &writer,
+                    &is_idempotent,
+                    &step_of,
+                    &action_key,
+                    &is_action,
+                    &before,
+                ],
             )
             .await?;
         Ok(put == 1)

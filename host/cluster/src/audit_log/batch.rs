@@ -18,7 +18,7 @@ pub(super) const FREE: i16 = -1;
 
 /// The statement that appends.
 pub(super) const APPEND: &str = "SELECT cofferdam.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-                                 $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)";
+                                 $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)";
 
 /// The end of a journal that this process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(super) struct KeyRow {
     pub(super) writer: Uuid,
     pub(super) is_idempotent: bool,
     pub(super) step_of: Option<String>,
+    /// The key of the action that the call is a step of.
+    pub(super) action_key: Option<[u8; 32]>,
 }
 
 /// The state of a key after its call has ended.
@@ -175,6 +177,8 @@ impl Batch {
         let claim_writers: Vec<_> = claims.iter().map(|it| it.writer).collect();
         let idempotent: Vec<_> = claims.iter().map(|it| it.is_idempotent).collect();
         let steps: Vec<_> = claims.iter().map(|it| it.step_of.as_deref()).collect();
+        let action_keys: Vec<_> =
+            claims.iter().map(|it| it.action_key.as_ref().map(|key| &key[..])).collect();
         let ends = &self.ends;
         let end_keys: Vec<_> = ends.iter().map(|it| &it.key[..]).collect();
         let end_calls: Vec<_> = ends.iter().map(|it| it.call).collect();
@@ -184,7 +188,7 @@ impl Batch {
         let values: Vec<_> = ends.iter().map(|it| it.end.has_value).collect();
         let end_places: Vec<_> =
             ends.iter().map(|it| it.place.filter(|_| it.end.retained.is_some())).collect();
-        let parameters: [&(dyn ToSql + Sync); 28] = [
+        let parameters: [&(dyn ToSql + Sync); 29] = [
             &given,
             &process,
             &names,
@@ -206,6 +210,7 @@ impl Batch {
             &claim_writers,
             &idempotent,
             &steps,
+            &action_keys,
             &end_keys,
             &end_calls,
             &states,

@@ -1232,7 +1232,8 @@ fn acknowledge_early(effect: &mut Effect) -> Option<()> {
 
 /// Returns the claim of a call that begins in this journal.
 pub(super) fn claim_row(open: &OpenCall, claim: &KeyClaim, writer: Uuid) -> KeyRow {
-    let action = open.route.action.as_deref().filter(|_| open.route.step.is_some());
+    let step = open.route.step.as_deref();
+    let action = open.route.action.as_deref().filter(|_| step.is_some());
     KeyRow {
         key: digest(&claim.key),
         call: Uuid::from_bytes(open.audit_id.bytes()),
@@ -1241,6 +1242,7 @@ pub(super) fn claim_row(open: &OpenCall, claim: &KeyClaim, writer: Uuid) -> KeyR
         writer,
         is_idempotent: open.idempotent,
         step_of: action.map(|action| cofferdam_audit::store::action_name(action).to_owned()),
+        action_key: claim.action_key(step).filter(|_| action.is_some()).map(digest),
     }
 }
 

@@ -13,9 +13,9 @@ use super::batch::{BLOCKED, CLAIMED, RETAINED};
 use crate::database::DatabaseError;
 
 /// Keys with the processes that hold their journals, and their outcomes.
-const SELECT: &str = "SELECT k.key, k.call, k.fingerprint, k.at, k.state, k.until, \
+const SELECT: &str = "SELECT k.key, k.call, k.fingerprint, k.state, k.until, \
                       (extract(epoch FROM k.expires) * 1000000)::bigint, k.is_idempotent, k.step_of, k.has_value, \
-                      w.holder, s.part \
+                      k.action_key, w.holder, s.part \
                       FROM cofferdam.keys k LEFT JOIN cofferdam.writers w ON w.name = k.writer \
                       LEFT JOIN cofferdam.sealed s \
                       ON s.writer = k.writer AND s.place = k.outcome_place AND s.at = k.outcome_at";
@@ -26,8 +26,6 @@ pub(super) struct StoredKey {
     pub(super) key: [u8; 32],
     pub(super) call: Uuid,
     pub(super) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970; of a call that resumes others, the first of them.
-    pub(super) at: i64,
     pub(super) state: i16,
     /// The time until which the outcome stands, by the clock of the host that wrote it.
     pub(super) until: Option<i64>,
@@ -36,6 +34,8 @@ pub(super) struct StoredKey {
     pub(super) is_idempotent: bool,
     pub(super) step_of: Option<String>,
     pub(super) has_value: bool,
+    /// The key of the action of a step, until a run of the action has a value.
+    action_key: Option<[u8; 32]>,
     /// The process that holds the journal of the call.
     pub(super) holder: Option<Uuid>,
     outcome: Option<Sealed>,
@@ -47,13 +47,13 @@ impl StoredKey {
             key: bytes(row.try_get(0)?),
             call: row.try_get(1)?,
             fingerprint: bytes(row.try_get(2)?),
-            at: row.try_get(3)?,
-            state: row.try_get(4)?,
-            until: row.try_get(5)?,
-            expires: row.try_get(6)?,
-            is_idempotent: row.try_get(7)?,
-            step_of: row.try_get(8)?,
-            has_value: row.try_get(9)?,
+            state: row.try_get(3)?,
+            until: row.try_get(4)?,
+            expires: row.try_get(5)?,
+            is_idempotent: row.try_get(6)?,
+            step_of: row.try_get(7)?,
+            has_value: row.try_get(8)?,
+            action_key: row.try_get::<_, Option<&[u8]>>(9)?.map(bytes),
             holder: row.try_get(10)?,
             outcome: row.try_get::<_, Option<Vec<u8>>>(11)?.map(Sealed::from_bytes),
         })
@@ -64,19 +64,19 @@ impl StoredKey {
         AuditId::from_bytes(*self.call.as_bytes())
     }
 
-    /// Returns true if the outcome stands no longer at this time of the log, in microseconds since 1970.
+    /// Returns true if the time for which the outcome stands is over at this time of the log, in microseconds since 1970.
     pub(super) fn has_expired(&self, now: i64) -> bool {
         self.state == RETAINED && self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// Returns true for the outcome of a step that its action needs, however old it is.
-    pub(super) fn outlives_its_time(&self) -> bool {
-        self.step_of.is_some() && (self.has_value || !self.is_idempotent)
+    /// Returns the key of the action that needs the outcome of this step, however old it is.
+    pub(super) fn needed_by(&self) -> Option<[u8; 32]> {
+        self.action_key.filter(|_| self.has_value || !self.is_idempotent)
     }
 
-    /// Returns true for the value of what may be an action with steps that have keys of their own.
-    pub(super) fn may_have_steps(&self) -> bool {
-        self.step_of.is_none() && self.is_idempotent && self.has_value
+    /// Returns true if the outcome stands no longer.
+    fn is_over(&self, now: i64) -> bool {
+        self.has_expired(now) && self.needed_by().is_none()
     }
 
     /// Returns true if the operator may decide about the key. This includes freeing a key that an earlier decision blocked.
@@ -118,16 +118,11 @@ pub(super) async fn of_call(
     rows.iter().map(StoredKey::read).collect()
 }
 
-/// Reads all keys, without their outcomes. An action without an outcome is as old as the oldest step that it may use, as
-/// far as the table of calls has it: it may go on where an earlier run failed.
+/// Reads all keys, without their outcomes.
 pub(super) async fn all(client: &impl GenericClient) -> Result<Vec<StoredKey>, DatabaseError> {
-    let select = "WITH steps AS (SELECT step_of, min(at) AS at FROM cofferdam.keys \
-                  WHERE state = 1 AND step_of IS NOT NULL GROUP BY step_of) \
-                  SELECT k.key, k.call, k.fingerprint, least(k.at, s.at), k.state, k.until, \
+    let select = "SELECT k.key, k.call, k.fingerprint, k.state, k.until, \
                   (extract(epoch FROM k.expires) * 1000000)::bigint, k.is_idempotent, k.step_of, k.has_value, \
-                  NULL::uuid, NULL::bytea FROM cofferdam.keys k \
-                  LEFT JOIN cofferdam.calls c ON c.id = k.call AND c.step = '' AND k.state = 0 \
-                  LEFT JOIN steps s ON s.step_of = split_part(c.action, '@', 1) ORDER BY k.key";
+                  k.action_key, NULL::uuid, NULL::bytea FROM cofferdam.keys k ORDER BY k.key";
     client.query(select, &[]).await?.iter().map(StoredKey::read).collect()
 }
 
@@ -150,11 +145,9 @@ pub(super) fn state(
 ) -> KeyState {
     let own = state_of_key(keys, claim, now, is_running);
     let (KeyState::Free, KeyScope::Action { action, steps }) = (&own, &claim.of) else { return own };
-    // Outcomes of steps stand until their action has its value, however old they are.
-    let had_value = keys.get(&digest(&claim.key)).is_some_and(|own| own.state == RETAINED);
     for step in steps {
         if let Some(stored) = keys.get(&digest(step))
-            && (!stored.has_expired(now) || (stored.outlives_its_time() && !had_value))
+            && !stored.is_over(now)
             && stored.step_of.as_deref() != Some(action_name(action))
         {
             return KeyState::Different { audit_id: stored.audit_id() };
@@ -170,7 +163,7 @@ fn state_of_key(
     is_running: &dyn Fn(&StoredKey) -> bool,
 ) -> KeyState {
     let Some(stored) = keys.get(&digest(&claim.key)) else { return KeyState::Free };
-    if !stored.outlives_its_time() && stored.has_expired(now) {
+    if stored.is_over(now) {
         return KeyState::Free;
     }
     let audit_id = stored.audit_id();

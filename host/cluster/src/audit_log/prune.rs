@@ -5,12 +5,11 @@
 //! and nothing of it is removed. The statement is signed before the entries are removed. Parts of tables with nothing else
 //! are dropped as a whole.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use cofferdam_audit::store::{
-    ChainHead, HeldKey, JournalCut, OutcomeKey, PruneTimes, SignedJournal, expired_keys, prune_entries,
-    prune_result,
+    ChainHead, HeldKey, JournalCut, PruneTimes, SignedJournal, prune_entries, prune_result,
 };
 use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, Pruned};
 use cofferdam_core::failpoint;
@@ -34,8 +33,8 @@ const LINES_AT_ONCE: i64 = 1_000;
 struct PruneContext {
     times: PruneTimes,
     keys: HashMap<Uuid, Vec<StoredKey>>,
-    /// True if an old call under a key has no outcome: it may be an action that needs those of its steps.
-    has_unfinished: bool,
+    /// The keys of calls without an outcome: an action among them needs the outcomes of its steps.
+    unfinished: HashSet<[u8; 32]>,
     /// By call without an end, the process that holds its journal.
     unended: HashMap<Uuid, Option<Uuid>>,
     /// The ends of the journals of this process.
@@ -108,7 +107,7 @@ async fn prune_locked(
         let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
         remove(client, &bases.collect(), &[]).await?;
         if !cuts.is_empty() {
-            let expired = expired_keys(cuts.values(), &context.outcomes(), before);
+            let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
             carry_out(running, client, &cuts, &expired, before, &pruned, user).await?;
         }
     }
@@ -125,10 +124,8 @@ async fn context(
     calls::fill(client, &mut |_| ()).await?;
     let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
     let all = keys::all(client).await?;
-    let has_unfinished = all.iter().any(|stored| {
-        let is_open = stored.state == CLAIMED || stored.state == UNDETERMINED;
-        is_open && stored.step_of.is_none() && stored.at < before.as_microsecond()
-    });
+    let unfinished = all.iter().filter(|stored| [CLAIMED, UNDETERMINED].contains(&stored.state));
+    let unfinished = unfinished.map(|stored| stored.key).collect();
     for stored in all {
         keys_of.entry(stored.call).or_default().push(stored);
     }
@@ -144,7 +141,7 @@ async fn context(
     Ok(PruneContext {
         times: PruneTimes { before, now: time.time },
         keys: keys_of,
-        has_unfinished,
+        unfinished,
         unended,
         own_ends: own.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
         lives: Lives { own, gone },
@@ -189,21 +186,6 @@ async fn cut(
 }
 
 impl PruneContext {
-    /// Returns the outcomes of steps, and the values of what may be actions.
-    fn outcomes(&self) -> Vec<OutcomeKey> {
-        let retained = self.keys.values().flatten().filter(|stored| {
-            stored.state == RETAINED && (stored.outlives_its_time() || stored.may_have_steps())
-        });
-        let outcome = |stored: &StoredKey| OutcomeKey {
-            held: (stored.key, *stored.call.as_bytes()),
-            is_step: stored.outlives_its_time(),
-            at: stored.at,
-            until: stored.until.unwrap_or(i64::MAX),
-            has_expired: stored.has_expired(self.times.now.as_microsecond()),
-        };
-        retained.map(outcome).collect()
-    }
-
     /// Returns true if a key is taken for good by this call.
     fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> bool {
         let mut held = self.keys.get(&Uuid::from_bytes(*call)).into_iter().flatten();
@@ -222,7 +204,7 @@ impl PruneContext {
             match stored.state {
                 RETAINED
                     if !stored.has_expired(self.times.now.as_microsecond())
-                        || self.has_unfinished && stored.outlives_its_time() =>
+                        || stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) =>
                 {
                     return Some(PruneBlocker::KeyStands);
                 }
@@ -271,8 +253,10 @@ async fn remove(
     let transaction = client.transaction().await?;
     let (keys, calls): (Vec<_>, Vec<_>) =
         expired.iter().map(|(key, call)| (&key[..], Uuid::from_bytes(*call))).unzip();
+    // An action may have begun again meanwhile.
     let release = "DELETE FROM cofferdam.keys k USING unnest($1::bytea[], $2::uuid[]) AS e (key, call) \
-                   WHERE k.key = e.key AND k.call = e.call AND k.state = 1";
+                   WHERE k.key = e.key AND k.call = e.call AND k.state = 1 AND NOT EXISTS \
+                   (SELECT FROM cofferdam.keys a WHERE a.key = k.action_key AND a.state IN (0, 2))";
     transaction.execute(release, &[&keys, &calls]).await?;
     // Calls whose beginning goes. Those that go on have their last entries left.
     let parts = "WITH gone AS (DELETE FROM cofferdam.calls c USING unnest($1::uuid[], $2::bigint[]) AS b (name, n) \

@@ -518,6 +518,10 @@ fn steps_of_a_pruned_action_are_not_done() {
     let before = Timestamp::now() - SignedDuration::from_hours(24);
     assert_eq!(wait(log.prune(before, false, "ada".into())).unwrap().calls, 1);
     assert!(cluster.findings(&log).is_empty());
+    // Another call has the expired key, and gives it back.
+    let other = call(Some("k"), true);
+    assert!(matches!(open(&log, &other), OpenOutcome::Started));
+    close(&log, end(&other, CallStatus::Failure, KeyDisposition::Release));
     for call in [run_at(Timestamp::now()), step_at(Timestamp::now())] {
         let opened = open(&log, &call);
         assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");

@@ -82,9 +82,13 @@ CREATE TABLE cofferdam.keys (
     step_of       text,
     has_value     boolean NOT NULL DEFAULT false,
     outcome_at    timestamptz,
-    outcome_place bigint
+    outcome_place bigint,
+    -- The key of the action of a step, until a run of the action has a value.
+    action_key    bytea,
+    is_action     boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
 CREATE INDEX keys_of_call ON cofferdam.keys (call);
+CREATE INDEX keys_of_action ON cofferdam.keys (action_key) WHERE action_key IS NOT NULL;
 
 -- The interrupted calls that were resumed or skipped: each of them once.
 CREATE TABLE cofferdam.resolutions (
@@ -175,7 +179,7 @@ CREATE FUNCTION cofferdam.append_1(
     entry_writers uuid[], entry_ns bigint[], entry_lines text[],
     part_writers uuid[], part_places bigint[], parts bytea[],
     claim_keys bytea[], claim_calls uuid[], claim_fingerprints bytea[], claim_ats bigint[], claim_writers uuid[],
-    claim_idempotent boolean[], claim_steps text[],
+    claim_idempotent boolean[], claim_steps text[], claim_actions bytea[],
     end_keys bytea[], end_calls uuid[], end_states smallint[], end_untils bigint[], end_ttls bigint[],
     end_values boolean[], end_places bigint[]
 ) RETURNS timestamptz LANGUAGE plpgsql
@@ -194,10 +198,11 @@ BEGIN
         RAISE EXCEPTION 'another process has taken the journal' USING ERRCODE = 'CF001';
     END IF;
     IF cardinality(claim_keys) > 0 THEN
-        INSERT INTO cofferdam.keys (key, call, fingerprint, at, state, writer, is_idempotent, step_of)
-        SELECT c.key, c.call, c.fingerprint, c.at, 0, c.writer, c.is_idempotent, c.step_of
-        FROM unnest(claim_keys, claim_calls, claim_fingerprints, claim_ats, claim_writers, claim_idempotent, claim_steps)
-            AS c (key, call, fingerprint, at, writer, is_idempotent, step_of)
+        INSERT INTO cofferdam.keys (key, call, fingerprint, at, state, writer, is_idempotent, step_of, action_key)
+        SELECT c.key, c.call, c.fingerprint, c.at, 0, c.writer, c.is_idempotent, c.step_of, c.action_key
+        FROM unnest(claim_keys, claim_calls, claim_fingerprints, claim_ats, claim_writers, claim_idempotent, claim_steps,
+                    claim_actions)
+            AS c (key, call, fingerprint, at, writer, is_idempotent, step_of, action_key)
         ORDER BY c.key;
         GET DIAGNOSTICS added = ROW_COUNT;
         IF added <> cardinality(claim_keys) THEN
@@ -231,6 +236,13 @@ BEGIN
         FROM unnest(end_keys, end_calls, end_states, end_untils, end_ttls, end_values, end_places)
             AS e (key, call, state, until, ttl, has_value, place)
         WHERE k.key = ANY(end_keys) AND k.key = e.key AND k.call = e.call AND e.state >= 0;
+    END IF;
+    -- The outcomes of an action's steps stand as long as others once it has a value.
+    IF true = ANY(end_values) THEN
+        UPDATE cofferdam.keys s SET action_key = NULL
+        FROM cofferdam.keys k, unnest(end_keys, end_calls, end_values) AS e (key, call, has_value)
+        WHERE s.action_key = ANY(end_keys) AND s.action_key = k.key AND k.key = ANY(end_keys) AND k.is_action
+            AND k.key = e.key AND k.call = e.call AND e.has_value;
     END IF;
     RETURN now;
 END
