@@ -208,7 +208,8 @@ mod tests {
         assert!(says(&long).contains("ONLY THE BEGINNING of their 8001 bytes"), "{}", says(&long));
         let mut cut = approval("{\"a\":\"xx…[truncated, 90000 bytes]");
         assert_eq!(says(&cut), whole, "it is an agent's text that ends so");
-        cut.arguments.bytes = 90_000;
+        let ShownArguments { sha256, text, .. } = cut.arguments;
+        cut.arguments = ShownArguments::new(90_000, sha256, text);
         assert!(says(&cut).contains("ONLY THE BEGINNING of their 90000 bytes"), "{}", says(&cut));
         cut.arguments.text = None;
         assert!(says(&cut).contains("cannot be shown"), "{}", says(&cut));
