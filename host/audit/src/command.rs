@@ -299,6 +299,15 @@ pub struct LogTime {
     pub is_believed: bool,
 }
 
+impl LogTime {
+    /// Returns the time by which calls and keys are old enough to be removed: what is removed is gone, so that neither a
+    /// clock that leaps makes them older, nor the entries of one that had leapt.
+    #[must_use]
+    pub fn removal_time(self) -> Timestamp {
+        self.time.min(self.clock)
+    }
+}
+
 /// The result of pruning, or of its dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {
@@ -341,7 +350,7 @@ pub enum PruneBlocker {
     KeyUndecided,
     /// Its outcome stands for its idempotency key for a while yet.
     KeyStands,
-    /// Its time is more than a day ahead of the time of the log: a clock was wrong, or is not accepted.
+    /// Its time is more than a day ahead of the clock or of the time of the log: a clock was wrong, or is not accepted.
     Ahead,
 }
 
@@ -354,7 +363,7 @@ impl PruneBlocker {
             Self::Incomplete => "it was cut short, and nobody decided about it",
             Self::KeyUndecided => "what was done under its key is not known, and nobody decided about it",
             Self::KeyStands => "its outcome still stands for its key",
-            Self::Ahead => "it is more than a day ahead of the time of the log",
+            Self::Ahead => "it is more than a day ahead of the clock or of the time of the log",
         }
     }
 }

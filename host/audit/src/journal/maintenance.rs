@@ -170,8 +170,7 @@ impl LogWriter {
         });
         stamp.map_err(|error| AuditError::from_file(RETAINED, error))?;
         let Some(retention) = self.settings.retention else { return Ok(()) };
-        // Not by a clock that leaps: what it removes is gone.
-        let Ok(before) = self.log_time()?.time.checked_sub(retention) else { return Ok(()) };
+        let Ok(before) = self.log_time()?.removal_time().checked_sub(retention) else { return Ok(()) };
         retained(self.prune(before, false, None))
     }
 }

@@ -19,7 +19,7 @@ use super::keys::{KeyTable, KeysOf, StoredKey, StoredKeyState};
 use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
-use super::log_time::believed_time;
+use super::log_time::log_time_at;
 use super::prune_facts::{JournalCut, PruneTimes, damaged_entry, prune_entries, prune_result};
 use super::segment::{
     LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
@@ -75,7 +75,7 @@ impl LogWriter {
             let stored = keys.table.all()?;
             Ok((keys, stored))
         })?;
-        let now = self.log_time()?.time;
+        let now = self.log_time()?.removal_time();
         let unfinished = stored.iter().filter(|(_, stored)| stored.is_unfinished()).map(|(key, _)| *key);
         let unfinished = unfinished.collect();
         let mut keys = HashMap::<_, Vec<_>>::new();
@@ -213,9 +213,8 @@ impl LogWriter {
         for (writer, cut) in cuts {
             self.remove_leftovers(writer, cut.base)?;
         }
-        let clock = now.as_microsecond();
         self.keys()?.table.change(|keys| {
-            let now = believed_time(keys.seen(), clock);
+            let now = log_time_at(keys.seen(), now).removal_time().as_microsecond();
             for (key, call) in cuts.values().flat_map(|cut| &cut.expired) {
                 let stored = keys.get(key)?.filter(|stored| stored.call == *call && stored.has_expired(now));
                 let Some(stored) = stored else { continue };

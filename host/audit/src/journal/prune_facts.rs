@@ -21,7 +21,7 @@ const LOSS_ACCEPTED: &str = "loss_accepted";
 pub struct PruneTimes {
     /// Calls that were received before it go.
     pub before: Timestamp,
-    /// The time of the log.
+    /// The [`removal_time`](crate::LogTime::removal_time), by which keys have expired.
     pub now: Timestamp,
 }
 

@@ -92,8 +92,7 @@ async fn retain(running: &Arc<Running>) -> Result<(), AuditError> {
     make_partitions(session.client(), SystemTime::from(now.clock)).await?;
     session.give_back();
     let Some(retention) = shared.settings.log.retention else { return Ok(()) };
-    // Not by a clock that leaps: what it removes is gone.
-    let Ok(before) = now.time.checked_sub(retention) else { return Ok(()) };
+    let Ok(before) = now.removal_time().checked_sub(retention) else { return Ok(()) };
     retained(prune::prune(running, before, false, None).await)
 }
 

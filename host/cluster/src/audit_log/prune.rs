@@ -139,7 +139,7 @@ async fn context(
     }
     let gone = process::gone(client, &running.shared.home).await?;
     Ok(PruneContext {
-        times: PruneTimes { before, now: time.time },
+        times: PruneTimes { before, now: time.removal_time() },
         keys: keys_of,
         unfinished,
         unended,

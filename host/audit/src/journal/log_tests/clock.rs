@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 
 use super::support::*;
 use super::*;
+use crate::command::PruneBlocker;
 
 struct Setup {
     home: tempfile::TempDir,
@@ -15,9 +16,13 @@ struct Setup {
 }
 
 impl Setup {
+    fn empty() -> Self {
+        Self { home: tempfile::tempdir().unwrap(), ahead: Arc::default() }
+    }
+
     /// A home with a key whose outcome stands for an hour.
     fn new() -> (Self, OpenCall) {
-        let setup = Self { home: tempfile::tempdir().unwrap(), ahead: Arc::default() };
+        let setup = Self::empty();
         let log = setup.log();
         let first = setup.keyed();
         run_call(&log, first.clone());
@@ -59,6 +64,19 @@ impl Setup {
         };
         wait_for(log.record(time.clock, event)).unwrap();
         assert!(wait_for(log.time()).unwrap().is_believed);
+    }
+
+    /// Applies the retention of so many days, as a host does once an hour.
+    fn retains(&self, days: u64) {
+        let retention = Some(Duration::from_secs(days * 86_400));
+        let settings = LogSettings { retention, ..LogSettings::default() };
+        let log = JournalLog::new(self.home.path(), settings, self.clock());
+        fs::remove_file(self.home.path().join("audit/retained")).unwrap();
+        log.0.retain().unwrap();
+    }
+
+    fn has(&self, call: &OpenCall) -> bool {
+        text_of(self.home.path()).contains(call.audit_id.as_str())
     }
 
     fn loses_the_key_table(&self) {
@@ -157,12 +175,42 @@ fn changes_are_in_the_order_of_their_journal() {
 
 #[tokio::test]
 async fn retention_removes_nothing_by_a_clock_that_leaps() {
-    let (setup, first) = tokio::task::spawn_blocking(Setup::new).await.unwrap();
-    setup.hours(90 * 24);
-    let settings = LogSettings { retention: Some(Duration::from_secs(86_400)), ..LogSettings::default() };
-    let log = JournalLog::new(setup.home.path(), settings, setup.clock());
-    fs::remove_file(setup.home.path().join("audit/retained")).unwrap();
-    let retained = tokio::task::spawn_blocking(move || log.0.retain().map(|()| log)).await.unwrap();
-    drop(retained.unwrap());
-    assert!(text_of(setup.home.path()).contains(first.audit_id.as_str()));
+    let test = || {
+        let (setup, first) = Setup::new();
+        setup.hours(90 * 24);
+        setup.retains(1);
+        assert!(setup.has(&first));
+    };
+    tokio::task::spawn_blocking(test).await.unwrap();
+}
+
+/// The time of the log begins with the first entry, whatever the clock was then.
+#[tokio::test]
+async fn retention_removes_nothing_after_a_first_leap() {
+    let test = || {
+        let setup = Setup::empty();
+        setup.hours(365 * 24);
+        let leapt = setup.log();
+        run_call(&leapt, call_at(None, true, setup.clock().timestamp()));
+        assert!(wait_for(leapt.time()).unwrap().is_believed);
+        setup.hours(-365 * 24);
+        let young = call_at(None, true, setup.clock().timestamp());
+        run_call(&setup.log(), young.clone());
+        assert!(!wait_for(leapt.time()).unwrap().is_believed);
+        setup.retains(90);
+        assert!(setup.has(&young));
+    };
+    tokio::task::spawn_blocking(test).await.unwrap();
+}
+
+#[test]
+fn a_leap_that_was_set_back_lets_no_outcome_go() {
+    let (setup, first) = Setup::new();
+    setup.hours(365 * 24);
+    setup.accepts();
+    setup.hours(-365 * 24);
+    let before = setup.clock().timestamp() + SignedDuration::from_mins(1);
+    let pruned = wait_for(setup.log().prune(before, false, "ada".into())).unwrap();
+    let stop = pruned.stopped.unwrap();
+    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(first.audit_id)));
 }

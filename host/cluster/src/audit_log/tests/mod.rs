@@ -401,6 +401,23 @@ fn no_key_expires_by_a_clock_that_leaps() {
 }
 
 #[test]
+fn a_leap_that_was_set_back_lets_no_outcome_go() {
+    let Some(cluster) = Cluster::start() else { return };
+    let clock = cluster.manual_clock();
+    let log = cluster.host_with_clock("a", &clock);
+    let kept = call_at(Some("k"), false, clock.now());
+    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
+    let until = clock.now() + SignedDuration::from_hours(1);
+    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    clock.advance(SignedDuration::from_hours(24 * 30));
+    accept_clock(&log, clock.now());
+    clock.advance(SignedDuration::from_hours(-24 * 30));
+    let before = clock.now() + SignedDuration::from_mins(1);
+    let stop = wait(log.prune(before, true, "ada".into())).unwrap().stopped.unwrap();
+    assert_eq!((stop.why, stop.audit_id), (PruneBlocker::KeyStands, Some(kept.audit_id)));
+}
+
+#[test]
 fn an_action_holds_the_keys_of_its_steps() {
     let Some(cluster) = Cluster::start() else { return };
     let (one, other) = (cluster.host("a"), cluster.host("b"));
