@@ -65,7 +65,8 @@ use crate::settings::Durability;
 /// that have no end.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The age at which a segment is followed by the next one, so that old calls can be removed.
+/// The age at which a segment is followed by the next one, so that old calls can be removed. One that was begun by a
+/// clock so far ahead is followed as well, so that what the clock does afterwards is seen.
 const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of a journal.
@@ -275,7 +276,7 @@ impl Journal {
     /// Returns true if the segment is long or old enough. One without a line is not, however long the disk was full.
     fn is_full(&self, segment: &Segment, now: Timestamp) -> bool {
         let is_long = segment.length() >= self.settings.segment_bytes;
-        segment.length() > 0 && (is_long || segment.is_older_than(SEGMENT_AGE, now))
+        segment.length() > 0 && (is_long || segment.is_further_than(SEGMENT_AGE, now))
     }
 
     fn commit(&mut self, drafts: &mut [&mut EntryDraft], now: Timestamp) -> Result<(), AuditError> {

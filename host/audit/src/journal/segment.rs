@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cofferdam_core::private_file::{self, FilePolicy};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
@@ -236,11 +236,9 @@ impl Segment {
         self.first
     }
 
-    /// Returns true if the first entry was written so long ago.
-    pub(super) fn is_older_than(&self, age: Duration, now: Timestamp) -> bool {
-        self.begun_at.is_some_and(|begun| {
-            SignedDuration::try_from(age).is_ok_and(|age| now.duration_since(begun) > age)
-        })
+    /// Returns true if the first entry was written longer ago, or by a clock that was further ahead.
+    pub(super) fn is_further_than(&self, distance: Duration, now: Timestamp) -> bool {
+        self.begun_at.is_some_and(|begun| now.duration_since(begun).unsigned_abs() > distance)
     }
 
     /// Notes the time of the first entry.

@@ -133,6 +133,20 @@ fn a_key_expires_by_steps_of_less_than_a_day() {
     assert!(wait_for(log.time()).unwrap().is_believed);
 }
 
+/// The entries after it are not in the segment that was begun by it.
+#[test]
+fn a_key_expires_also_after_a_leap_that_is_set_back() {
+    let (setup, _) = Setup::new();
+    setup.hours(365 * 24);
+    setup.calls_without_a_key();
+    setup.hours(-365 * 24);
+    for _ in 0..4 {
+        setup.hours(20);
+        setup.calls_without_a_key();
+    }
+    assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::Started));
+}
+
 #[test]
 fn nothing_runs_under_a_key_by_a_clock_that_is_behind() {
     let (setup, _) = Setup::new();
