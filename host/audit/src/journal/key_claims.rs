@@ -196,13 +196,21 @@ impl LogWriter {
         let read = writers.iter().zip(known).map(|(writer, from)| journals.read(writer, from, None));
         let read = read.collect::<Result<Vec<_>, _>>()?;
         table.change(|keys| {
-            let mut about_others = Vec::new();
+            let (mut about_others, mut accepted) = (Vec::new(), None);
             for (writer, read) in writers.iter().zip(read) {
+                let mut own = None;
                 let last = journals.for_each(writer, keys.read_up_to(writer), Some(read), |read| {
                     about_others.extend(read.about_others);
+                    own = read.accepted.last().copied().or(own);
                     read.facts.into_iter().try_for_each(|fact| fact.apply(keys, &journals))
                 })?;
                 keys.note_read(writer, last);
+                accepted = accepted.into_iter().chain(own).min();
+            }
+            // A table that has a time got what was accepted when it was. Which of two journals has the last word cannot
+            // be told: with the earlier time no key expires too soon.
+            if let (None, Some(time)) = (keys.seen(), accepted) {
+                keys.see(time);
             }
             about_others.into_iter().try_for_each(|fact| fact.apply(keys, &journals))
         })

@@ -31,8 +31,6 @@ const FACTS_AT_ONCE: usize = if cfg!(test) { 100 } else { 65_536 };
 
 /// A fact about keys in an entry of a journal.
 pub(super) enum KeyFact {
-    /// The time of the log that the operator accepts.
-    Time(i64),
     /// A call holds this key, or has been pruned, and the key stays taken.
     Claimed([u8; 32], Box<StoredKey>),
     /// A call has ended.
@@ -63,7 +61,6 @@ impl KeyFact {
         journals: &JournalKeys<'_>,
     ) -> Result<(), AuditError> {
         match self {
-            Self::Time(time) => keys.see(time),
             Self::Claimed(key, claimed) => claim(keys, journals, &key, &claimed)?,
             Self::Ended(end, outcome) => {
                 for (key, stored) in keys.rows(KeysOf::Call(end.call))? {
@@ -95,6 +92,8 @@ pub(super) struct JournalFacts {
     pub(super) facts: Vec<KeyFact>,
     /// Those about entries that may be in other journals, which are to be read first.
     pub(super) about_others: Vec<KeyFact>,
+    /// The times that operators accepted, the last one last.
+    pub(super) accepted: Vec<i64>,
 }
 
 impl JournalFacts {
@@ -102,7 +101,7 @@ impl JournalFacts {
     fn add(&mut self, writer: &str, segment: u64, line: &JournalLine<'_>) {
         self.about_others.extend(decision(line).map(|(call, frees_key)| KeyFact::Resolved(call, frees_key)));
         let facts = &mut self.facts;
-        facts.extend(log_time::accepted_time(line).map(KeyFact::Time));
+        self.accepted.extend(log_time::accepted_time(line));
         if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
             facts.extend(kept.keys.into_iter().filter_map(|KeptKey { call, fingerprint, key_sha256 }| {
                 let (call, fingerprint) = (AuditId::parse(&call)?, unhex(&fingerprint)?);

@@ -121,6 +121,28 @@ fn a_key_expires_after_a_leap_that_is_accepted() {
     assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::Started));
 }
 
+/// Of the journals, the one with the earlier word has the later name.
+#[test]
+fn a_time_that_was_replaced_does_not_come_back() {
+    let (setup, _) = Setup::new();
+    let host = setup.log();
+    run_call(&host, call_at(None, true, setup.clock().timestamp()));
+    setup.hours(365 * 24);
+    setup.accepts();
+    setup.hours(-365 * 24);
+    drop(host);
+    setup.accepts();
+    let log = setup.log();
+    let keys = log.0.keys().unwrap();
+    log.0.read_journal_keys(&keys.table, &writer_dir::names(log.0.root()).unwrap()).unwrap();
+    drop(keys);
+    assert!(wait_for(log.time()).unwrap().is_believed);
+    drop(log);
+    setup.loses_the_key_table();
+    assert!(wait_for(setup.log().time()).unwrap().is_believed);
+    assert!(matches!(state(&setup.log(), "k"), KeyState::Done { .. }));
+}
+
 #[test]
 fn a_key_expires_by_steps_of_less_than_a_day() {
     let (setup, _) = Setup::new();
