@@ -12,7 +12,7 @@ use super::Journal;
 use super::key_facts::JournalKeys;
 use super::keys::{KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
 use super::log::{HeldJournal, LogWriter};
-use super::log_time::{advance, believed_time, check_clock, is_believed};
+use super::log_time::{add_accepted, advance, believed_time, check_clock, is_believed};
 use super::segment::read_sealed;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
@@ -198,14 +198,14 @@ impl LogWriter {
         table.change(|keys| {
             let (mut about_others, mut accepted) = (Vec::new(), None);
             for (writer, read) in writers.iter().zip(read) {
-                let mut own = None;
+                let mut own = Vec::new();
                 let last = journals.for_each(writer, keys.read_up_to(writer), Some(read), |read| {
                     about_others.extend(read.about_others);
-                    own = read.accepted.last().copied().or(own);
+                    add_accepted(&mut own, read.accepted);
                     read.facts.into_iter().try_for_each(|fact| fact.apply(keys, &journals))
                 })?;
                 keys.note_read(writer, last);
-                accepted = accepted.into_iter().chain(own).min();
+                accepted = accepted.into_iter().chain(own.pop()).min();
             }
             // A table that has a time got what was accepted when it was. Which of two journals has the last word cannot
             // be told: with the earlier time no key expires too soon.

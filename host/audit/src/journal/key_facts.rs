@@ -92,8 +92,8 @@ pub(super) struct JournalFacts {
     pub(super) facts: Vec<KeyFact>,
     /// Those about entries that may be in other journals, which are to be read first.
     pub(super) about_others: Vec<KeyFact>,
-    /// The times that operators accepted, the last one last.
-    pub(super) accepted: Vec<i64>,
+    /// The times that operators accepted, and false with those for which that failed.
+    pub(super) accepted: Vec<(i64, bool)>,
 }
 
 impl JournalFacts {

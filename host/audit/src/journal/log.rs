@@ -399,10 +399,17 @@ impl AuditLog for JournalLog {
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
         self.blocking(move |own| {
-            let time = accepted_time_in(&event);
-            let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
-            wait(own.write(&own.own_journal()?, vec![draft], Box::new(|_| ()), None))?;
-            own.accept_time(time)?;
+            let (journal, time) = (own.own_journal()?, accepted_time_in(&event));
+            let write = |event| {
+                let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
+                wait(own.write(&journal, vec![draft], Box::new(|_| ()), None))
+            };
+            write(event.clone())?;
+            if let Some(Err(error)) = time.map(|time| own.accept_time(time)) {
+                // If this fails as well, the caller learns what failed first.
+                let _ = write(OperatorEvent { failed: true, ..event });
+                return Err(error);
+            }
             // A command without a runtime ends soon, and signs at no other time.
             if tokio::runtime::Handle::try_current().is_err() {
                 report_unsigned(|| own.sign().map(drop));

@@ -100,15 +100,29 @@ pub(super) fn advance(keys: &mut KeyChange<'_>, now: i64) -> i64 {
     time
 }
 
-/// Returns the time that the operator accepts in an entry.
-pub(super) fn accepted_time(line: &JournalLine<'_>) -> Option<i64> {
+/// Returns the time that the operator accepts in an entry, or false with the time if that failed.
+pub(super) fn accepted_time(line: &JournalLine<'_>) -> Option<(i64, bool)> {
     let RecordedEvent::Operator(event) = line.log.as_ref()?.event() else { return None };
-    accepted_time_in(&event)
+    Some((time_in(&event)?, !event.failed))
+}
+
+/// Adds what follows in a journal to the times that operators accepted in it.
+pub(super) fn add_accepted(times: &mut Vec<i64>, following: Vec<(i64, bool)>) {
+    for (time, is_accepted) in following {
+        match is_accepted {
+            true => times.push(time),
+            false => times.retain(|accepted| *accepted != time),
+        }
+    }
 }
 
 /// Returns the time that the operator accepts with this recorded change, in microseconds since 1970.
 pub fn accepted_time_in(event: &OperatorEvent<'_>) -> Option<i64> {
-    let state = event.after.as_ref().filter(|_| event.action == OperatorAction::Clock && !event.failed)?;
+    time_in(event).filter(|_| !event.failed)
+}
+
+fn time_in(event: &OperatorEvent<'_>) -> Option<i64> {
+    let state = event.after.as_ref().filter(|_| event.action == OperatorAction::Clock)?;
     state.time.as_deref()?.parse::<Timestamp>().ok().map(Timestamp::as_microsecond)
 }
 
@@ -145,9 +159,8 @@ impl LogWriter {
         Ok(log_time_at(keys.table.seen()?, clock))
     }
 
-    /// Takes over the time that the operator accepts with a recorded change, if it has one.
-    pub(super) fn accept_time(&self, time: Option<i64>) -> Result<(), AuditError> {
-        let Some(time) = time else { return Ok(()) };
+    /// Takes over the time that the operator accepts with a recorded change.
+    pub(super) fn accept_time(&self, time: i64) -> Result<(), AuditError> {
         self.keys()?.table.change(|keys| {
             keys.see(time);
             Ok(())

@@ -334,16 +334,24 @@ impl AuditLog for PostgresLog {
 
     fn record(&self, at: Timestamp, event: OperatorEvent<'static>) -> LogFuture<()> {
         self.spawn(|running| async move {
-            let time = accepted_time_in(&event);
-            let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
-            running.submit(|reply| Command::Entries(vec![draft], reply)).await?;
-            if let Some(time) = time {
+            let write = |event| {
+                let draft = EntryDraft::of_log(at, &RecordedEvent::Operator(Box::new(event)));
+                running.submit(|reply| Command::Entries(vec![draft], reply))
+            };
+            write(event.clone()).await?;
+            let Some(time) = accepted_time_in(&event) else { return Ok(()) };
+            let accepted = async {
                 let mut session = running.shared.pool.get().await?;
                 time::accept(session.client(), time).await?;
                 session.give_back();
-                running.submit(Command::Forget).await?;
+                Ok::<_, AuditError>(())
+            };
+            if let Err(error) = accepted.await {
+                // If this fails as well, the caller learns what failed first.
+                let _ = write(OperatorEvent { failed: true, ..event }).await;
+                return Err(error);
             }
-            Ok(())
+            running.submit(Command::Forget).await
         })
     }
 

@@ -54,16 +54,20 @@ impl Setup {
 
     fn accepts(&self) {
         let log = self.log();
-        let time = wait_for(log.time()).unwrap();
-        let after = OperatorState { time: Some(time.clock.to_string().into()), ..OperatorState::default() };
+        self.accepts_in(&log).unwrap();
+        assert!(wait_for(log.time()).unwrap().is_believed);
+    }
+
+    fn accepts_in(&self, log: &JournalLog) -> Result<(), AuditError> {
+        let time = self.clock().timestamp();
+        let after = OperatorState { time: Some(time.to_string().into()), ..OperatorState::default() };
         let event = OperatorEvent {
             action: OperatorAction::Clock,
             after: Some(after),
             user: "ada".into(),
             ..OperatorEvent::default()
         };
-        wait_for(log.record(time.clock, event)).unwrap();
-        assert!(wait_for(log.time()).unwrap().is_believed);
+        wait_for(log.record(time, event))
     }
 
     /// Applies the retention of so many days, as a host does once an hour.
@@ -119,6 +123,21 @@ fn a_key_expires_after_a_leap_that_is_accepted() {
         setup.loses_the_key_table();
     }
     assert!(matches!(open(&setup.log(), &setup.keyed()), OpenOutcome::Started));
+}
+
+#[test]
+fn a_clock_whose_acceptance_fails_is_not_accepted() {
+    let (setup, _) = Setup::new();
+    setup.hours(30);
+    let (log, lock) = (setup.log(), setup.home.path().join("audit/keys.lock"));
+    make_dir(&lock);
+    setup.accepts_in(&log).unwrap_err();
+    drop(log);
+    fs::remove_dir(&lock).unwrap();
+    let failed: Vec<_> = changes(setup.home.path()).into_iter().map(|change| change.failed).collect();
+    assert_eq!(failed, [true, false]);
+    setup.loses_the_key_table();
+    assert!(!wait_for(setup.log().time()).unwrap().is_believed);
 }
 
 /// Of the journals, the one with the earlier word has the later name.
