@@ -20,11 +20,12 @@ pub(super) type LineEvents<'l> = Vec<EventText<'l>>;
 /// An event of a call.
 #[derive(Deserialize)]
 pub(super) struct EventText<'l> {
-    at: &'l str,
+    #[serde(borrow)]
+    at: Cow<'l, str>,
     #[serde(borrow)]
     payload: &'l RawValue,
-    #[serde(rename = "type")]
-    name: &'l str,
+    #[serde(borrow, rename = "type")]
+    name: Cow<'l, str>,
 }
 
 /// The payload of `admitted`.
@@ -176,8 +177,8 @@ impl<'l> LineFacts<'l> {
         let count = events.len();
         for (position, event) in events.into_iter().enumerate() {
             let is_last = position.saturating_add(1) == count;
-            match event.name {
-                "received" => facts.received = Some((payload(event.payload), micros(event.at))),
+            match &*event.name {
+                "received" => facts.received = Some((payload(event.payload), micros(&event.at))),
                 "admitted" => {
                     let admitted: AdmittedFacts<'l> = payload(event.payload);
                     let has_key = admitted.idempotency_key.is_some();
@@ -216,7 +217,7 @@ impl<'l> LineFacts<'l> {
                 _ => {}
             }
             if is_last {
-                facts.last_at = micros(event.at);
+                facts.last_at = micros(&event.at);
             }
         }
         facts
@@ -411,6 +412,18 @@ mod tests {
         let events =
             format!(r#"[{{"at":"2026-11-22T12:00:00Z","payload":{payload},"type":"attempt_ended"}}]"#);
         assert_eq!(LineFacts::read(&events).unwrap().attempts, []);
+    }
+
+    /// A newer host may have names that are not written as they are.
+    #[test]
+    fn a_line_with_an_escaped_name_is_read() {
+        let at = r#""at":"2026-11-22T12:00:00\u005a","payload""#;
+        let events = format!(
+            r#"[{{{at}:{{}},"type":"a \"new\" event"}},{{{at}:{{"status":"value"}},"type":"final"}}]"#
+        );
+        let facts = LineFacts::read(&events).unwrap();
+        assert_eq!(facts.end.unwrap().status, CallStatus::Value);
+        assert_eq!(facts.last_at, micros("2026-11-22T12:00:00Z"));
     }
 
     #[test]
