@@ -33,20 +33,32 @@ pub trait AuditEvidence: Send {
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError>;
 }
 
-impl dyn AuditEvidence + '_ {
-    /// Returns true if the line does not follow `head` and was left by a power cut after the last entry that was on the
-    /// disk, which is that with the number `signed` or a later one. The next process cuts it off.
-    pub(crate) fn is_left_over(
-        &self,
-        writer: &str,
+/// The end of a journal that a power cut left after the last entry that was on the disk. The next process cuts it off.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOver {
+    /// The answer about the first line that does not follow. What is not torn there is not torn later either, and each
+    /// answer reads the rest of the segment.
+    is_torn: Option<bool>,
+}
+
+impl LeftOver {
+    /// Returns true if it has the next line, which should follow `head`. The entry with the number `signed` was on the
+    /// disk.
+    pub(crate) fn has(
+        &mut self,
         line: &EvidenceLine<'_>,
         head: ChainHead,
         signed: u64,
+        is_torn: impl FnOnce() -> Result<bool, AuditError>,
     ) -> Result<bool, AuditError> {
-        Ok(line.is_newest
+        if self.is_torn.is_none()
+            && line.is_newest
             && head.n >= signed
             && JournalLine::following(head, line.text).is_err()
-            && self.is_torn(writer, line.segment, line.position)?)
+        {
+            self.is_torn = Some(is_torn()?);
+        }
+        Ok(self.is_torn == Some(true))
     }
 }
 
@@ -92,5 +104,25 @@ impl DerivedFinding {
     pub(crate) fn thing(&self) -> String {
         let audit_id = self.audit_id.as_ref().map(ToString::to_string).unwrap_or_default();
         format!("{} {audit_id}", self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_segment_is_read_once() {
+        let (mut left_over, mut read) = (LeftOver::default(), 0);
+        let line = EvidenceLine { segment: 1, position: 9, is_whole: true, is_newest: true, text: b"{}" };
+        for _ in 0..3 {
+            let is_torn = || {
+                read += 1;
+                Ok(false)
+            };
+            assert!(!left_over.has(&line, ChainHead::EMPTY, 0, is_torn).unwrap());
+        }
+        assert_eq!(read, 1);
     }
 }

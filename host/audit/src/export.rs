@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::AuditError;
-use crate::evidence::{AuditEvidence, EvidenceLine};
+use crate::evidence::{AuditEvidence, EvidenceLine, LeftOver};
 use crate::hex::{hex, unhex};
 use crate::journal::{ChainHead, ExportScope, JournalLine, LogCheckpoint, SignedJournal};
 use crate::note::{NoteKey, NoteSigner};
@@ -130,11 +130,11 @@ pub fn export(
     for writer in writers {
         let journal = signed.as_ref().and_then(|signed| signed.journals.get(&writer));
         let base = journal.map_or(ChainHead::EMPTY, |journal| journal.base);
-        let (mut head, mut error, mut is_over, mut is_torn) = (base, None, false, false);
+        let (mut head, mut error, mut is_over, mut left_over) = (base, None, false, LeftOver::default());
         evidence.read(&writer, base.n, &mut |line: EvidenceLine<'_>| {
             let end = journal.map_or(0, |journal| journal.head.n);
-            is_torn = is_torn || evidence.is_left_over(&writer, &line, head, end)?;
-            if is_over || is_torn || error.is_some() || !line.is_whole {
+            let is_torn = || evidence.is_torn(&writer, line.segment, line.position);
+            if is_over || left_over.has(&line, head, end, is_torn)? || error.is_some() || !line.is_whole {
                 return Ok(());
             }
             if is_strict && JournalLine::following(head, line.text).is_err() {

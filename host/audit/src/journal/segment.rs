@@ -466,17 +466,29 @@ pub(super) fn is_torn(bytes: &[u8]) -> bool {
 
 /// Returns true if there are more bytes in it that no line has than changes of a line leave.
 fn has_foreign_bytes(bytes: &[u8]) -> bool {
+    foreign_bytes(bytes) > CHANGED_BYTES
+}
+
+/// Returns the number of bytes that no line has.
+fn foreign_bytes(bytes: &[u8]) -> usize {
     let foreign = bytes.utf8_chunks().map(|chunk| {
         let controls = chunk.valid().bytes().filter(|byte| *byte < b' ' && *byte != b'\n').count();
         controls.saturating_add(chunk.invalid().len())
     });
-    foreign.fold(0, usize::saturating_add) > CHANGED_BYTES
+    foreign.fold(0, usize::saturating_add)
 }
 
 /// Returns the end of a segment from this position on, if it is what a power cut left: see [`is_torn`].
 pub(super) fn is_torn_from(dir: &Path, first: u64, position: u64) -> Result<bool, AuditError> {
-    let Some(file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
-    Ok(is_torn(&read_part(&file, position, u64::MAX)?))
+    let Some(mut file) = open_regular(&path_of(dir, first, LINES))? else { return Ok(false) };
+    file.seek(SeekFrom::Start(position))?;
+    // It may be long.
+    let (mut reader, mut has_break, mut foreign) = (SegmentReader::new(file), false, 0_usize);
+    while let Some(line) = reader.next()? {
+        has_break |= line.is_whole;
+        foreign = foreign.saturating_add(foreign_bytes(line.bytes));
+    }
+    Ok(!has_break || foreign > CHANGED_BYTES)
 }
 
 /// Reads up to this many bytes of a file from this position on.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{CheckedLine, FINDINGS, FindingKind, Verifier, VerifyOutcome};
 use crate::error::AuditError;
-use crate::evidence::{AuditEvidence, EvidenceLine, SealedState};
+use crate::evidence::{AuditEvidence, EvidenceLine, LeftOver, SealedState};
 use crate::journal::{ChainHead, LogCheckpoint, SignedJournal};
 use crate::note::NoteKey;
 
@@ -128,14 +128,14 @@ fn journal(
     let signed = checkpoint.and_then(|it| it.journals.get(writer)).copied();
     let SignedJournal { base, head: ChainHead { n: signed_end, .. } } = signed.unwrap_or_default();
     verifier.begin_journal(writer, base);
-    let (mut is_empty, mut is_torn) = (true, false);
+    let (mut is_empty, mut left_over) = (true, LeftOver::default());
     evidence.read(writer, base.n, &mut |read: EvidenceLine<'_>| {
         if std::mem::take(&mut is_empty) && signed.is_none() && checkpoint.is_some() {
             let what = "no signed statement is about the journal".to_owned();
             verifier.find(0, FindingKind::Signature, what);
         }
-        is_torn = is_torn || evidence.is_left_over(writer, &read, verifier.head(), signed_end)?;
-        if is_torn {
+        let is_torn = || evidence.is_torn(writer, read.segment, read.position);
+        if left_over.has(&read, verifier.head(), signed_end, is_torn)? {
             return Ok(());
         }
         if !read.is_whole {
