@@ -65,10 +65,12 @@ const SELECT_NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM calls";
 const IS_TAKEN: &str = "SELECT 1 FROM calls WHERE seq = ?1";
 const SELECT_AHEAD: &str = "SELECT seq, at FROM calls WHERE seq > ?1 AND writer = ?2 ORDER BY seq";
 const SELECT_BEHIND: &str = "SELECT seq FROM calls WHERE seq <= ?1 AND writer = ?2 ORDER BY seq DESC LIMIT 1";
+const SELECT_OTHERS: &str = "SELECT 1 FROM calls WHERE seq BETWEEN ?1 AND ?2 AND writer <> ?3 LIMIT 1";
 
 /// The queries of calls here.
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 5] = [SELECT, SELECT_NEWEST, IS_TAKEN, SELECT_AHEAD, SELECT_BEHIND];
+pub(super) const QUERIES: [&str; 6] =
+    [SELECT, SELECT_NEWEST, IS_TAKEN, SELECT_AHEAD, SELECT_BEHIND, SELECT_OTHERS];
 
 fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
     Ok(IndexedCall {
@@ -280,7 +282,7 @@ impl<'c> CallBatch<'c> {
 
     fn begin(&mut self, id: Id, received: &Received<'_>, at: i64) -> Result<(), AuditError> {
         let fell_back = at.saturating_add(LEAP_US) < self.last_seq;
-        if fell_back && at.saturating_add(LEAP_US) >= self.created_at {
+        if fell_back && self.had_leapt(at)? {
             self.write()?;
             self.pull_back(at)?;
         }
@@ -337,6 +339,14 @@ impl<'c> CallBatch<'c> {
         }
         self.newest = self.newest.max(Some(seq));
         Ok(seq)
+    }
+
+    /// Returns true if the clock had leapt ahead before it fell back to this time, and is not wrong now. The journal may
+    /// itself have been begun in the leap: then other journals have calls of this time.
+    fn had_leapt(&self, at: i64) -> Result<bool, AuditError> {
+        let until = at.saturating_add(LEAP_US);
+        let others = params![at.saturating_sub(LEAP_US), until, self.writer];
+        Ok(until >= self.created_at || self.connection.prepare_cached(SELECT_OTHERS)?.exists(others)?)
     }
 
     /// Moves the calls of this journal that are ahead of this time, since the clock had leapt, behind those before them.

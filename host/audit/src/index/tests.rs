@@ -424,6 +424,30 @@ fn a_leap_of_the_clock_does_not_change_the_order() {
 }
 
 #[test]
+fn a_journal_of_a_leap_is_not_on_top_of_all() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut calls, now) = (traffic::Calls::new(5), Timestamp::now());
+    let leap = now + SignedDuration::from_hours(24 * 365);
+    let leapt = log(home.path());
+    let mut ids = vec![record(&leapt, &mut calls, leap)];
+    let dir = journal_dir(home.path());
+    let other = log(home.path());
+    for (log, second) in [(&other, 1), (&leapt, 2), (&other, 3), (&leapt, 4)] {
+        ids.push(record(log, &mut calls, now + SignedDuration::from_secs(second)));
+    }
+    drop((leapt, other));
+    // Its name is of the leap as well.
+    let (name, begun) =
+        (dir.file_name().unwrap().to_str().unwrap(), format!("{:012x}", leap.as_millisecond()));
+    let name = format!("{}-{}{}", &begun[..8], &begun[8..], &name[13..]);
+    fs::rename(&dir, dir.with_file_name(name)).unwrap();
+    remove_index(home.path());
+    let listed = reader_of(home.path()).list(&Filter::default()).unwrap();
+    let listed: Vec<_> = listed.into_iter().map(|row| row.audit_id).collect();
+    assert_eq!(listed, [4, 3, 2, 0, 1].map(|n| ids[n].clone()));
+}
+
+#[test]
 fn a_changed_line_is_reported() {
     let (home, _) = filled(60);
     let mut reader = reader_of(home.path());
