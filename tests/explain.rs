@@ -71,9 +71,19 @@ fn produced() -> BTreeSet<String> {
     let text = fs::read_to_string(repository().join("host/egress/src/egress/fault.rs")).unwrap();
     let words = text.split("pub mod code {").nth(1).unwrap().split("\n}\n").next().unwrap();
     found.extend(words.split("&str = \"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()));
-    // The names of phases, limit units, requests and deadline scopes are not codes.
+    // The names of phases, limit units, requests, deadline scopes and details are not codes.
     let phases = ["dns", "connect", "tls", "send", "response"];
-    let others = ["request", "response", "result", "failure", "nothing", "call", "attempt", "action"];
+    let others = [
+        "request",
+        "response",
+        "result",
+        "failure",
+        "nothing",
+        "call",
+        "attempt",
+        "action",
+        "repeat_with_key",
+    ];
     found.retain(|word| !phases.contains(&word.as_str()) && !others.contains(&word.as_str()));
     found
 }
