@@ -13,7 +13,7 @@ fn order(path: &str) -> Call {
 
 #[test]
 fn a_minted_key_repeats_the_same_call() {
-    let path = "/flaky/2/minted";
+    let path = "/flaky/2/same-call";
     let (first, report) = reported(&host(), order(path));
     let (first, key) = (failed(first), report.audit_id);
     assert!(!first.retriable() && report.attempts[0].relies_on_key, "{first}");
