@@ -119,7 +119,7 @@ impl InjectedFault {
             Self::RateLimited | Self::Unavailable | Self::CancelledInWait => "external_api_error",
             Self::Unreadable => "a value, or a failure that the connector reports itself",
             Self::Cancelled => "cancelled",
-            Self::CancelledAfter => "cancelled, or a value",
+            Self::CancelledAfter => "cancelled, a value, or a failure that the connector reports itself",
         }
     }
 
@@ -152,8 +152,9 @@ impl InjectedFault {
             Self::RateLimited | Self::Unavailable | Self::CancelledInWait => {
                 failure.class() == FailureClass::ExternalApiError
             }
-            Self::Unreadable => !is_crash(failure.class(), failure.code()),
-            Self::Cancelled | Self::CancelledAfter => false,
+            // The response may have had its effect before the call was cancelled.
+            Self::Unreadable | Self::CancelledAfter => !is_crash(failure.class(), failure.code()),
+            Self::Cancelled => false,
         };
         match is_kept {
             true => FaultVerdict::Kept,
