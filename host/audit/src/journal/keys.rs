@@ -3,8 +3,9 @@
 //! The table is not trusted. Each row has a MAC under a key of the host and names the next key: reading a row detects that
 //! it was changed or added by anything but a host, and looking for a key detects that its row was removed. One row has the
 //! first key, the number of changes, and a sum of all rows. Thereby a process detects older rows when it opens the file,
-//! and an older table while it is open. An older copy of the file is only behind: the table has, for each journal, the
-//! entry up to which its keys are in the table, and later ones are read from the journal. Keys are stored by their SHA-256.
+//! and an older table while it is open. When it opens the file, it also compares the indexes with the rows. An older copy
+//! of the file is only behind: the table has, for each journal, the entry up to which its keys are in the table, and later
+//! ones are read from the journal. Keys are stored by their SHA-256.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,6 +58,12 @@ const SCHEMA: &str = "
       mac   BLOB NOT NULL
     ) STRICT;
 ";
+
+/// What the indexes have, by the names of their columns beside the key.
+const INDEXES: [(&[u8], &str); 2] = [
+    (b"call", "SELECT key, call FROM keys INDEXED BY keys_of_call"),
+    (b"action", "SELECT key, action FROM keys INDEXED BY keys_of_action WHERE action IS NOT NULL"),
+];
 
 /// The longest time that changes wait for other processes in addition, before all of the log is copied.
 const COPY_TIMEOUT: Duration = Duration::from_millis(20);
@@ -301,30 +308,44 @@ impl KeyTable {
         file_at(&self.path).is_ok_and(|there| there == self.opened)
     }
 
-    /// Checks every row, and hands it over.
+    /// Checks every row and the indexes, and hands the rows over.
     fn check(&self, mut each: impl FnMut([u8; 32], StoredKey)) -> Result<(), AuditError> {
         let newest = self.newest.load(Ordering::SeqCst);
         let connection = self.connection();
         let transaction = connection.unchecked_transaction()?;
         let summary = self.summary(&transaction, newest)?;
-        let mut sum = [0; 32];
+        let (mut sum, mut indexed) = ([0; 32], [0; 32]);
         let mut select =
             transaction.prepare("SELECT key, next, value, mac, call, action FROM keys ORDER BY key")?;
         let mut rows = select.query([])?;
         let mut next = summary.first;
         while let Some(row) = rows.next()? {
             let columns = Row::from_row(row).and_then(|it| Ok((it, (row.get(4)?, row.get(5)?))));
-            let (row, indexed) = columns.map_err(unreadable)?;
+            let (row, columns) = columns.map_err(unreadable)?;
             let stored: StoredKey = read(&row.value)?;
-            let is_indexed = (stored.call, stored.action_key()) == indexed;
-            if !self.is_genuine(&row) || row.key != next || !is_indexed {
+            let (call, action) = (stored.call, stored.action_key());
+            if !self.is_genuine(&row) || row.key != next || (call, action) != columns {
                 return Err(changed());
+            }
+            xor(&mut indexed, &self.mac(&[b"call", &row.key], &call));
+            if let Some(action) = &action {
+                xor(&mut indexed, &self.mac(&[b"action", &row.key], action));
             }
             xor(&mut sum, &self.term(&row.mac));
             next = row.next;
             each(row.key, stored);
         }
-        (sum == summary.sum && next == END).then_some(()).ok_or_else(changed)
+        // A damaged index would hide rows without a trace: an action that ends would not find its steps.
+        for (column, select) in INDEXES {
+            let mut select = transaction.prepare(select)?;
+            let mut rows = select.query([])?;
+            while let Some(row) = rows.next()? {
+                let columns = row.get(0).and_then(|key: [u8; 32]| Ok((key, row.get::<_, Vec<u8>>(1)?)));
+                let (key, value) = columns.map_err(unreadable)?;
+                xor(&mut indexed, &self.mac(&[column, &key], &value));
+            }
+        }
+        (sum == summary.sum && next == END && indexed == [0; 32]).then_some(()).ok_or_else(changed)
     }
 
     /// Changes keys in one transaction that no other process runs meanwhile. It is committed if `change` succeeds.
@@ -557,8 +578,8 @@ impl KeyTable {
         self.mac(&[b"mask", nonce], b"")
     }
 
-    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one other MAC. The length of
-    /// that comes first: values have any bytes, and the summary must not pass for a row.
+    /// Returns the MAC of a value and of what it belongs to: two keys, or a name and at most one key or other MAC. The
+    /// length of that comes first: values have any bytes, and the summary must not pass for a row.
     fn mac(&self, of: &[&[u8]], value: &[u8]) -> [u8; 32] {
         let mut mac = self.mac.clone();
         let length: usize = of.iter().map(|part| part.len()).sum();
@@ -961,10 +982,19 @@ mod tests {
     /// A change of the file by anything else shows when it is opened, or changes no key.
     #[test]
     fn flipped_bits_are_noticed() {
-        let (_dir, path, table) = with_keys(1..=40);
+        let (_dir, path, table) = with_keys([]);
+        for key in 1..=40 {
+            let step_of = Some(StepOf { action: "act".to_owned(), key: Some([key; 32]), is_over: false });
+            table.change(|keys| keys.put(&[key; 32], &StoredKey { step_of, ..stored(key) })).unwrap();
+        }
         drop(table);
         let whole = fs::read(&path).unwrap();
-        let keys = |table: &KeyTable| (1..=40).map(|key| table.get(&[key; 32]).unwrap()).collect::<Vec<_>>();
+        let rows = |table: &KeyTable, of| table.rows(of).unwrap();
+        let key = |table: &KeyTable, key| {
+            let found = (rows(table, KeysOf::Call([key; 16])), rows(table, KeysOf::Action([key; 32])));
+            (table.get(&[key; 32]).unwrap(), found)
+        };
+        let keys = |table: &KeyTable| (1..=40).map(|number| key(table, number)).collect::<Vec<_>>();
         let before = keys(&open(&path).unwrap());
         let mut noticed = 0;
         let mut rng = fastrand::Rng::with_seed(7);
