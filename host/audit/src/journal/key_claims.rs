@@ -10,7 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::Journal;
 use super::key_facts::JournalKeys;
-use super::keys::{KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
+use super::keys::{
+    InterruptedCall, KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState,
+};
 use super::log::{HeldJournal, LogWriter};
 use super::log_time::{add_accepted, advance, believed_time, check_clock, is_believed};
 use super::segment::read_sealed;
@@ -229,7 +231,8 @@ impl LogWriter {
     /// Returns keys to an interrupted call if the calls that took them were never opened.
     pub(super) fn settle_keys_of(&self, keys: &HeldKeys, call: &AuditId) -> Result<(), AuditError> {
         let all = keys.table.all()?.into_iter();
-        let mut taken = all.filter(|(_, stored)| stored.taken_from == Some(call.bytes()));
+        let mut taken =
+            all.filter(|(_, stored)| stored.taken_from.is_some_and(|from| from.call == call.bytes()));
         taken.try_for_each(|(key, _)| self.settle_key(keys, key))
     }
 
@@ -249,7 +252,7 @@ impl LogWriter {
             let first_entry = |call: [u8; 16]| journal.unended.first_entry(&AuditId::from_bytes(call));
             // A damaged journal is no evidence: the key stays taken.
             let is_known = !journal.is_changed && first_entry(stored.call).is_none();
-            is_known.then(|| stored.taken_from.and_then(|call| Some((call, first_entry(call)?))))
+            is_known.then(|| stored.taken_from.and_then(|from| Some((from, first_entry(from.call)?))))
         };
         if let Some(journal) = self.held_journal(&stored.writer) {
             // The call has an end that the table does not know yet, or was interrupted and its journal adopted.
@@ -379,7 +382,9 @@ impl LogWriter {
                 });
             }
             advance(keys, claim.at.as_microsecond());
-            let taken_from = before.as_ref().map(|before| before.call).filter(|call| Some(*call) == resumes);
+            let taken_from = before.as_ref().filter(|before| Some(before.call) == resumes);
+            let taken_from =
+                taken_from.map(|it| InterruptedCall { call: it.call, is_idempotent: it.is_idempotent });
             keys.put(&key, &StoredKey { taken_from, ..claimed(call, claim, journal) })?;
             Ok(ClaimOutcome::Claimed { before })
         })
@@ -487,11 +492,11 @@ fn give_up_unopened(
     table: &KeyTable,
     key: &[u8; 32],
     stored: &StoredKey,
-    interrupted: Option<([u8; 16], u64)>,
+    interrupted: Option<(InterruptedCall, u64)>,
 ) -> Result<(), AuditError> {
     table.change(|keys| match (keys.get(key)?, interrupted) {
-        (Some(now), Some((call, since))) if now == *stored => {
-            keys.put(key, &StoredKey { call, since, taken_from: None, ..now })
+        (Some(now), Some((InterruptedCall { call, is_idempotent }, since))) if now == *stored => {
+            keys.put(key, &StoredKey { call, is_idempotent, since, taken_from: None, ..now })
         }
         (Some(now), None) if now == *stored => keys.remove(key),
         _ => Ok(()),

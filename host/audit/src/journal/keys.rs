@@ -112,7 +112,15 @@ pub(crate) struct StoredKey {
     /// The sealed outcome, if it was kept.
     pub(crate) outcome: Option<SealedOutcome>,
     /// The interrupted call from which the call took the key. The key returns to it if the call is never opened.
-    pub(crate) taken_from: Option<[u8; 16]>,
+    pub(crate) taken_from: Option<InterruptedCall>,
+}
+
+/// An interrupted call that held a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InterruptedCall {
+    pub(crate) call: [u8; 16],
+    /// True if it may be repeated: the package of the call that took the key may say something else.
+    pub(crate) is_idempotent: bool,
 }
 
 /// An action with a step under a key.

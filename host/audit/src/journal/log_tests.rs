@@ -21,7 +21,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::command::{KeyDisposition, KeyScope};
-use crate::journal::writer_dir;
+use crate::journal::writer_dir::{self, WriterDir};
 use crate::log::{ActionSet, OperatorEventFilter};
 use crate::settings::SealedQuota;
 
@@ -566,6 +566,29 @@ fn the_key_of_an_interrupted_call_resumes_it_if_that_is_safe() {
             (_, other) => panic!("{other:?}"),
         }
     }
+}
+
+/// An operator resumes it with a package that allows that, in a process that is killed before the call is in the journal.
+#[test]
+fn a_claim_alone_lets_no_call_be_repeated() {
+    let home = tempfile::tempdir().unwrap();
+    let before = call(Some("k"), false);
+    interrupted(home.path(), &[&before]);
+    let killed = log(home.path());
+    let again = OpenCall { idempotent: true, key: Some(claim("k")), ..resuming(&before) };
+    let keys = killed.0.keys().unwrap();
+    let writer = keys.table.get(&digest("k")).unwrap().unwrap().writer;
+    let dir = WriterDir::take_free(killed.0.root(), &writer).unwrap().unwrap();
+    let signed = killed.0.signed_heads().unwrap().get(&writer).copied();
+    let adopted = Journal::open(dir, killed.0.journal_settings, signed).unwrap().unwrap();
+    let adopted = killed.0.held(adopted);
+    let claimed = killed.0.claim(&keys, &again, again.key.as_ref().unwrap(), &adopted).unwrap();
+    assert!(matches!(claimed, ClaimOutcome::Claimed { .. }));
+    drop((claimed, keys, adopted));
+    kill(killed);
+    let opened = open(&log(home.path()), &call(Some("k"), true));
+    let OpenOutcome::KeyInUse(KeyState::Unknown { audit_id }) = opened else { panic!("{opened:?}") };
+    assert_eq!(audit_id, before.audit_id);
 }
 
 #[test]
