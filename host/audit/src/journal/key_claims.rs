@@ -453,25 +453,29 @@ pub(super) fn end_key(
     end: &KeyEnd,
     outcome: Option<SealedOutcome>,
 ) -> Result<(), AuditError> {
-    if set_end(keys, key, end, outcome)? { keys.end_steps_of(*key, |_| true) } else { Ok(()) }
+    match set_end(keys, key, end, outcome)? {
+        Some(until) => keys.end_steps_of(*key, until, |_| true),
+        None => Ok(()),
+    }
 }
 
-/// Changes the key of a call that has ended, if the call holds it. Returns true for an action that has a value.
+/// Changes the key of a call that has ended, if the call holds it. Returns the time until which the value of an action
+/// stands.
 pub(super) fn set_end(
     keys: &mut KeyChange<'_>,
     key: &[u8; 32],
     end: &KeyEnd,
     outcome: Option<SealedOutcome>,
-) -> Result<bool, AuditError> {
-    let mut ends_steps = false;
+) -> Result<Option<i64>, AuditError> {
+    let mut ends_steps = None;
     keys.change_of(key, &end.call, |stored| match end.key {
         KeyDisposition::Release => None,
         KeyDisposition::Undetermined => {
             Some(StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
         }
         KeyDisposition::Retain(until) => {
-            ends_steps = stored.is_action && end.has_value;
             let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
+            ends_steps = until.filter(|_| stored.is_action && end.has_value);
             Some(StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
         }
     })?;

@@ -39,8 +39,8 @@ pub(super) enum KeyFact {
     Resumed([u8; 16]),
     /// The operator's decision about a call, with whether its key may be used again.
     Resolved(AuditId, bool),
-    /// The action under this key has a value since this entry.
-    ActionEnded { key: [u8; 32], writer: String, n: u64, at: i64 },
+    /// An action has a value.
+    ActionEnded(ActionEnd),
 }
 
 impl KeyFact {
@@ -71,12 +71,32 @@ impl KeyFact {
             }
             Self::Resumed(_) => {}
             Self::Resolved(call, frees_key) => drop(resolve(keys, &call, frees_key)?),
-            // Within a journal, the order of the entries decides.
-            Self::ActionEnded { key, writer, n, at } => keys.end_steps_of(key, |step| {
-                (step.writer == writer && step.since < n) || (step.writer != writer && step.at < at)
-            })?,
+            Self::ActionEnded(end) => keys.end_steps_of(end.key, end.until, |step| end.is_after(step))?,
         }
         Ok(())
+    }
+}
+
+/// The end of an action with a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ActionEnd {
+    /// The SHA-256 of its key.
+    pub(super) key: [u8; 32],
+    /// The journal with the end, and its entry there.
+    pub(super) writer: String,
+    n: u64,
+    /// When it ended, and until when its value stands, in microseconds since 1970.
+    at: i64,
+    until: i64,
+}
+
+impl ActionEnd {
+    /// Returns true if this step began before it. Within a journal, the order of the entries decides.
+    pub(super) fn is_after(&self, step: &StoredKey) -> bool {
+        match step.writer == self.writer {
+            true => step.since < self.n,
+            false => step.at < self.at,
+        }
     }
 }
 
@@ -152,13 +172,14 @@ impl JournalFacts {
                         bytes: sealed.bytes,
                     });
                     let (key, has_value) = (KeyDisposition::read(of), end.status == "value");
-                    let has_kept_value = has_value && matches!(key, KeyDisposition::Retain(_));
                     facts.push(KeyFact::Ended(KeyEnd { call: call.bytes(), key, has_value }, outcome));
-                    let action = of.key_sha256.as_deref().and_then(unhex).filter(|_| has_kept_value);
-                    self.about_others.extend(action.map(|key| {
-                        let (writer, n) = (writer.to_owned(), line.n);
-                        KeyFact::ActionEnded { key, writer, n, at: at() }
-                    }));
+                    if let (KeyDisposition::Retain(until), true) = (key, has_value)
+                        && let Some(key) = of.key_sha256.as_deref().and_then(unhex)
+                    {
+                        let (writer, until) = (writer.to_owned(), until.as_microsecond());
+                        let end = ActionEnd { key, writer, n: line.n, at: at(), until };
+                        self.about_others.push(KeyFact::ActionEnded(end));
+                    }
                 }
                 _ => {}
             }

@@ -627,16 +627,19 @@ impl KeyChange<'_> {
         self.table.find_rows(&self.transaction, of, || Ok(self.summary.first))
     }
 
-    /// Notes that the action under this key has a value: those outcomes of its steps that were `used` by it stand as
-    /// long as others from now on.
+    /// Notes that the action under this key has a value, which stands until then: those outcomes of its steps that were
+    /// `used` by it stand as long as others from now on, and no longer than that. With a longer time, a run that begins
+    /// once the value has expired would get them, and do nothing.
     pub(crate) fn end_steps_of(
         &mut self,
         action: [u8; 32],
+        until: i64,
         used: impl Fn(&StoredKey) -> bool,
     ) -> Result<(), AuditError> {
         let steps = self.rows(KeysOf::Action(action))?;
         for (key, mut stored) in steps.into_iter().filter(|(_, stored)| used(stored)) {
             stored.step_of.iter_mut().for_each(|of| of.is_over = true);
+            stored.until = stored.until.map(|own| own.min(until));
             self.put(&key, &stored)?;
         }
         Ok(())

@@ -467,6 +467,31 @@ fn expired_steps_of_an_action_stay_forgotten() {
     }
 }
 
+/// Their outcomes may have been kept for longer, by another setting or by a clock that was ahead.
+#[test]
+fn steps_stand_no_longer_than_their_action() {
+    for is_lost in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let first = log(home.path());
+        let begun = run_at(Timestamp::now() - jiff::SignedDuration::from_secs(20));
+        let step = step_of(&begun);
+        for call in [&begun, &step] {
+            assert!(matches!(open(&first, call), OpenOutcome::Started));
+        }
+        close(&first, value(&step));
+        close(&first, end(&begun, CallStatus::Value, expired()));
+        drop(first);
+        if is_lost {
+            fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        }
+        let (log, again) = (log(home.path()), run_at(Timestamp::now()));
+        for call in [&again, &step_of(&again)] {
+            let opened = open(&log, call);
+            assert!(matches!(opened, OpenOutcome::Started), "{is_lost}: {opened:?}");
+        }
+    }
+}
+
 /// The outcome of a step stands until its action has a value, whatever else runs under the keys.
 #[test]
 fn other_calls_make_no_step_of_an_action_void() {

@@ -147,6 +147,10 @@ struct ExpectedKey {
 struct ExpectedKeys {
     keys: BTreeMap<[u8; 32], ExpectedKey>,
     of_calls: HashMap<Uuid, Vec<[u8; 32]>>,
+    /// By the key of an action without a value, the keys of its steps.
+    of_actions: HashMap<[u8; 32], Vec<[u8; 32]>>,
+    /// By the key of a step, the time until which the value of its action stands.
+    ends: HashMap<[u8; 32], i64>,
     /// The calls that began under keys which earlier calls still held.
     early: Vec<Uuid>,
 }
@@ -184,11 +188,13 @@ impl ExpectedKeys {
                     };
                     let held = self.keys.get(&key).filter(|held| held.call != call && held.state == RETAINED);
                     let claimed = event.at.parse().map_or(i64::MAX, |at: Timestamp| at.as_microsecond());
-                    if held
-                        .and_then(|held| held.until)
-                        .is_some_and(|until| claimed < until.saturating_sub(CLOCK_SKEW))
-                    {
+                    let end = self.ends.remove(&key).unwrap_or(i64::MAX);
+                    let until = held.and_then(|held| held.until).map(|until| until.min(end));
+                    if until.is_some_and(|until| claimed < until.saturating_sub(CLOCK_SKEW)) {
                         self.early.push(call);
+                    }
+                    if let Some(action) = claim.action_key_sha256.as_deref().and_then(unhex) {
+                        self.of_actions.entry(action).or_default().push(key);
                     }
                     let (is_idempotent, until) = (admitted.is_idempotent(), None);
                     let (state, has_value) = (CLAIMED, false);
@@ -196,8 +202,14 @@ impl ExpectedKeys {
                 }
                 RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
                 RecordedEvent::Final(end) => {
-                    if let Some(key) = &end.key_end {
-                        self.end(call, KeyDisposition::read(key), end.status == "value");
+                    let Some(key) = &end.key_end else { continue };
+                    let (disposition, has_value) = (KeyDisposition::read(key), end.status == "value");
+                    self.end(call, disposition, has_value);
+                    if let (KeyDisposition::Retain(until), true) = (disposition, has_value)
+                        && let Some(action) = key.key_sha256.as_deref().and_then(unhex)
+                    {
+                        let steps = self.of_actions.remove(&action).unwrap_or_default();
+                        self.ends.extend(steps.into_iter().map(|step| (step, until.as_microsecond())));
                     }
                 }
                 _ => {}

@@ -438,6 +438,26 @@ fn an_action_holds_the_keys_of_its_steps() {
     assert!(matches!(open(&other, &action("k")), OpenOutcome::KeyInUse(KeyState::Done { .. })));
 }
 
+/// Their outcomes may have been kept for longer, by another setting or by a clock that was ahead.
+#[test]
+fn steps_stand_no_longer_than_their_action() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let old = Timestamp::now() - SignedDuration::from_hours(4);
+    let (begun, step) = (run_at(old), step_at(old));
+    for call in [&begun, &step] {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+    }
+    close(&log, value(&step));
+    let until = old + SignedDuration::from_hours(1);
+    close(&log, end(&begun, CallStatus::Value, KeyDisposition::Retain(until)));
+    for call in [run_at(Timestamp::now()), step_at(Timestamp::now())] {
+        let opened = open(&log, &call);
+        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+    }
+    assert_eq!(cluster.findings(&log), []);
+}
+
 #[test]
 fn a_host_of_another_home_has_another_name() {
     let Some(cluster) = Cluster::start() else { return };

@@ -231,8 +231,10 @@ pub(super) fn run_at(at: Timestamp) -> OpenCall {
 
 /// The step of such a run.
 pub(super) fn step_at(at: Timestamp) -> OpenCall {
-    let call = call_at(Some("k/one"), false, at);
-    let route = CallTarget { action: Some("act@1".into()), step: Some("one".into()), ..call.route };
+    let (action, step) = ("act@1", "one");
+    let received = Received { action: Some(action.into()), step: Some(step.into()), ..Received::default() };
+    let call = received_at(received, Some("k/one"), false, at);
+    let route = CallTarget { action: Some(action.into()), step: Some(step.into()), ..call.route };
     OpenCall { route, ..call }
 }
 

@@ -237,9 +237,11 @@ BEGIN
             AS e (key, call, state, until, ttl, has_value, place)
         WHERE k.key = ANY(end_keys) AND k.key = e.key AND k.call = e.call AND e.state >= 0;
     END IF;
-    -- The outcomes of an action's steps stand as long as others once it has a value.
+    -- The outcomes of an action's steps stand as long as others once it has a value, and no longer than that. With a longer
+    -- time, a run that begins once the value has expired would get them, and do nothing.
     IF true = ANY(end_values) THEN
-        UPDATE cofferdam.keys s SET action_key = NULL
+        UPDATE cofferdam.keys s SET action_key = NULL,
+            expires = CASE WHEN s.expires > k.expires THEN k.expires ELSE s.expires END
         FROM cofferdam.keys k, unnest(end_keys, end_calls, end_values) AS e (key, call, has_value)
         WHERE s.action_key = ANY(end_keys) AND s.action_key = k.key AND k.key = ANY(end_keys) AND k.is_action
             AND k.key = e.key AND k.call = e.call AND e.has_value;
