@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use cofferdam_core::event::log_event::{KeptKey, KeyDecided};
-use cofferdam_core::event::recorded::RecordedEvent;
+use cofferdam_core::event::recorded::{Ended, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -15,6 +15,7 @@ use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
 use crate::command::{KeyDisposition, ResolveCall};
+use crate::entry::LoggedEvent;
 use crate::error::AuditError;
 use crate::hex::unhex;
 
@@ -83,7 +84,7 @@ pub(super) struct ActionEnd {
     /// The SHA-256 of its key.
     pub(super) key: [u8; 32],
     /// The journal with the end, and its entry there.
-    pub(super) writer: String,
+    writer: String,
     n: u64,
     /// When it ended, and until when its value stands, in microseconds since 1970.
     at: i64,
@@ -91,8 +92,34 @@ pub(super) struct ActionEnd {
 }
 
 impl ActionEnd {
+    /// Reads the ends in an entry of this writer's journal.
+    pub(super) fn read_all(writer: &str, line: &JournalLine<'_>) -> Vec<Self> {
+        let events = line.events().unwrap_or_default();
+        let end = |event: &LoggedEvent| match event.event() {
+            RecordedEvent::Final(end) => Self::read(writer, line.n, &event.at, &end),
+            _ => None,
+        };
+        events.iter().filter_map(end).collect()
+    }
+
+    /// Reads the last event of a call, which was recorded at `at`; none if it is another one.
+    fn read(writer: &str, n: u64, at: &str, end: &Ended<'_>) -> Option<Self> {
+        let of = end.key_end.as_ref().filter(|_| end.status == "value")?;
+        let KeyDisposition::Retain(until) = KeyDisposition::read(of) else { return None };
+        let key = of.key_sha256.as_deref().and_then(unhex)?;
+        let at = at.parse::<Timestamp>().unwrap_or_default();
+        let (at, until) = (at.as_microsecond(), until.as_microsecond());
+        Some(Self { key, writer: writer.to_owned(), n, at, until })
+    }
+
+    /// Returns true if the outcome of this step, which is in another journal, expires since then.
+    pub(super) fn ends_in_another_journal(&self, step: &StoredKey) -> bool {
+        let is_over = step.step_of.as_ref().is_some_and(|of| of.is_over);
+        is_over && step.state == StoredKeyState::Retained && step.writer != self.writer && self.is_after(step)
+    }
+
     /// Returns true if this step began before it. Within a journal, the order of the entries decides.
-    pub(super) fn is_after(&self, step: &StoredKey) -> bool {
+    fn is_after(&self, step: &StoredKey) -> bool {
         match step.writer == self.writer {
             true => step.since < self.n,
             false => step.at < self.at,
@@ -136,13 +163,12 @@ impl JournalFacts {
         };
         let (mut is_action, mut step_of, mut received_at) = (false, None, 0);
         for event in &events {
-            let at = || event.at.parse::<Timestamp>().unwrap_or_default().as_microsecond();
             match event.event() {
                 RecordedEvent::Received(received) => {
                     is_action = received.action.is_some() && received.step.is_none();
                     let action = received.step.and(received.action);
                     step_of = action.map(|action| name_of(&action).to_owned());
-                    received_at = at();
+                    received_at = event.at.parse::<Timestamp>().unwrap_or_default().as_microsecond();
                 }
                 RecordedEvent::Admitted(admitted) => {
                     let Some(of) = &admitted.claim else { continue };
@@ -173,13 +199,8 @@ impl JournalFacts {
                     });
                     let (key, has_value) = (KeyDisposition::read(of), end.status == "value");
                     facts.push(KeyFact::Ended(KeyEnd { call: call.bytes(), key, has_value }, outcome));
-                    if let (KeyDisposition::Retain(until), true) = (key, has_value)
-                        && let Some(key) = of.key_sha256.as_deref().and_then(unhex)
-                    {
-                        let (writer, until) = (writer.to_owned(), until.as_microsecond());
-                        let end = ActionEnd { key, writer, n: line.n, at: at(), until };
-                        self.about_others.push(KeyFact::ActionEnded(end));
-                    }
+                    let action = ActionEnd::read(writer, line.n, &event.at, &end);
+                    self.about_others.extend(action.map(KeyFact::ActionEnded));
                 }
                 _ => {}
             }

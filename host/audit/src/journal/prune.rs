@@ -1,10 +1,12 @@
 //! Pruning: the oldest segments of journals are removed, and a signed statement says where each journal begins now.
 //!
 //! A segment goes once all calls that begin in it have ended, are old enough, and hold no idempotency key, once the
-//! changes by operators in it are old enough, and once all segments before it have gone. The newest segment goes as well,
-//! after a new one was begun, unless another process writes to it. What the journals say decides, and their chains are
-//! verified on the way: a damaged journal is evidence, and nothing of it is removed. The statement is signed before the
-//! files are removed, so that a crash leaves files that nothing reads, which the next pruning removes.
+//! changes by operators in it are old enough, and once all segments before it have gone. The end of an action stays while
+//! an outcome of its steps stays in another journal: without it, the step would stand again once the key table is lost.
+//! The newest segment goes as well, after a new one was begun, unless another process writes to it. What the journals say
+//! decides, and their chains are verified on the way: a damaged journal is evidence, and nothing of it is removed. The
+//! statement is signed before the files are removed, so that a crash leaves files that nothing reads, which the next
+//! pruning removes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -15,6 +17,7 @@ use cofferdam_core::failure::AuditId;
 use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
+use super::key_facts::ActionEnd;
 use super::keys::{KeyTable, KeysOf, StoredKey, StoredKeyState};
 use super::line::ChainHead;
 use super::log::LogWriter;
@@ -26,7 +29,7 @@ use super::segment::{
 };
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
-use crate::command::{PruneBlocker, Pruned};
+use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::log::wait;
 
@@ -41,6 +44,8 @@ struct PruneContext<'c> {
     keys: &'c HashMap<[u8; 16], Vec<([u8; 32], StoredKey)>>,
     /// The keys of calls without an outcome: an action among them needs the outcomes of its steps.
     unfinished: &'c HashSet<[u8; 32]>,
+    /// The ends of actions that have to stay.
+    needed: &'c HashSet<ActionEnd>,
     unended: UnendedCalls,
     /// True if a process holds the journal.
     is_held: bool,
@@ -82,22 +87,34 @@ impl LogWriter {
         for (key, stored) in stored {
             keys.entry(stored.call).or_default().push((key, stored));
         }
-        let mut cuts = BTreeMap::new();
-        for writer in writer_dir::names(self.root())? {
-            let Some(journal) = signed.get(&writer) else { continue };
-            let context = PruneContext {
-                times: PruneTimes { before, now },
-                table: &held.table,
-                keys: &keys,
-                unfinished: &unfinished,
-                is_held: WriterDir::is_held(self.root(), &writer),
-                unended: UnendedCalls::default(),
-            };
-            let cut = self.cut(&writer, journal, context)?;
-            if !dry_run {
-                self.remove_leftovers(&writer, journal.base)?;
+        // Ends of actions stay only for steps that stay: two journals may have steps that ended in the other one.
+        let mut needed = HashSet::new();
+        let mut cuts = loop {
+            let mut cuts = BTreeMap::new();
+            for writer in writer_dir::names(self.root())? {
+                let Some(journal) = signed.get(&writer) else { continue };
+                let context = PruneContext {
+                    times: PruneTimes { before, now },
+                    table: &held.table,
+                    keys: &keys,
+                    unfinished: &unfinished,
+                    needed: &needed,
+                    is_held: WriterDir::is_held(self.root(), &writer),
+                    unended: UnendedCalls::default(),
+                };
+                let cut = self.cut(&writer, journal, context)?;
+                cuts.insert(writer, cut);
             }
-            cuts.insert(writer, cut);
+            let found = needed_ends(&held.table, &cuts)?;
+            if found.is_empty() {
+                break cuts;
+            }
+            needed.extend(found);
+        };
+        if !dry_run {
+            for (writer, journal) in cuts.keys().filter_map(|writer| Some((writer, signed.get(writer)?))) {
+                self.remove_leftovers(writer, journal.base)?;
+            }
         }
         drop(held);
         if !dry_run {
@@ -133,7 +150,7 @@ impl LogWriter {
                 break;
             }
             let mut part = JournalCut::after(cut.base);
-            if !add_segment(&dir, first, first == newest, &mut part, journal, &context)? {
+            if !add_segment((writer, &dir), first, first == newest, &mut part, journal, &context)? {
                 cut.stopped = part.stopped;
                 break;
             }
@@ -252,7 +269,7 @@ impl LogWriter {
 /// Adds a segment to the part of its journal that it follows, and verifies its chain. Returns false if an entry of it
 /// has to stay, or has no end yet.
 fn add_segment(
-    dir: &std::path::Path,
+    (writer, dir): (&str, &std::path::Path),
     first: u64,
     is_newest: bool,
     part: &mut JournalCut,
@@ -266,11 +283,32 @@ fn add_segment(
             return Ok(false);
         }
         let blocker = |id: &AuditId, part: &mut JournalCut| context.blocker(id, part);
-        if part.add(read.bytes, journal.head, context.times, blocker)?.is_none() {
+        let Some(line) = part.add(read.bytes, journal.head, context.times, blocker)? else {
             return Ok(false);
+        };
+        for end in ActionEnd::read_all(writer, &line) {
+            if context.needed.contains(&end) {
+                let call = line.audit_id.as_deref().and_then(AuditId::parse);
+                part.stopped = Some(PruneStop::new(call, PruneBlocker::KeyStands));
+                return Ok(false);
+            }
+            part.ended.push(end);
         }
     }
     Ok(true)
+}
+
+/// Returns the ends of actions in these cuts for which an outcome of a step stays in another journal.
+fn needed_ends(table: &KeyTable, cuts: &BTreeMap<String, JournalCut>) -> Result<Vec<ActionEnd>, AuditError> {
+    let goes: HashSet<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
+    let mut needed = Vec::new();
+    for end in cuts.values().flat_map(|cut| &cut.ended) {
+        let mut steps = table.rows(KeysOf::Action(end.key))?.into_iter();
+        if steps.any(|(key, step)| end.ends_in_another_journal(&step) && !goes.contains(&(key, step.call))) {
+            needed.push(end.clone());
+        }
+    }
+    Ok(needed)
 }
 
 impl PruneContext<'_> {
@@ -281,16 +319,6 @@ impl PruneContext<'_> {
         let mut before = self.keys.get(call).into_iter().flatten();
         let was_blocked = before.any(|(held, stored)| held == key && is_blocked(stored));
         Ok(was_blocked || self.table.get(key)?.as_ref().is_some_and(is_blocked))
-    }
-
-    /// Returns true if the action of this step, or a step of this action, needs the entries of an expired outcome.
-    fn is_needed(&self, key: &[u8; 32], stored: &StoredKey) -> Result<bool, AuditError> {
-        if stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) {
-            return Ok(true);
-        }
-        // Without the end of an action, steps in journals that stay would stand again once the key table is lost.
-        let steps = if stored.is_action { self.table.rows(KeysOf::Action(*key))? } else { Vec::new() };
-        Ok(steps.iter().any(|(_, step)| step.writer != stored.writer))
     }
 
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
@@ -307,7 +335,7 @@ impl PruneContext<'_> {
             match stored.state {
                 StoredKeyState::Retained
                     if !stored.has_expired(self.times.now.as_microsecond())
-                        || self.is_needed(key, stored)? =>
+                        || stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) =>
                 {
                     return Ok(Some(PruneBlocker::KeyStands));
                 }

@@ -7,6 +7,7 @@ use cofferdam_core::event::recorded::{RecordedEvent, UnknownEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
+use super::key_facts::ActionEnd;
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
 use crate::error::{AuditError, AuditErrorKind};
@@ -46,6 +47,8 @@ pub struct JournalCut {
     pub kept: KeptFacts,
     /// Keys of its calls whose outcomes stand no longer, each with its call: another one may have claimed it since.
     pub expired: Vec<HeldKey>,
+    /// The ends of actions in it, in a store that makes its keys again from entries.
+    pub(super) ended: Vec<ActionEnd>,
     /// When the first of its calls was received.
     since: Option<Timestamp>,
     /// When the last of its calls was received.
@@ -107,6 +110,7 @@ impl JournalCut {
         self.entries = self.entries.saturating_add(part.entries);
         self.kept.extend(part.kept);
         self.expired.extend(part.expired);
+        self.ended.extend(part.ended);
         self.since = earlier(self.since, part.since);
         self.until = self.until.max(part.until);
     }

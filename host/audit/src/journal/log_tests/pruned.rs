@@ -342,31 +342,64 @@ fn steps_of_a_pruned_action_are_not_done() {
 /// A journal that an interrupted call keeps has a step that a later run used, which is in another journal.
 #[test]
 fn the_end_of_an_action_outlives_its_steps() {
+    for is_key_used in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let (first, second) = (small_log(home.path()), small_log(home.path()));
+        for log in [&first, &second] {
+            log.0.own_journal().unwrap();
+        }
+        let (begun, again) = (run_at(day(0)), run_at(day(1)));
+        let step = step_of(&begun);
+        for call in [&call_at(None, false, day(0)), &begun, &step] {
+            assert!(matches!(open(&first, call), OpenOutcome::Started));
+        }
+        close(&first, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
+        close(&first, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+        kill(first);
+        assert!(matches!(open(&second, &again), OpenOutcome::Started));
+        close(&second, ending(&again, CallStatus::Value, KeyDisposition::Retain(day(2)), day(1)));
+        if is_key_used {
+            // Another run has the expired key, and gives it back.
+            let other = run_at(day(3));
+            assert!(matches!(open(&second, &other), OpenOutcome::Started));
+            close(&second, end(&other, CallStatus::Failure, KeyDisposition::Release));
+        }
+        (0..12).for_each(|_| drop(run_call(&second, call_at(None, false, day(1)))));
+        drop(second);
+        assert!(prune(home.path(), day(9), false).unwrap().stopped.is_some());
+        assert!(text_of(home.path()).contains(again.audit_id.as_str()));
+        fs::remove_file(home.path().join("audit/keys.db")).unwrap();
+        let (log, anew) = (small_log(home.path()), run_at(Timestamp::now()));
+        for call in [&anew, &step_of(&anew)] {
+            let opened = open(&log, call);
+            assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+        }
+    }
+}
+
+/// Each of two journals has a step of an action that ended in the other one.
+#[test]
+fn journals_that_need_each_other_go_together() {
     let home = tempfile::tempdir().unwrap();
     let (first, second) = (small_log(home.path()), small_log(home.path()));
     for log in [&first, &second] {
         log.0.own_journal().unwrap();
     }
-    let (begun, again) = (run_at(day(0)), run_at(day(1)));
-    let step = step_of(&begun);
-    for call in [&call_at(None, false, day(0)), &begun, &step] {
-        assert!(matches!(open(&first, call), OpenOutcome::Started));
+    for (key, fails, ends) in [("k", &first, &second), ("m", &second, &first)] {
+        let (begun, again) = (run_under(key, day(0)), run_under(key, day(1)));
+        let step = step_of(&begun);
+        for call in [&begun, &step] {
+            assert!(matches!(open(fails, call), OpenOutcome::Started));
+        }
+        close(fails, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
+        close(fails, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+        assert!(matches!(open(ends, &again), OpenOutcome::Started));
+        close(ends, ending(&again, CallStatus::Value, KeyDisposition::Retain(day(2)), day(1)));
     }
-    close(&first, end(&step, CallStatus::Value, KeyDisposition::Retain(day(1))));
-    close(&first, end(&begun, CallStatus::Failure, KeyDisposition::Release));
-    kill(first);
-    assert!(matches!(open(&second, &again), OpenOutcome::Started));
-    close(&second, ending(&again, CallStatus::Value, KeyDisposition::Retain(day(2)), day(1)));
-    (0..12).for_each(|_| drop(run_call(&second, call_at(None, false, day(1)))));
-    drop(second);
-    assert!(prune(home.path(), day(9), false).unwrap().stopped.is_some());
-    assert!(text_of(home.path()).contains(again.audit_id.as_str()));
-    fs::remove_file(home.path().join("audit/keys.db")).unwrap();
-    let (log, anew) = (small_log(home.path()), run_at(Timestamp::now()));
-    for call in [&anew, &step_of(&anew)] {
-        let opened = open(&log, call);
-        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
-    }
+    drop((first, second));
+    let pruned = prune(home.path(), day(9), false).unwrap();
+    assert!(pruned.calls == 6 && pruned.stopped.is_none(), "{pruned:?}");
+    check(home.path());
 }
 
 /// Also when the key table is lost, and after the entry about the key was itself pruned.

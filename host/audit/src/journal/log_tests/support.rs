@@ -44,7 +44,8 @@ pub(super) fn step_call(key: &str) -> OpenCall {
 
 /// A step of a run of the action `act`, which is received with it.
 pub(super) fn step_of(run: &OpenCall) -> OpenCall {
-    OpenCall { at: run.at, ..step_in("k/one", Some(&run.audit_id), run.at) }
+    let key = format!("{}/one", run.key.as_ref().unwrap().key);
+    OpenCall { at: run.at, ..step_in(&key, Some(&run.audit_id), run.at) }
 }
 
 fn step_in(key: &str, run: Option<&AuditId>, at: Timestamp) -> OpenCall {
@@ -59,10 +60,15 @@ fn step_in(key: &str, run: Option<&AuditId>, at: Timestamp) -> OpenCall {
 
 /// A run of the action `act` under the key `k`, with the step `one`, that was received then.
 pub(super) fn run_at(at: Timestamp) -> OpenCall {
+    run_under("k", at)
+}
+
+/// Such a run under this key.
+pub(super) fn run_under(key: &str, at: Timestamp) -> OpenCall {
     let received = Received { action: Some("act@1.0.0".into()), ..Received::default() };
-    let of = KeyScope::Action { action: "act@1.0.0".into(), steps: vec!["k/one".into()] };
-    let key = Some(KeyClaim { of, ..claim("k") });
-    OpenCall { key, at, ..recorded_call(received, Some("k"), true, at) }
+    let of = KeyScope::Action { action: "act@1.0.0".into(), steps: vec![format!("{key}/one").into()] };
+    let claim = KeyClaim { of, ..claim(key) };
+    OpenCall { key: Some(claim), at, ..recorded_call(received, Some(key), true, at) }
 }
 
 fn recorded_call(received: Received<'_>, key: Option<&str>, idempotent: bool, at: Timestamp) -> OpenCall {
