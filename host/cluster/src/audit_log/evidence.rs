@@ -1,7 +1,7 @@
 //! The log as a verification reads it, the comparison of the keys with the entries, and the operator's word that what is
 //! there is what the log goes on with.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +140,8 @@ struct ExpectedKey {
     until: Option<i64>,
     is_idempotent: bool,
     has_value: bool,
+    /// The key of the action of a step, until a run of the action has a value.
+    action_key: Option<[u8; 32]>,
 }
 
 /// The keys according to the entries.
@@ -149,6 +151,8 @@ struct ExpectedKeys {
     of_calls: HashMap<Uuid, Vec<[u8; 32]>>,
     /// By the key of an action without a value, the keys of its steps.
     of_actions: HashMap<[u8; 32], Vec<[u8; 32]>>,
+    /// The keys of steps whose actions may have had values according to entries that were pruned.
+    may_be_over: HashSet<[u8; 32]>,
     /// By the key of a step, the time until which the value of its action stands.
     ends: HashMap<[u8; 32], i64>,
     /// The calls that began under keys which earlier calls still held.
@@ -169,10 +173,15 @@ impl ExpectedKeys {
                     && !self.keys.contains_key(&key)
                 {
                     let (until, is_idempotent, has_value) = (None, false, false);
-                    let state = BLOCKED;
-                    self.put(key, ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value });
+                    let (state, action_key) = (BLOCKED, None);
+                    let kept =
+                        ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key };
+                    self.put(key, kept);
                 }
             }
+        }
+        if let Some(RecordedEvent::Pruned(_)) = line.log.as_ref().map(LogEvent::event) {
+            self.may_be_over.extend(self.of_actions.values().flatten());
         }
         let call =
             line.audit_id.as_deref().and_then(AuditId::parse).map(|call| Uuid::from_bytes(call.bytes()));
@@ -193,12 +202,16 @@ impl ExpectedKeys {
                     if until.is_some_and(|until| claimed < until.saturating_sub(CLOCK_SKEW)) {
                         self.early.push(call);
                     }
-                    if let Some(action) = claim.action_key_sha256.as_deref().and_then(unhex) {
+                    let action_key = claim.action_key_sha256.as_deref().and_then(unhex);
+                    if let Some(action) = action_key {
                         self.of_actions.entry(action).or_default().push(key);
                     }
+                    self.may_be_over.remove(&key);
                     let (is_idempotent, until) = (admitted.is_idempotent(), None);
                     let (state, has_value) = (CLAIMED, false);
-                    self.put(key, ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value });
+                    let claimed =
+                        ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key };
+                    self.put(key, claimed);
                 }
                 RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
                 RecordedEvent::Final(end) => {
@@ -208,8 +221,13 @@ impl ExpectedKeys {
                     if let (KeyDisposition::Retain(until), true) = (disposition, has_value)
                         && let Some(action) = key.key_sha256.as_deref().and_then(unhex)
                     {
-                        let steps = self.of_actions.remove(&action).unwrap_or_default();
-                        self.ends.extend(steps.into_iter().map(|step| (step, until.as_microsecond())));
+                        for step in self.of_actions.remove(&action).unwrap_or_default() {
+                            let held = self.keys.get_mut(&step);
+                            if let Some(held) = held.filter(|held| held.action_key == Some(action)) {
+                                held.action_key = None;
+                                self.ends.insert(step, until.as_microsecond());
+                            }
+                        }
                     }
                 }
                 _ => {}
@@ -267,7 +285,7 @@ async fn check_derived(
         let stored = keys::all(client).await?;
         let expected = expected_keys(client).await?;
         let seen = SeenTime::read(client, shared.given_time()).await?;
-        now.extend(differences(&stored, &expected.keys, seen.now()));
+        now.extend(differences(&stored, &expected, seen.now()));
         now.extend(expected.early.iter().map(|call| DerivedFinding {
             audit_id: Some(AuditId::from_bytes(*call.as_bytes())),
             flaw: FindingKind::Keys,
@@ -320,7 +338,7 @@ async fn expected_keys(client: &mut Client) -> Result<ExpectedKeys, DatabaseErro
 
 fn differences(
     stored: &[StoredKey],
-    expected: &BTreeMap<[u8; 32], ExpectedKey>,
+    ExpectedKeys { keys, may_be_over, .. }: &ExpectedKeys,
     now: i64,
 ) -> Vec<DerivedFinding> {
     let mut found = Vec::new();
@@ -329,16 +347,16 @@ fn differences(
         found.push(DerivedFinding { audit_id, flaw: FindingKind::Keys, what: what.to_owned() });
     };
     let by_key: HashMap<_, _> = stored.iter().map(|stored| (stored.key, stored)).collect();
-    for (key, expected) in expected {
+    for (key, expected) in keys {
         let has_expired = expected.state == RETAINED && expected.until.is_some_and(|until| until <= now);
         match by_key.get(key) {
-            Some(own) if is_same(own, expected) => {}
+            Some(own) if is_same(own, expected, may_be_over.contains(key)) => {}
             Some(_) => differs(expected.call, "the table of idempotency keys has the key in another state"),
             None if has_expired => {}
             None => differs(expected.call, "the table of idempotency keys lacks the key"),
         }
     }
-    for own in stored.iter().filter(|own| !expected.contains_key(&own.key)) {
+    for own in stored.iter().filter(|own| !keys.contains_key(&own.key)) {
         if !own.has_expired(now) {
             differs(own.call, "the table of idempotency keys has a key that no call has");
         }
@@ -346,7 +364,7 @@ fn differences(
     found
 }
 
-fn is_same(own: &StoredKey, expected: &ExpectedKey) -> bool {
+fn is_same(own: &StoredKey, expected: &ExpectedKey, may_be_over: bool) -> bool {
     let own = ExpectedKey {
         call: own.call,
         fingerprint: own.fingerprint,
@@ -354,6 +372,7 @@ fn is_same(own: &StoredKey, expected: &ExpectedKey) -> bool {
         until: own.until,
         is_idempotent: own.is_idempotent,
         has_value: own.has_value,
+        action_key: own.action_key.or(expected.action_key.filter(|_| may_be_over)),
     };
     own == *expected
 }

@@ -35,7 +35,7 @@ pub(super) struct StoredKey {
     pub(super) step_of: Option<String>,
     pub(super) has_value: bool,
     /// The key of the action of a step, until a run of the action has a value.
-    action_key: Option<[u8; 32]>,
+    pub(super) action_key: Option<[u8; 32]>,
     /// The process that holds the journal of the call.
     pub(super) holder: Option<Uuid>,
     outcome: Option<Sealed>,

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cofferdam_audit::{
-    AuditErrorKind, AuditLog as _, ExportRange, Finding, FindingKind, NoteSigner, OpenOutcome, export,
-    verify_export, wait,
+    AuditErrorKind, AuditLog as _, CallStatus, ExportRange, Finding, FindingKind, KeyDisposition, NoteSigner,
+    OpenOutcome, export, verify_export, wait,
 };
 use cofferdam_core::home_state::StateLoss;
 use cofferdam_core::host_key;
+use jiff::Timestamp;
 
 use super::super::PostgresLog;
 use super::support::*;
@@ -116,6 +117,23 @@ fn keys_that_differ_from_the_entries_are_found() {
          is_idempotent FROM cofferdam.keys LIMIT 1",
         FindingKind::Keys,
     );
+}
+
+/// Without its action, the outcome of a step would expire, and the action would repeat the step.
+#[test]
+fn a_step_without_its_action_is_found() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let (begun, step) = (run_at(Timestamp::now()), step_at(Timestamp::now()));
+    for call in [&begun, &step] {
+        assert!(matches!(open(&log, call), OpenOutcome::Started));
+    }
+    close(&log, value(&step));
+    close(&log, end(&begun, CallStatus::Failure, KeyDisposition::Release));
+    assert_eq!(cluster.findings(&log), []);
+    cluster.psql("UPDATE cofferdam.keys SET action_key = NULL");
+    let found = cluster.findings(&log);
+    assert!(found.iter().any(|finding| finding.flaw == FindingKind::Keys), "{found:#?}");
 }
 
 #[test]
