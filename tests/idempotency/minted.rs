@@ -1,7 +1,8 @@
 //! Calls without a key of their caller: what only the host's own key keeps from happening twice is repeated under that
 //! key alone, and by the same call.
 
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::failure::{AuditId, FailureClass};
+use cofferdam_core::limits::LimitRequest;
 
 use super::*;
 
@@ -33,6 +34,24 @@ fn a_minted_key_repeats_the_same_call() {
     let seen = shared_host().upstream.seen(path);
     let keys: Vec<_> = seen.iter().map(|seen| seen.header("idempotency-key").unwrap()).collect();
     assert_eq!(keys, vec![format!("{key}:only"); 3]);
+}
+
+#[test]
+fn a_call_that_was_cut_off_names_its_key() {
+    let path = "/slow/1500/minted-slow";
+    let limits = |time| LimitRequest::parse(None, Some(time), None).unwrap();
+    let failure = failed(reported(&host(), order(path).limits(limits("500ms"))).0);
+    let key = failure.audit_id().as_str();
+    assert_eq!((failure.class(), failure.retriable()), (FailureClass::ResourceLimitExceeded, false));
+    assert_eq!(failure.details()["repeat_with_key"], key, "{failure}");
+    assert!(failure.message().contains("`--wall-time`") && failure.message().contains(key), "{failure}");
+    reported(&host(), order(path).limits(limits("20s")).idempotency_key(key)).0.unwrap();
+    let seen = shared_host().upstream.seen(path);
+    let keys: Vec<_> = seen.iter().map(|seen| seen.header("idempotency-key").unwrap()).collect();
+    assert_eq!(keys, vec![format!("{key}:only"); 2]);
+    let read = Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url("/slow/1500")}));
+    let read = failed(reported(&host(), read.limits(limits("500ms"))).0);
+    assert!(!read.details().contains_key("repeat_with_key"), "{read}");
 }
 
 #[test]

@@ -264,14 +264,15 @@ impl Failure {
     }
 
     /// Makes the failure one that is not retriable: the call may have had its effect under a key that no other call
-    /// has. `key` is that key, if the same call may be made again under it.
+    /// has. `key` is that key, if the same call may be made again under it. A remedy that the failure has stays.
     #[must_use]
     pub(crate) fn with_minted_key(mut self, key: Option<&str>) -> Self {
         self.inner.retriable = false;
-        self.inner.message.push_str(
-            " The call had no idempotency key of its caller and may have had its effect; a call with another key may \
-             repeat it.",
-        );
+        let other = key.map(|key| format!(" than {key}")).unwrap_or_default();
+        self.inner.message.push_str(&format!(
+            " The call had no idempotency key of its caller and may have had its effect; a call with another \
+             key{other} may repeat it."
+        ));
         let details = self.details_mut();
         details.shift_remove("retry_after_ms");
         let mut suggestion = "Look at the service before it is called again".to_owned();
@@ -285,7 +286,7 @@ impl Failure {
             }
             None => suggestion.push('.'),
         }
-        details.insert("suggestion".into(), suggestion.into());
+        details.entry("suggestion").or_insert_with(|| suggestion.into());
         self
     }
 
@@ -341,5 +342,13 @@ mod tests {
             let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
             assert_eq!(suggestion.map(|text| text.contains("audit-x")), Some(key.is_some()));
         }
+        let mismatch = Failure::pin_mismatch(&context, "it", "a", "b");
+        let remedy = mismatch.details().get("suggestion").cloned();
+        let failure = mismatch.with_minted_key(Some("audit-x"));
+        assert_eq!(
+            (failure.details().get("suggestion").cloned(), failure.repeat_key()),
+            (remedy, Some("audit-x"))
+        );
+        assert!(failure.message().contains("another key than audit-x"), "{failure}");
     }
 }

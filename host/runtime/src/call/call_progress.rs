@@ -396,9 +396,13 @@ impl CallProgress {
 
     /// Returns the failure as the envelope of the whole call: an earlier attempt may have sent a request even if the
     /// last one did not.
-    fn of_whole_call(&self, call: &Call, failure: Failure) -> Failure {
+    fn of_whole_call(&mut self, call: &Call, failure: Failure) -> Failure {
         let failure = failure.with_request_sent(self.sent);
-        if !failure.retriable() || call.idempotency_key.is_some() || !self.report.relies_on_key() {
+        if call.idempotency_key.is_some() || !self.report.relies_on_key() {
+            return failure;
+        }
+        let is_called_again = idempotency::passes(&failure) || idempotency::cut_off(&failure);
+        if !failure.retriable() && !(is_called_again && self.may_be_repeated()) {
             return failure;
         }
         // The key is checked against the sealed request. A step is not called alone, and a call that resumes another

@@ -322,14 +322,14 @@ impl KeyContext {
     }
 }
 
-/// True if the host ended the call before the connector had answered.
-fn cut_off(failure: &Failure) -> bool {
+/// True if the host ended the call before the connector had answered. Its caller may give it more, and call again.
+pub(super) fn cut_off(failure: &Failure) -> bool {
     failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
 }
 
 /// True if another try may end otherwise. This includes a call that ran out of its own time, an open circuit, and a
 /// missing grant or binding that the operator can add.
-fn passes(failure: &Failure) -> bool {
+pub(super) fn passes(failure: &Failure) -> bool {
     use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
     let for_the_operator = matches!(
         failure.class(),
