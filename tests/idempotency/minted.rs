@@ -61,7 +61,8 @@ fn a_minted_key_is_for_its_own_call_alone() {
     let other = "/status/503?minted-other";
     for call in [order(other), order(path).actor("somebody else"), fetch(path)] {
         let call = call.idempotency_key(&key);
-        not_run(&host(), call, HostErrorKind::IdempotencyConflict, "with another call");
+        let error = not_run(&host(), call, HostErrorKind::IdempotencyConflict, "for another call");
+        assert!(!error.hint().unwrap().contains("give another key"), "{error}");
     }
     // No failure names these keys.
     let read =
@@ -72,8 +73,11 @@ fn a_minted_key_is_for_its_own_call_alone() {
     value.unwrap();
     for key in [read.audit_id(), &done.audit_id, &AuditId::mint()] {
         let call = order("/text/minted").idempotency_key(key.as_str());
-        not_run(&host(), call, HostErrorKind::Validation, "begins like one");
+        let error = not_run(&host(), call, HostErrorKind::Validation, "No failure that is stored");
+        assert!(error.hint().unwrap().contains("look at the service"), "{error}");
     }
+    let call = order("/text/minted").idempotency_key("audit-mine");
+    not_run(&host(), call, HostErrorKind::Validation, "begins like one");
     assert_eq!((count(path), count(other), count("/text/minted")), (1, 0, 1));
 }
 

@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::fallback::object;
 use super::pipeline::CallPipeline;
-use super::request::{Call, CallArgs, OnKeyConflict, like_minted};
+use super::request::{Call, CallArgs, OnKeyConflict};
 use super::sealed_payload::{self, RecordedOutcome};
 use crate::log_errors;
 
@@ -161,19 +161,19 @@ impl CallPipeline {
         })?;
         let (request, outcome) = match read {
             Ok((Some(request), Some(outcome))) => (request, outcome),
-            Ok(_) => return Err(like_minted()),
-            Err(error) if error.kind() == AuditErrorKind::Absent => return Err(like_minted()),
+            Ok(_) => return Err(unnamed()),
+            Err(error) if error.kind() == AuditErrorKind::Absent => return Err(unnamed()),
             Err(error) => return Err(log_errors::unreadable(error)),
         };
         match self.recorded::<Value>(&failed, &outcome)?.outcome {
             Err(Error::Failure(failure)) if failure.repeat_key() == Some(failed.as_str()) => {}
-            _ => return Err(like_minted()),
+            _ => return Err(unnamed()),
         }
         let first = self.recorded_call(&failed, &request)?;
         let by = first.actor.as_deref().unwrap_or_default();
         match call_fingerprint(&first, by) == call_fingerprint(call, actor) {
             true => Ok(()),
-            false => Err(different(&failed)),
+            false => Err(of_another(&failed)),
         }
     }
 
@@ -239,6 +239,29 @@ fn different(of: &AuditId) -> HostError {
          file, arguments, identities), or give another key."
     ))
     .detail("call", of.as_str())
+}
+
+/// Returns the error for a key that the host made for another call. Neither hint names a new key as the remedy: the
+/// caller may mean a call that had its effect.
+fn of_another(of: &AuditId) -> HostError {
+    HostError::new(
+        HostErrorKind::IdempotencyConflict,
+        format!("The host made the idempotency key for another call: {of}. Nothing was run."),
+    )
+    .with_hint(format!(
+        "`cofferdam audit show {of}` shows that call. Make it again as it was, as the same actor: under another key it \
+         may have its effect twice."
+    ))
+    .detail("call", of.as_str())
+}
+
+/// Returns the error for a key like those that the host makes, which no stored failure names.
+fn unnamed() -> HostError {
+    let message = "No failure that is stored names this idempotency key. Nothing was run.";
+    HostError::new(HostErrorKind::Validation, message).with_hint(
+        "If a failure named it, that is not stored any more: look at the service before you make the call under \
+         another key. A key of your own begins with something else than `audit-`.",
+    )
 }
 
 pub(super) fn unknown(of: &AuditId) -> HostError {

@@ -442,7 +442,11 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
             ))
         }
         Some(key) if key.starts_with(MINTED) => {
-            Err(like_minted())
+            let message = "The idempotency key begins like one that the host makes.";
+            Err(HostError::new(HostErrorKind::Validation, message).with_hint(
+                "Begin it with something else than `audit-`: two calls that are meant to differ could share a key. One \
+                 that a failure names (`repeat_with_key`) is taken with the same call alone.",
+            ))
         }
         Some(key) if (1..=KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(key.into())
@@ -450,14 +454,6 @@ pub(super) fn idempotency_key(given: Option<&str>, minted: &Arc<str>) -> Result<
         Some(_) => Err(HostError::new(HostErrorKind::Validation, "The idempotency key is not acceptable.")
             .with_hint("Use 1 to 200 printable ASCII characters without spaces, `:` and `~`.")),
     }
-}
-
-/// Returns the error for a key like those that the host makes.
-pub(super) fn like_minted() -> HostError {
-    HostError::new(HostErrorKind::Validation, "The idempotency key begins like one that the host makes.").with_hint(
-        "Begin it with something else than `audit-`: two calls that are meant to differ could share a key. One that a \
-         failure names (`repeat_with_key`) is taken with the same call alone.",
-    )
 }
 
 /// Cancels the calls that it was given to. Cheap to clone; all clones share one state.

@@ -254,7 +254,10 @@ pub(crate) async fn resume(
         }
         let Some(request) = &found.request else {
             let message = format!("The call {id} cannot be done again: what was asked for is not kept.");
-            let hint = format!("Call anew, and then: cofferdam recover skip {id} --reason TEXT");
+            let hint = format!(
+                "Look at the service. Where the effect is missing, call anew; then: cofferdam recover skip {id} \
+                 --reason TEXT"
+            );
             return Err(HostError::new(HostErrorKind::NotReplayable, message)
                 .with_hint(hint)
                 .detail("reason", "not_kept"));
