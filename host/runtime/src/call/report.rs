@@ -80,7 +80,8 @@ pub struct AttemptReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkeyed: Option<UnkeyedRequest>,
     /// True if it may have sent a request that only the call's idempotency key keeps from taking effect twice: HTTP
-    /// does not define its method as idempotent, and it carries the key, or the connector had asked for the key.
+    /// does not define its method as idempotent, or the key is in the URL of a PUT, and the connector has asked for the
+    /// key.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub relies_on_key: bool,
 }

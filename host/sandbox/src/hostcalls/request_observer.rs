@@ -249,22 +249,18 @@ struct SentRequests {
     is_closed: bool,
 }
 
-/// A request that may take effect each time it arrives, as far as its method says.
+/// A request that may take effect each time it arrives, as far as its method says. Its description, if it does
+/// not carry the key.
 #[derive(Debug, Clone)]
-pub(super) struct EffectfulRequest {
-    /// Its description, if it does not carry the key.
-    unkeyed: Option<UnkeyedRequest>,
-    /// True if the guest knew the key.
-    relies_on_key: bool,
-}
+pub(super) struct EffectfulRequest(Option<UnkeyedRequest>);
 
 /// The requests of an attempt of which something may have left, as far as they may take effect each time they arrive.
 #[derive(Debug)]
 pub struct SentEffects {
     /// The first that does not carry the key.
     pub unkeyed: Option<UnkeyedRequest>,
-    /// True if the effect of one may depend on the key: it carries the key in a field, or its guest had asked for the
-    /// key and may have put it into the query or the body, which are not searched.
+    /// True if the effect of one may depend on the key: the guest has asked for the key, so it is in a field, or may be
+    /// in the query or the body, which are not searched.
     pub relies_on_key: bool,
 }
 
@@ -297,16 +293,27 @@ impl KeyWatch {
     ) -> Option<EffectfulRequest> {
         let is_idempotent =
             IDEMPOTENT.contains(request.method()) && !request.headers().keys().any(is_method_override);
-        (!is_idempotent).then(|| EffectfulRequest {
-            unkeyed: (!is_keyed).then(|| UnkeyedRequest::new(request.method().as_str(), host.to_string())),
-            relies_on_key: self.key_was_asked_for.load(Ordering::Relaxed),
+        // What the key names is made a second time under another key, though PUT is idempotent.
+        let is_named_by_key = request.method() == Method::PUT && self.is_asked_for() && {
+            let target = request.uri().path_and_query();
+            target.is_some_and(|target| target.as_str().contains(&*self.key))
+        };
+        let is_unkeyed = !is_idempotent && !is_keyed;
+        (!is_idempotent || is_named_by_key).then(|| {
+            EffectfulRequest(
+                is_unkeyed.then(|| UnkeyedRequest::new(request.method().as_str(), host.to_string())),
+            )
         })
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.key_was_asked_for.load(Ordering::Relaxed)
     }
 
     /// Returns true if a request with these fields carries the key.
     pub(super) fn is_keyed(&self, fields: &HeaderMap) -> bool {
         // A guest that never asked for the key cannot mean it: such a value is a coincidence.
-        self.key_was_asked_for.load(Ordering::Relaxed) && contains_key(fields, &self.key)
+        self.is_asked_for() && contains_key(fields, &self.key)
     }
 
     /// Records that a watched request is about to be sent. Until it is known that nothing of it left
@@ -336,8 +343,9 @@ impl KeyWatch {
         sent.is_closed = true;
         let requests = || sent.requests.iter().flatten();
         SentEffects {
-            unkeyed: requests().find_map(|request| request.unkeyed.clone()),
-            relies_on_key: requests().any(|request| request.relies_on_key),
+            unkeyed: requests().find_map(|request| request.0.clone()),
+            // A guest may ask for the key while the body of a request is sent.
+            relies_on_key: self.is_asked_for() && requests().next().is_some(),
         }
     }
 
@@ -391,7 +399,7 @@ mod tests {
             request = request.header(name, value);
         }
         let request = request.body(()).unwrap();
-        watch.judge(&request, "a.example:443", watch.is_keyed(request.headers()))?.unkeyed
+        watch.judge(&request, "a.example:443", watch.is_keyed(request.headers()))?.0
     }
 
     #[test]
@@ -441,6 +449,31 @@ mod tests {
         assert!(is_b(), "the first of which something may have left");
         assert!(watch.mark_sending(request("c")).is_err());
         assert!(is_b());
+    }
+
+    #[test]
+    fn a_key_may_be_in_a_later_body_or_in_a_put_url() {
+        let watch = KeyWatch::new("audit-k".into());
+        let judge = |method, url| {
+            watch.judge(&Request::builder().method(method).uri(url).body(()).unwrap(), "a", false)
+        };
+        // A guest that never asked for the key did not put it there.
+        assert!(judge("PUT", "/orders/audit-k").is_none());
+        watch.mark_sending(judge("POST", "/").unwrap()).unwrap();
+        watch.key_for_guest();
+        let put = judge("PUT", "/orders/audit-k").unwrap();
+        assert!(
+            put.0.is_none()
+                && judge("PUT", "/orders/7").is_none()
+                && judge("GET", "/orders/audit-k").is_none()
+        );
+        let effects = watch.close();
+        assert!(effects.relies_on_key && effects.unkeyed.is_some());
+        let watch = KeyWatch::new("audit-k".into());
+        watch.key_for_guest();
+        watch.mark_sending(put).unwrap();
+        let effects = watch.close();
+        assert!(effects.relies_on_key && effects.unkeyed.is_none());
     }
 
     #[test]
