@@ -91,6 +91,7 @@ impl ApprovalFile {
         }
         let key = host_key::load_or_create(&self.key_file)?;
         let connection = Connection::open(path)?;
+        sqlite_file::distrust(&connection)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // An approval that was used stays used, also after a power cut.
         connection.pragma_update(None, "synchronous", "full")?;
@@ -283,7 +284,7 @@ fn update(
         "UPDATE approvals SET is_waiting = ?2, ends = ?3, value = ?4, mac = ?5 WHERE id = ?1",
         params![row.id, is_approval_waiting(stored), stored.ends(), row.value, row.mac],
     )?;
-    // A file that was changed may ignore it: by a trigger, or by an index that has lost the row.
+    // A file that was changed may ignore it: by a constraint, or by an index that has lost the row.
     let ignored = || AuditError::new(AuditErrorKind::Corrupt, "the file of approvals did not take a change");
     (changed == 1).then_some(()).ok_or_else(ignored)
 }

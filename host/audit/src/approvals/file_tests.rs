@@ -152,10 +152,32 @@ fn an_approval_whose_use_is_not_stored_is_not_used() {
     let (home, file) = home();
     let id = waiting(&file, 1, at(0));
     answer(&file, &id, ONCE, at(0));
-    let ignore = "CREATE TRIGGER t BEFORE UPDATE ON approvals BEGIN SELECT raise(IGNORE); END";
+    // An update replaces its own row only, and a row of the same number is in the way of another number.
+    let ignore = "CREATE TABLE other AS SELECT * FROM approvals; DROP TABLE approvals; \
+                  CREATE TABLE approvals (id, exact, same_arguments, is_waiting UNIQUE ON CONFLICT IGNORE, ends, \
+                  bytes, value, arguments, mac); \
+                  INSERT INTO approvals SELECT id, exact, same_arguments, 7, ends, bytes, value, arguments, mac \
+                  FROM other; \
+                  INSERT INTO approvals (id, is_waiting, ends) VALUES ('x', 0, 9223372036854775807);";
     database(home.path()).execute_batch(ignore).unwrap();
     let asked = wait(file.request(request(1, at(1)), AuditId::mint(), at(1)));
     assert!(asked.is_err(), "{asked:?}");
+}
+
+#[test]
+fn triggers_of_the_file_do_nothing() {
+    for trigger in [
+        "BEFORE UPDATE ON approvals BEGIN SELECT raise(IGNORE); END",
+        // One that undoes a change leaves the number of changed rows as it was.
+        "AFTER UPDATE ON approvals BEGIN UPDATE approvals SET value = old.value, mac = old.mac WHERE id = old.id; END",
+    ] {
+        let (home, file) = home();
+        let id = waiting(&file, 1, at(0));
+        answer(&file, &id, ONCE, at(0));
+        database(home.path()).execute_batch(&format!("CREATE TRIGGER t {trigger}")).unwrap();
+        assert!(matches!(ask(&file, 1, at(1)), ApprovalVerdict::Approved { .. }), "{trigger}");
+        assert!(matches!(ask(&file, 1, at(2)), ApprovalVerdict::Waiting(_)), "{trigger}");
+    }
 }
 
 #[test]

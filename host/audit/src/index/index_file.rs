@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{AuditError, AuditErrorKind};
 use crate::settings::BUSY_TIMEOUT;
+use crate::sqlite_file;
 
 /// The version of the schema and of what is stored in it.
 pub(super) const FORMAT_VERSION: i64 = 6;
@@ -201,11 +202,7 @@ fn connect(path: &Path) -> Result<Connection, AuditError> {
 }
 
 fn configure(connection: &Connection) -> Result<(), AuditError> {
-    // Nothing that the file itself says is carried out: no trigger, no view, no function of a default or an index.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    sqlite_file::distrust(connection)?;
     // A plan is made once: without this, statements on `calls` are prepared again for every value that is bound, since
     // some of its indexes are partial and the value could decide whether they can be used.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
