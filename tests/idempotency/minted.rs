@@ -1,10 +1,14 @@
 //! Calls without a key of their caller: what only the host's own key keeps from happening twice is repeated under that
 //! key alone, and by the same call.
 
+use cofferdam::Cancellation;
 use cofferdam_core::failure::{AuditId, FailureClass};
 use cofferdam_core::limits::LimitRequest;
+use cofferdam_test_support::ScriptedReply;
 
 use super::*;
+use crate::documents::fixture::script;
+use crate::shared_host::begin;
 
 /// Posts once to a path of the server, with the key of the call.
 fn order(path: &str) -> Call {
@@ -52,6 +56,26 @@ fn a_call_that_was_cut_off_names_its_key() {
     let read = Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url("/slow/1500")}));
     let read = failed(reported(&host(), read.limits(limits("500ms"))).0);
     assert!(!read.details().contains_key("repeat_with_key"), "{read}");
+}
+
+#[test]
+fn a_cancelled_call_names_its_key() {
+    let (_, path) = script(&shared_host().upstream, [ScriptedReply::hang(), ScriptedReply::status(200)]);
+    let cancellation = Cancellation::new();
+    let (host_of_first, call) = (host(), order(&path).cancelled_by(&cancellation));
+    let running = begin(async move { host_of_first.run(call).await.outcome });
+    while count(&path) == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    cancellation.cancel();
+    let error = refused(run(running).unwrap());
+    let key = error.details()["repeat_with_key"].as_str().unwrap();
+    assert_eq!((error.kind(), key), (HostErrorKind::Cancelled, error.request_id().as_str()));
+    assert!(error.hint().unwrap().contains(key), "{error}");
+    reported(&host(), order(&path).idempotency_key(key)).0.unwrap();
+    let seen = shared_host().upstream.seen(&path);
+    let keys: Vec<_> = seen.iter().map(|seen| seen.header("idempotency-key").unwrap()).collect();
+    assert_eq!(keys, vec![format!("{key}:only"); 2]);
 }
 
 #[test]

@@ -75,9 +75,6 @@ pub trait MakeFailure: Sized {
     /// has. `key` is that key, if the same call may be made again under it.
     fn with_minted_key(self, key: Option<&str>) -> Self;
 
-    /// Returns the key under which the same call may be made again, if the host made it.
-    fn repeat_key(&self) -> Option<&str>;
-
     /// Records whether any request of any attempt of the call may have left.
     fn with_request_sent(self, sent: bool) -> Self;
 
@@ -172,10 +169,6 @@ impl MakeFailure for Failure {
 
     fn with_minted_key(self, key: Option<&str>) -> Self {
         Failure::with_minted_key(self, key)
-    }
-
-    fn repeat_key(&self) -> Option<&str> {
-        Failure::repeat_key(self)
     }
 
     fn with_request_sent(self, sent: bool) -> Self {

@@ -231,7 +231,7 @@ impl RetryStopped {
 }
 
 /// The detail with the key under which the same call may be made again.
-const REPEAT_WITH_KEY: &str = "repeat_with_key";
+pub const REPEAT_WITH_KEY: &str = "repeat_with_key";
 
 impl Failure {
     /// Adds the number of retries, the reason why there was no further one, and the length of the next wait.
@@ -290,11 +290,6 @@ impl Failure {
         self
     }
 
-    /// Returns the key under which the same call may be made again, if the host made it.
-    pub(crate) fn repeat_key(&self) -> Option<&str> {
-        self.details().get(REPEAT_WITH_KEY)?.as_str()
-    }
-
     /// Records whether any request of any attempt of the call may have left.
     #[must_use]
     pub(crate) fn with_request_sent(mut self, sent: bool) -> Self {
@@ -333,11 +328,12 @@ mod tests {
             bindings: Vec::new(),
             observed: true,
         };
+        let named = |failure: &Failure| failure.details().get(REPEAT_WITH_KEY).cloned();
         for key in [None, Some("audit-x")] {
             let failure = Failure::external_api_error(&context, fault.clone());
-            assert!(failure.retriable() && failure.repeat_key().is_none());
+            assert!(failure.retriable() && named(&failure).is_none());
             let failure = failure.with_minted_key(key);
-            assert_eq!((failure.retriable(), failure.repeat_key()), (false, key));
+            assert_eq!((failure.retriable(), named(&failure)), (false, key.map(Value::from)));
             assert!(!failure.details().contains_key("retry_after_ms"), "{failure}");
             let suggestion = failure.details().get("suggestion").and_then(Value::as_str);
             assert_eq!(suggestion.map(|text| text.contains("audit-x")), Some(key.is_some()));
@@ -346,8 +342,8 @@ mod tests {
         let remedy = mismatch.details().get("suggestion").cloned();
         let failure = mismatch.with_minted_key(Some("audit-x"));
         assert_eq!(
-            (failure.details().get("suggestion").cloned(), failure.repeat_key()),
-            (remedy, Some("audit-x"))
+            (failure.details().get("suggestion").cloned(), named(&failure)),
+            (remedy, Some("audit-x".into()))
         );
         assert!(failure.message().contains("another key than audit-x"), "{failure}");
     }

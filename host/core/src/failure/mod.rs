@@ -22,7 +22,7 @@ pub use class::{
 };
 pub use context::{AuditId, FailureContext, SignatureCode};
 pub use denial::{Allowed, Denial, DenialBoundary, DenialCode, GrantLine, MissingBinding};
-pub use envelope::{Failure, RetryStopped};
+pub use envelope::{Failure, REPEAT_WITH_KEY, RetryStopped};
 pub use external::{NetworkFault, RequestPhase, UpstreamFault};
 pub use fault::{BindingCode, BindingProblem, CircuitOpen, RuntimeFault};
 pub use limit::{DeadlineScope, LimitHit, LimitKind, LimitOwner};

@@ -16,7 +16,7 @@ use cofferdam_core::event::EventKind;
 use cofferdam_core::event::recorded::{
     CanonicalJson, RecordedEvent, RecordedLimits, RecordedPhases, Replayed,
 };
-use cofferdam_core::failure::{AuditId, Failure, RepeatRule, sanitize_line};
+use cofferdam_core::failure::{AuditId, Failure, REPEAT_WITH_KEY, RepeatRule, sanitize_line};
 use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::resilience::RetryPlan;
 use cofferdam_sandbox::{AttemptEnd, KeyWatch, RateDelay, ResultFormat, SuppressedError};
@@ -369,6 +369,9 @@ impl CallProgress {
     ) -> (Result<A, Error>, Report) {
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(failure) if self.attempts() > 0 => self.of_whole_call(call, failure).into(),
+            Error::Host(error) if error.kind() == HostErrorKind::Cancelled => {
+                self.of_cancelled_call(call, error).into()
+            }
             error => error,
         });
         let key = self.key_context().key(&outcome);
@@ -405,11 +408,30 @@ impl CallProgress {
         if !failure.retriable() && !(is_called_again && self.may_be_repeated()) {
             return failure;
         }
+        failure.with_minted_key(self.minted_key(call))
+    }
+
+    /// Returns the error of a cancelled call with the key under which the call may be made again, if its effect relies
+    /// on that key.
+    fn of_cancelled_call(&mut self, call: &Call, error: HostError) -> HostError {
+        // This ends the watch over an attempt that was cancelled.
+        let may_be_repeated = self.may_be_repeated();
+        match self.minted_key(call).filter(|_| may_be_repeated && self.report.relies_on_key()) {
+            Some(key) => error.detail(REPEAT_WITH_KEY, key).with_hint(format!(
+                "Look at the service before it is called again, or make the same call under the idempotency key {key} \
+                 alone."
+            )),
+            None => error,
+        }
+    }
+
+    /// Returns the key that the host made for the call. None if no other call can be made under it.
+    fn minted_key(&self, call: &Call) -> Option<&str> {
         // The key is checked against the sealed request. A step is not called alone, and a call that resumes another
         // one carries the key of that.
-        let is_kept = self.recorder.keeps_request();
-        let may_be_given = is_kept && call.action_context.is_none() && call.resumes.is_none();
-        failure.with_minted_key(may_be_given.then(|| self.recorder.audit_id.as_str()))
+        let is_alone = call.action_context.is_none() && call.resumes.is_none();
+        let may_be_given = call.idempotency_key.is_none() && is_alone && self.recorder.keeps_request();
+        may_be_given.then(|| self.recorder.audit_id.as_str())
     }
 
     /// True if the operation may be repeated after its last attempt, which is over. Earlier attempts were followed

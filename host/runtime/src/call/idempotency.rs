@@ -14,9 +14,8 @@ use cofferdam_audit::{
 };
 use cofferdam_core::digest::Digest as FileDigest;
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
-use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass};
+use cofferdam_core::failure::{AuditId, Failure, FailureCause, FailureClass, REPEAT_WITH_KEY};
 use cofferdam_core::limits::PAYLOAD_BYTES;
-use cofferdam_core::privileged::MakeFailure as _;
 use cofferdam_egress::vault::DEFAULT_IDENTITY;
 use cofferdam_model::action::ActionScope;
 use cofferdam_sandbox::{ResultFormat, json_size_over};
@@ -144,7 +143,7 @@ impl CallPipeline {
     }
 
     /// Checks that a call may be made under the key that the host made for the call `failed`: that one is the same
-    /// call, and its failure names the key.
+    /// call, and its failure or its cancellation names the key.
     ///
     /// # Errors
     /// `validation`: there is no such failure; `idempotency_conflict`: it is another call's; or it cannot be read.
@@ -165,9 +164,15 @@ impl CallPipeline {
             Err(error) if error.kind() == AuditErrorKind::Absent => return Err(unnamed()),
             Err(error) => return Err(log_errors::unreadable(error)),
         };
-        match self.recorded::<Value>(&failed, &outcome)?.outcome {
-            Err(Error::Failure(failure)) if failure.repeat_key() == Some(failed.as_str()) => {}
-            _ => return Err(unnamed()),
+        let outcome = self.recorded::<Value>(&failed, &outcome)?.outcome;
+        let details = match &outcome {
+            Ok(_) => None,
+            Err(Error::Failure(failure)) => Some(failure.details()),
+            Err(Error::Host(error)) => Some(error.details()),
+        };
+        let named = details.and_then(|details| details.get(REPEAT_WITH_KEY)?.as_str());
+        if named != Some(failed.as_str()) {
+            return Err(unnamed());
         }
         let first = self.recorded_call(&failed, &request)?;
         let by = first.actor.as_deref().unwrap_or_default();
