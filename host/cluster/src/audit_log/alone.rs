@@ -21,7 +21,7 @@ use super::engine::{
 };
 use super::keys::{self, StoredKey, StoredKeys, digest};
 use super::process::gone;
-use super::session::{AppendFault, Session};
+use super::session::{AppendFault, Session, answered};
 use super::{calls, checkpoint};
 use crate::database::{DatabaseError, DatabaseErrorKind};
 
@@ -124,9 +124,9 @@ impl Engine {
             self.open_session(until).await?;
             let Some(mut session) = self.session.take() else { return Err(lost()) };
             let tried = work(self, &mut session).await;
-            if !session.client.is_closed() {
-                self.session = Some(session);
-            }
+            // One that waits for an answer is of no use any more.
+            let is_lost = matches!(&tried, Err(Untried::Database(error)) if error.kind() == DatabaseErrorKind::Unreachable);
+            self.session = Some(session).filter(|session| !is_lost && !session.client.is_closed());
             match tried {
                 Ok(tried) => return Ok(tried),
                 Err(Untried::NoPartition) => self.make_partitions().await?,
@@ -242,7 +242,7 @@ impl Engine {
                     batch.append(chain, &resolved);
                     resolve_once(&transaction, before, None).await?;
                     batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
-                    let committed = transaction.commit().await.map_err(DatabaseError::from);
+                    let committed = answered(transaction.commit()).await;
                     let effect = Box::new(move |reply| Effect::Used { state, reply });
                     return Ok(Tried::Written { batch: Box::new(batch), effect, committed });
                 }
@@ -275,7 +275,7 @@ impl Engine {
         if key.is_none_or(|key| !self.contended.contains(&key)) {
             cofferdam_core::failpoint::pass("before.commit");
         }
-        let committed = transaction.commit().await.map_err(DatabaseError::from);
+        let committed = answered(transaction.commit()).await;
         let call = opened(&open, chain, key);
         let effect = Box::new(move |reply| Effect::Opened { open: Box::new(open), call, reply });
         Ok(Tried::Written { batch: Box::new(batch), effect, committed })
@@ -417,7 +417,7 @@ impl Engine {
             }
         }
         batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
-        let committed = transaction.commit().await.map_err(DatabaseError::from);
+        let committed = answered(transaction.commit()).await;
         Ok(Tried::Written {
             batch: Box::new(batch),
             effect: Box::new(|reply| Effect::Resolved { reply }),
@@ -451,7 +451,7 @@ impl Engine {
                 transaction
                     .execute("UPDATE cofferdam.writers SET is_clean = false WHERE name = $1", &[&name])
                     .await?;
-                transaction.commit().await?;
+                answered(transaction.commit()).await?;
                 continue;
             }
             let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
@@ -490,7 +490,7 @@ async fn begin(
 ) -> Result<ChainEnd, Untried> {
     batch.write(transaction.client(), append, process, given).await?;
     // If this is in doubt, the journal is another's once the process has ended.
-    transaction.commit().await?;
+    answered(transaction.commit()).await?;
     let end = batch.chains().first().map(|(_, after)| *after);
     end.ok_or_else(|| lost().into())
 }

@@ -13,6 +13,7 @@ use tokio_postgres::{Client, Row, Transaction};
 use uuid::Uuid;
 
 use super::batch::{signed, unsigned};
+use super::session::answered;
 use crate::database::DatabaseError;
 
 /// The entries that one transaction reads.
@@ -105,7 +106,7 @@ pub(super) async fn fill(
         loop {
             let transaction = client.transaction().await?;
             let (lines, n) = fill_some(&transaction, writer).await?;
-            transaction.commit().await?;
+            answered(transaction.commit()).await?;
             added = added.saturating_add(lines);
             progress(added);
             if lines == 0 || n >= end {

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::LogShared;
 use super::batch::{signed, unsigned};
 use super::process::HomeIdentity;
+use super::session::answered;
 use crate::database::DatabaseError;
 
 /// The statement of the cluster, and the state of the home that remembers it.
@@ -93,7 +94,7 @@ impl Checkpoints {
         let checkpoint = LogCheckpoint::new(shared.clock.timestamp(), journals);
         let note = checkpoint.sign(&self.signer()?);
         store(&transaction, &note).await?;
-        transaction.commit().await.map_err(DatabaseError::from)?;
+        answered(transaction.commit()).await?;
         failpoint::pass("checkpoint.written");
         session.give_back();
         self.state.advance_log(checkpoint.size(), checkpoint.root())?;
@@ -116,7 +117,7 @@ impl Checkpoints {
         let accept = "UPDATE cofferdam.losses SET is_accepted = true; \
                       UPDATE cofferdam.cluster SET incarnation = cofferdam.incarnation()";
         transaction.batch_execute(accept).await.map_err(DatabaseError::from)?;
-        transaction.commit().await.map_err(DatabaseError::from)?;
+        answered(transaction.commit()).await?;
         session.give_back();
         self.state.accept(checkpoint.size(), checkpoint.root())?;
         Ok(note)
@@ -166,8 +167,7 @@ impl Checkpoints {
         let Some(home) = self.home.member()? else { return Ok(()) };
         let insert = "INSERT INTO cofferdam.losses (home, remembered) VALUES ($1, $2) \
                       ON CONFLICT (home, remembered) DO UPDATE SET is_accepted = false WHERE $3::boolean";
-        client.execute(insert, &[&home, &signed(n), &is_new]).await?;
-        Ok(())
+        answered(client.execute(insert, &[&home, &signed(n), &is_new])).await.map(drop)
     }
 
     /// Returns what is missing of the log, as far as this home remembers. What it sees to be right, it remembers.

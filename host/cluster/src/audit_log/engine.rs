@@ -28,7 +28,7 @@ use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
 use super::process::{self, GoneProcesses, Process, Registration};
-use super::session::{AppendFault, Session, make_partitions};
+use super::session::{AppendFault, Session, answered, make_partitions};
 use super::time::{self, SeenTime};
 use crate::database::{DatabaseError, DatabaseErrorKind};
 
@@ -424,7 +424,7 @@ impl Engine {
                       RETURNING name, epoch, n, hash, sealed";
         let names = names.to_vec();
         let mut found = HashMap::new();
-        for row in session.client.query(update, &[&names, &self.id()]).await? {
+        for row in answered(session.client.query(update, &[&names, &self.id()])).await? {
             let end = ChainEnd::read(&row)?;
             found.insert(end.name, end);
         }
@@ -451,10 +451,11 @@ impl Engine {
         }
         let release = "UPDATE cofferdam.writers SET holder = $3, epoch = epoch + 1 WHERE name = ANY($1) AND holder = $2";
         // No process has this id: every host finds that the holder is gone.
-        match session.client.execute(release, &[&idle, &self.id(), &Uuid::nil()]).await {
+        match answered(session.client.execute(release, &[&idle, &self.id(), &Uuid::nil()])).await {
             Ok(_) => self.chains.retain(|name, _| !idle.contains(name)),
             Err(error) => {
-                tracing::debug!(target: "cofferdam::audit", %error, "a journal is given back later")
+                tracing::debug!(target: "cofferdam::audit", %error, "a journal is given back later");
+                self.session = None;
             }
         }
     }
@@ -524,7 +525,15 @@ impl Engine {
             return;
         }
         let checked = self.look_at_keys().await;
+        self.leave_if_unanswered(&checked);
         self.key_check = Some((Instant::now(), checked));
+    }
+
+    /// Gives up a session that may still wait for an answer.
+    fn leave_if_unanswered<T>(&mut self, done: &Result<T, AuditError>) {
+        if done.as_ref().is_err_and(|error| error.kind() == AuditErrorKind::Unreachable) {
+            self.session = None;
+        }
     }
 
     async fn look_at_keys(&self) -> Result<SeenTime, AuditError> {
@@ -556,8 +565,9 @@ impl Engine {
         if asked.is_empty() {
             return;
         }
-        let answered = self.key_states(asked.iter().map(|(claim, _)| claim)).await;
-        match answered {
+        let states = self.key_states(asked.iter().map(|(claim, _)| claim)).await;
+        self.leave_if_unanswered(&states);
+        match states {
             Ok(states) => {
                 asked.into_iter().zip(states).for_each(|((_, reply), state)| drop(reply.send(Ok(state))))
             }
@@ -856,10 +866,11 @@ impl Engine {
                 return self.requeue(effects, queue);
             };
             let given = self.shared.given_time();
-            let written = parked.batch.write(&session.client, &session.append, self.id(), given).await;
-            let fault = match written {
-                Ok(()) => return self.committed().await,
-                Err(error) => AppendFault::of(&error),
+            let written = parked.batch.write(&session.client, &session.append, self.id(), given);
+            let fault = match tokio::time::timeout(PATIENCE, written).await {
+                Ok(Ok(())) => return self.committed().await,
+                Ok(Err(error)) => AppendFault::of(&error),
+                Err(_) => AppendFault::Unknown(DatabaseError::unanswered()),
             };
             match fault {
                 AppendFault::KeyTaken if failpoint::skips("key.unchecked") => {
@@ -996,11 +1007,13 @@ impl Engine {
 
     pub(super) async fn make_partitions(&mut self) -> Result<(), AuditError> {
         let at = self.shared.given_time();
-        let Some(session) = &mut self.session else { return Err(lost()) };
+        let Some(mut session) = self.session.take() else { return Err(lost()) };
         let now = "SELECT coalesce($1, clock_timestamp())";
         let row = session.client.query_one(now, &[&at]).await.map_err(DatabaseError::from)?;
         let at: SystemTime = row.try_get(0).map_err(DatabaseError::from)?;
-        Ok(make_partitions(&mut session.client, at).await?)
+        make_partitions(&mut session.client, at).await?;
+        self.session = Some(session);
+        Ok(())
     }
 
     /// Draws the consequences of the parked transaction, which was committed in the current session.
@@ -1024,6 +1037,7 @@ impl Engine {
             && let Err(error) = time::advance(&session.client, *seen).await
         {
             tracing::debug!(target: "cofferdam::audit", %error, "the time of the log is behind");
+            self.session = None;
         } else if seen.is_to_move() {
             self.key_check = None;
         }
@@ -1218,7 +1232,7 @@ impl Engine {
             let process = "UPDATE cofferdam.processes SET is_released = true WHERE id = $1";
             session.client.execute(process, &[&id]).await
         };
-        if let Err(error) = release.await {
+        if let Err(error) = answered(release).await {
             tracing::debug!(target: "cofferdam::audit", %error, "the lease of this process expires by itself");
         }
     }

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::batch::unsigned;
-use super::session::make_partitions;
+use super::session::{answered, make_partitions};
 use super::{LogShared, Running, calls, prune, time};
 use crate::database::DatabaseError;
 
@@ -78,8 +78,8 @@ async fn is_retention_due(shared: &LogShared) -> Result<bool, AuditError> {
     let mut session = shared.pool.get().await?;
     let claim = "UPDATE cofferdam.log_time SET retained = coalesce($1, clock_timestamp()) WHERE retained IS NULL \
                  OR abs(extract(epoch FROM coalesce($1, clock_timestamp()) - retained)::float8) >= $2";
-    let claimed = session.client().execute(claim, &[&shared.given_time(), &RETENTION_INTERVAL]).await;
-    let is_due = claimed.map_err(DatabaseError::from)? == 1;
+    let given = shared.given_time();
+    let is_due = answered(session.client().execute(claim, &[&given, &RETENTION_INTERVAL])).await? == 1;
     session.give_back();
     Ok(is_due)
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::LogShared;
 use super::engine::Holdings;
+use super::session::answered;
 use crate::database::{Database, DatabaseError, DatabaseErrorKind};
 
 /// The directory of the home for what tells hosts and processes apart.
@@ -270,8 +271,7 @@ impl Process {
 async fn note_run(client: &impl GenericClient) -> Result<(), DatabaseError> {
     let note = "UPDATE cofferdam.server_run SET run = cofferdam.current_run(), since = clock_timestamp() \
                 WHERE run <> cofferdam.current_run()";
-    client.execute(note, &[]).await?;
-    Ok(())
+    answered(client.execute(note, &[])).await.map(drop)
 }
 
 /// Returns which of all other processes are gone.

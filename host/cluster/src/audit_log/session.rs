@@ -1,5 +1,6 @@
 //! The session that the entries of a process are written in.
 
+use std::future::Future;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -9,6 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
 
 use super::batch::APPEND;
+use super::engine::PATIENCE;
 use crate::database::{Database, DatabaseError, SCHEMA_LOCK};
 
 /// The condition of an append to a journal that another process has taken, or in another epoch of it.
@@ -69,16 +71,26 @@ impl AppendFault {
     }
 }
 
-/// Makes the parts of the tables for this time and the month after it, if they are missing.
+/// Waits for the answer of the server for as long as a write waits: it confirms a commit once its standbys have it, which
+/// may never be. After this error the work may have been done or not, and its session is in use until the answer comes.
+pub(super) async fn answered<T>(
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, DatabaseError> {
+    let answer = tokio::time::timeout(PATIENCE, work).await.map_err(|_| DatabaseError::unanswered())?;
+    Ok(answer?)
+}
+
+/// Makes the parts of the tables for this time and the month after it, if they are missing. After an error, the session
+/// may have the lock.
 pub(super) async fn make_partitions(client: &mut Client, at: SystemTime) -> Result<(), DatabaseError> {
     let at = Timestamp::try_from(at).unwrap_or_default().to_zoned(TimeZone::UTC).date();
     let first = at.first_of_month();
     let months = [first, next_month(first)];
     // Before the transaction: one that began earlier would not see the parts that another host made while it waited.
     client.execute("SELECT pg_advisory_lock($1)", &[&SCHEMA_LOCK]).await?;
-    let made = make_months(client, months).await;
+    make_months(client, months).await?;
     client.execute("SELECT pg_advisory_unlock($1)", &[&SCHEMA_LOCK]).await?;
-    made
+    Ok(())
 }
 
 async fn make_months(client: &mut Client, months: [Date; 2]) -> Result<(), DatabaseError> {
@@ -93,8 +105,7 @@ async fn make_months(client: &mut Client, months: [Date; 2]) -> Result<(), Datab
             transaction.batch_execute(&make).await?;
         }
     }
-    transaction.commit().await?;
-    Ok(())
+    answered(transaction.commit()).await
 }
 
 fn partition(table: &str, month: Date) -> String {

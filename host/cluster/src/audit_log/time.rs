@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use std::time::SystemTime;
 use tokio_postgres::GenericClient;
 
+use super::session::answered;
 use crate::database::DatabaseError;
 
 /// The longest time by which the stored time is behind the entries.
@@ -61,8 +62,7 @@ impl SeenTime {
 /// Has the log go by the time of entries that were just written, as far as that is believed.
 pub(super) async fn advance(client: &impl GenericClient, seen: SeenTime) -> Result<(), DatabaseError> {
     let advance = "UPDATE cofferdam.log_time SET seen = $1 WHERE seen IS NULL OR seen < $1";
-    client.execute(advance, &[&seen.clock]).await?;
-    Ok(())
+    answered(client.execute(advance, &[&seen.clock])).await.map(drop)
 }
 
 /// Has the log go by the clock after entries, as far as that is believed: also after those of calls without keys.

@@ -96,6 +96,12 @@ impl DatabaseError {
         )
     }
 
+    /// Creates the error of a statement that is not answered in time.
+    pub(crate) fn unanswered() -> Self {
+        let fix = "See what holds the database up, and whether a standby is there to confirm its commits; then call again.";
+        Self::new(DatabaseErrorKind::Unreachable, "the database does not answer in time", fix)
+    }
+
     pub(super) fn without_roots(settings: &DatabaseSettings) -> Self {
         let what = format!(
             "the database at {} cannot be reached: no certificate authority is trusted",

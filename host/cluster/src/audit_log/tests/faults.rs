@@ -1,7 +1,7 @@
 //! Lost connections and servers that end: what was acknowledged is there, once, and what was not may be written again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cofferdam_audit::{
     AuditErrorKind, AuditLog as _, CallStatus, CloseCall, Entry, Filter, KeyDisposition, KeyState, OpenCall,
@@ -109,6 +109,15 @@ fn awaits_standby(cluster: &Cluster, statement: &str) -> bool {
     cluster.psql(&format!("{select} '{statement}%'")) != "0"
 }
 
+/// Has commits wait for a standby that does not exist. A commit is durable before it waits for one, and is confirmed to no
+/// client.
+fn miss_standby(cluster: &Cluster) {
+    cluster.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
+    cluster.psql("SELECT pg_reload_conf()");
+    // The server applies the setting some time later. The renewals of the lease show when.
+    until(|| awaits_standby(cluster, "UPDATE cofferdam.processes"));
+}
+
 /// The call ends while the database is away, when it is not known whether its beginning was committed. It was.
 #[test]
 fn an_end_waits_for_a_beginning_in_doubt() {
@@ -117,11 +126,7 @@ fn an_end_waits_for_a_beginning_in_doubt() {
     // From here on the process has a journal, so that the append is the next write of its session.
     run_call(&log, &call(None, true));
 
-    // No such standby exists. A commit is durable before it waits for one, and is confirmed to no client.
-    cluster.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
-    cluster.psql("SELECT pg_reload_conf()");
-    // The server applies the setting some time later. The renewals of the lease show when.
-    until(|| awaits_standby(&cluster, "UPDATE cofferdam.processes"));
+    miss_standby(&cluster);
     let begun = call(Some("k"), false);
     let opening = log.open(begun.clone());
     until(|| awaits_standby(&cluster, "SELECT cofferdam.append"));
@@ -149,6 +154,33 @@ fn an_end_waits_for_a_beginning_in_doubt() {
     assert_eq!(events, [(1, "received"), (2, "admitted"), (3, "attempt_started"), (4, "final")]);
     let found = cluster.findings(&log);
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// It says so in time, and finds out later that the beginning of the call was committed.
+#[test]
+fn without_a_standby_the_log_is_unavailable() {
+    let Some(cluster) = Cluster::alone() else { return };
+    let log = cluster.host("a");
+    run_call(&log, &call(None, true));
+    miss_standby(&cluster);
+    let (begun, other) = (call(Some("k"), false), call(None, true));
+    for call in [&begun, &other] {
+        let asked = Instant::now();
+        let refused = wait(log.open(call.clone())).unwrap_err();
+        assert_eq!(refused.kind(), AuditErrorKind::Unreachable, "{refused}");
+        assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+    }
+    cluster.psql("ALTER SYSTEM RESET synchronous_standby_names");
+    cluster.psql("SELECT pg_reload_conf()");
+    for call in [&begun, &other] {
+        let opened = retried(|| log.open(call.clone()));
+        assert!(matches!(opened, OpenOutcome::Started), "{opened:?}");
+        let end = value(call);
+        retried(|| log.close(None, end.clone()));
+    }
+    let entries = log.reader().unwrap().entries_of(&begun.audit_id).unwrap();
+    assert_eq!(entries.len(), 2, "its beginning is there once: {entries:?}");
+    check(&cluster, &log, 3);
 }
 
 /// Another process has taken the journal, and given it back, as one does that resumes a call of it.
