@@ -405,10 +405,10 @@ impl CallProgress {
             return failure;
         }
         let is_called_again = idempotency::passes(&failure) || idempotency::cut_off(&failure);
-        if !failure.retriable() && !(is_called_again && self.may_be_repeated()) {
-            return failure;
+        match failure.retriable() || (is_called_again && self.may_be_repeated()) {
+            true => failure.with_minted_key(self.minted_key(call)),
+            false => failure,
         }
-        failure.with_minted_key(self.minted_key(call))
     }
 
     /// Returns the error of a cancelled call with the key under which the call may be made again, if its effect relies
