@@ -59,7 +59,7 @@ const SCHEMA: &str = "
     ) STRICT;
 ";
 
-/// What the indexes have, by the names of their columns beside the key.
+/// The queries that read the two indexes alone, by the column that each has beside the key.
 const INDEXES: [(&[u8], &str); 2] = [
     (b"call", "SELECT key, call FROM keys INDEXED BY keys_of_call"),
     (b"action", "SELECT key, action FROM keys INDEXED BY keys_of_action WHERE action IS NOT NULL"),
