@@ -65,7 +65,7 @@ struct WaitingCommit {
     drafts: Vec<EntryDraft>,
     done: AfterCommit,
     reply: oneshot::Sender<Result<(), AuditError>>,
-    unheard: Option<Arc<UnheardFailure>>,
+    late: Option<Arc<LateEvents>>,
 }
 
 impl CommitQueue {
@@ -78,18 +78,24 @@ impl CommitQueue {
 }
 
 impl WaitingCommit {
-    /// Reports the result. A panic in `done` or `unheard` of one caller does not fail the others.
+    /// Takes the late events, now that no earlier entry of the call can fail any more.
+    fn add_late_events(&mut self) {
+        if let Some(late) = &self.late {
+            self.drafts.splice(0..0, std::mem::take(&mut *lock(&late.events)));
+        }
+    }
+
+    /// Reports the result. A panic in `done` of one caller does not fail the others.
     fn finish(self, result: &Result<(), AuditError>) {
-        let Self { drafts, done, reply, unheard } = self;
+        let Self { drafts, done, reply, late } = self;
         let is_done = catch_unwind(AssertUnwindSafe(|| done(Committed { drafts, result }))).is_ok();
         let is_heard = !matches!(reply.send(result.clone()), Err(Err(_)));
-        let unheard = unheard.filter(|_| !is_heard);
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            unheard.inspect(|unheard| unheard());
-            if !is_done {
+        late.filter(|_| !is_heard).inspect(|late| late.keep_entry());
+        if !is_done {
+            let _ = catch_unwind(|| {
                 tracing::error!(target: "cofferdam::audit", "a thread panicked at the end of a commit");
-            }
-        }));
+            });
+        }
     }
 }
 
@@ -102,8 +108,19 @@ pub(crate) struct Committed<'r> {
 /// The consequence of a commit, which is drawn before any caller gets the result, also if none waits for it.
 pub(crate) type AfterCommit = Box<dyn FnOnce(Committed<'_>) + Send>;
 
-/// The consequence of a failed commit whose caller has gone without the result.
-pub(crate) type UnheardFailure = dyn Fn() + Send + Sync;
+/// The late events of a call, which are written before its next entry. They could not be written, and no caller waits
+/// for them.
+pub(crate) struct LateEvents {
+    pub(super) events: Arc<Mutex<Vec<EntryDraft>>>,
+    /// The entry that becomes one of them if its commit fails, and its caller has gone without the result.
+    pub(super) entry: Option<EntryDraft>,
+}
+
+impl LateEvents {
+    fn keep_entry(&self) {
+        lock(&self.events).extend(self.entry.clone());
+    }
+}
 
 thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
@@ -126,7 +143,7 @@ pub(super) fn allow_waiting<T>(work: impl FnOnce() -> T) -> T {
 /// The future of a commit's result.
 struct CommitResult {
     result: oneshot::Receiver<Result<(), AuditError>>,
-    unheard: Option<Arc<UnheardFailure>>,
+    late: Option<Arc<LateEvents>>,
     /// [`JournalCommitter::may_spin`], until the future has spun.
     may_spin: Option<Arc<AtomicBool>>,
 }
@@ -166,11 +183,11 @@ impl Future for CommitResult {
 
 impl Drop for CommitResult {
     fn drop(&mut self) {
-        let Some(unheard) = &self.unheard else { return };
+        let Some(late) = &self.late else { return };
         // From now on the result cannot be sent; it may have been already.
         self.result.close();
         if let Ok(Err(_)) = self.result.try_recv() {
-            unheard();
+            late.keep_entry();
         }
     }
 }
@@ -185,19 +202,19 @@ impl JournalCommitter {
     }
 
     /// Appends these entries, all of them or none, and then calls `done`: on this thread, or on the one that commits
-    /// already. `unheard` is called if that is a failure, and the future was dropped before.
+    /// already. The `late` events are appended first.
     pub(crate) fn commit(
         self: &Arc<Self>,
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
-        unheard: Option<Arc<UnheardFailure>>,
+        late: Option<LateEvents>,
     ) -> LogFuture<()> {
         let (reply, result) = oneshot::channel();
-        let may_spin = Some(Arc::clone(&self.may_spin));
-        let waits = CommitResult { result, unheard: unheard.clone(), may_spin };
+        let (late, may_spin) = (late.map(Arc::new), Some(Arc::clone(&self.may_spin)));
+        let waits = CommitResult { result, late: late.clone(), may_spin };
         let leads = {
             let mut queue = lock(&self.queue);
-            queue.waiting.push_back(WaitingCommit { drafts, done, reply, unheard });
+            queue.waiting.push_back(WaitingCommit { drafts, done, reply, late });
             queue.begin()
         };
         match leads {
@@ -258,6 +275,7 @@ impl JournalCommitter {
         let mut idle = IdleOnDrop { committer: self, is_idle: false };
         while let Some(mut commits) = self.next_commits() {
             left = left.saturating_sub(commits.len());
+            commits.iter_mut().for_each(WaitingCommit::add_late_events);
             let mut drafts: Vec<_> = commits.iter_mut().flat_map(|commit| &mut commit.drafts).collect();
             let result = lock(&self.journal).write(&mut drafts, self.clock.timestamp());
             self.may_spin.store(self.spins, Ordering::Relaxed);
@@ -303,7 +321,7 @@ impl JournalCommitter {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
-use super::commit::{AfterCommit, Committed, JournalCommitter, UnheardFailure, allow_waiting};
+use super::commit::{AfterCommit, Committed, JournalCommitter, LateEvents, allow_waiting, lock};
 use super::evidence::JournalEvidence;
 use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
 use super::keys::{KeyTable, SealedOutcome};
@@ -133,8 +133,8 @@ pub(super) struct OpenedCall {
     is_opening: bool,
     /// True once a file of its journal was replaced: nothing more of it is written, and it runs until its end is due.
     is_lost: bool,
-    /// Events that could not be written and that no caller waits for, to be written with its next entry.
-    late_events: Vec<EntryDraft>,
+    /// The events to be written before its next entry: see [`LateEvents`].
+    late_events: Arc<Mutex<Vec<EntryDraft>>>,
 }
 
 impl OpenedCall {
@@ -146,14 +146,8 @@ impl OpenedCall {
             resumes: call.resumes.is_some(),
             is_opening,
             is_lost: false,
-            late_events: Vec::new(),
+            late_events: Arc::default(),
         }
-    }
-
-    /// Returns the call with its late events, which it has no longer.
-    fn with_late_events(&mut self) -> Self {
-        let late_events = std::mem::take(&mut self.late_events);
-        Self { late_events, ..self.clone() }
     }
 }
 
@@ -590,19 +584,19 @@ impl LogWriter {
         journal: &Arc<HeldJournal>,
         drafts: Vec<EntryDraft>,
         done: AfterCommit,
-        unheard: Option<Arc<UnheardFailure>>,
+        late: Option<LateEvents>,
     ) -> LogFuture<()> {
         if self.has_unwritten.swap(false, Ordering::Relaxed) {
-            let late: Vec<_> = {
+            let ends: Vec<_> = {
                 let mut state = self.state();
-                let late = std::mem::take(&mut state.late_ends).into_iter();
-                late.map(|(id, late)| (EndingCall::begin(self, &mut state, &id), late)).collect()
+                let ends = std::mem::take(&mut state.late_ends).into_iter();
+                ends.map(|(id, end)| (EndingCall::begin(self, &mut state, &id), end)).collect()
             };
-            for (ending, LateEnd { call, drafts }) in late {
+            for (ending, LateEnd { call, drafts }) in ends {
                 drop(self.write_end(ending, call, drafts, None, true));
             }
         }
-        self.commit(journal, drafts, done, unheard)
+        self.commit(journal, drafts, done, late)
     }
 
     fn commit(
@@ -610,7 +604,7 @@ impl LogWriter {
         journal: &Arc<HeldJournal>,
         drafts: Vec<EntryDraft>,
         done: impl FnOnce(Committed<'_>) + Send + 'static,
-        unheard: Option<Arc<UnheardFailure>>,
+        late: Option<LateEvents>,
     ) -> LogFuture<()> {
         let (own, of) = (Arc::clone(self), Arc::clone(journal));
         journal.committer.commit(
@@ -634,7 +628,7 @@ impl LogWriter {
                     Err(_) => {}
                 }
             }),
-            unheard,
+            late,
         )
     }
 
@@ -689,32 +683,21 @@ impl LogWriter {
     }
 
     fn append(self: &Arc<Self>, audit_id: &AuditId, entry: &Entry) -> LogFuture<()> {
-        let opened = self.state().calls.get_mut(audit_id).filter(|call| !call.is_lost).map(|call| {
-            let mut drafts = std::mem::take(&mut call.late_events);
-            drafts.push(EntryDraft::of_call(audit_id, false, entry));
-            (Arc::clone(&call.journal), drafts)
-        });
-        let Some((journal, drafts)) = opened else {
+        let opened = self.state().calls.get(audit_id).filter(|call| !call.is_lost).cloned();
+        let Some(OpenedCall { journal, late_events, .. }) = opened else {
             let missing = without_beginning(audit_id);
             return Box::pin(async { Err(missing) });
         };
-        let (own, id) = (Arc::clone(self), audit_id.clone());
+        let draft = EntryDraft::of_call(audit_id, false, entry);
         // A caller that waits writes its own events again; one that has gone does not.
+        let late = LateEvents { events: Arc::clone(&late_events), entry: Some(draft.clone()) };
         let done = move |Committed { mut drafts, result }: Committed<'_>| {
             if result.is_err() {
                 drafts.pop();
-                own.keep_late_events(&id, drafts);
+                lock(&late_events).splice(0..0, drafts);
             }
         };
-        let (own, id, entry) = (Arc::clone(self), audit_id.clone(), entry.clone());
-        let unheard = move || own.keep_late_events(&id, vec![EntryDraft::of_call(&id, false, &entry)]);
-        self.write(&journal, drafts, Box::new(done), Some(Arc::new(unheard)))
-    }
-
-    fn keep_late_events(&self, audit_id: &AuditId, events: Vec<EntryDraft>) {
-        if let Some(call) = self.state().calls.get_mut(audit_id) {
-            call.late_events.extend(events);
-        }
+        self.write(&journal, vec![draft], Box::new(done), Some(late))
     }
 
     /// Writes the beginning of a call, and `more` with it. Its claim is released if that fails.
@@ -842,7 +825,7 @@ impl LogWriter {
                 return Ok(Box::pin(async move { result.await.unwrap_or_else(lost) }));
             }
             let late = state.late_ends.remove(&end.audit_id);
-            let mut known = state.calls.get_mut(&end.audit_id).map(OpenedCall::with_late_events);
+            let mut known = state.calls.get(&end.audit_id).cloned();
             if late.is_none() && known.take_if(|call| call.is_lost).is_some() {
                 state.calls.remove(&end.audit_id);
             }
@@ -851,15 +834,13 @@ impl LogWriter {
         if let Some(LateEnd { call, drafts }) = late {
             return Ok(self.write_end(ending, call, drafts, key, false));
         }
-        let (mut call, begun) = match (known, begin) {
-            (Some(call), _) => (call, None),
+        let (call, mut drafts) = match (known, begin) {
+            (Some(call), _) => (call, Vec::new()),
             (None, Some(begin)) => {
-                (OpenedCall::new(&self.own_journal()?, begin, false), Some(self.opening(begin)))
+                (OpenedCall::new(&self.own_journal()?, begin, false), vec![self.opening(begin)])
             }
             (None, None) => return Err(without_beginning(&end.audit_id)),
         };
-        let mut drafts = std::mem::take(&mut call.late_events);
-        drafts.extend(begun);
         let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
         // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
         let is_end = !(did_nothing && call.resumes);
@@ -882,6 +863,7 @@ impl LogWriter {
     ) -> LogFuture<()> {
         let own = Arc::clone(self);
         let journal = Arc::clone(&call.journal);
+        let late = LateEvents { events: Arc::clone(&call.late_events), entry: None };
         let done = move |Committed { drafts, result }: Committed<'_>| {
             let mut state = own.state();
             let id = ending.audit_id.clone();
@@ -922,7 +904,7 @@ impl LogWriter {
                 }
             }
         };
-        self.commit(&journal, drafts, done, None)
+        self.commit(&journal, drafts, done, Some(late))
     }
 
     /// Copies the changes of the key table into its file, on a thread that may wait.
@@ -981,7 +963,8 @@ impl Drop for LogWriter {
         let now = self.clock.timestamp();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for LateEnd { call, mut drafts } in std::mem::take(&mut state.late_ends).into_values() {
-            let mut drafts: Vec<_> = drafts.iter_mut().collect();
+            let mut events = std::mem::take(&mut *lock(&call.late_events));
+            let mut drafts: Vec<_> = events.iter_mut().chain(&mut drafts).collect();
             if let Err(error) = call.journal.committer.with_journal(|journal| journal.write(&mut drafts, now))
             {
                 tracing::error!(target: "cofferdam::audit", %error, "the end of a call could not be written: it is incomplete");

@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::event::operator::{OperatorAction, OperatorEvent};
+use cofferdam_core::event::recorded::{AttemptStarted, EventLine};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
@@ -737,6 +738,35 @@ fn an_end_that_could_not_be_written_is_written_later() {
     close(&log, value(&second));
     drop(log);
     assert_eq!(text_of(home.path()).matches("\"final\"").count(), 2);
+}
+
+/// Otherwise events would be missing before the end, as if they had been removed.
+#[test]
+fn an_end_has_the_events_that_failed_before_it() {
+    let home = tempfile::tempdir().unwrap();
+    let settings = LogSettings { durability: Durability::Power, ..LogSettings::default() };
+    let log = JournalLog::new(home.path(), settings, Arc::new(SystemClock));
+    let call = call(None, false);
+    open(&log, &call);
+    let event = RecordedEvent::AttemptStarted(AttemptStarted::default());
+    let line = EventLine { at: Timestamp::UNIX_EPOCH, seq: 4, event }.to_text();
+    let entry = Entry::new([call.entry.events(), std::slice::from_ref(&line)].concat());
+    let end = value(&OpenCall { entry, ..call.clone() });
+    let journal = log.0.own_journal().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let closed = journal.committer.with_journal(|journal| {
+        let _runtime = runtime.enter();
+        journal.break_segment();
+        // Its caller leaves before it is written, and the call ends.
+        drop(log.append(&call.audit_id, Entry::new(vec![line])));
+        log.close(None, end.clone())
+    });
+    // With the events, or after them.
+    let closed = runtime.block_on(closed);
+    closed.or_else(|_| wait_for(log.close(None, end))).unwrap();
+    drop((journal, runtime, log));
+    assert_eq!(text_of(home.path()).matches("\"attempt_started\"").count(), 2);
+    assert_eq!(findings(home.path()), []);
 }
 
 #[test]
