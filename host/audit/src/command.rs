@@ -49,6 +49,14 @@ impl CallStatus {
     pub const fn number(self) -> u8 {
         self as u8
     }
+
+    /// Returns the status that is stored with this number; `Running` if none is: whether the host of such a call lives
+    /// is not stored.
+    #[must_use]
+    pub fn from_number(number: impl TryInto<usize>) -> Self {
+        let stored = number.try_into().ok().and_then(|number| Self::ALL.get(number).copied());
+        stored.filter(|status| *status != Self::Incomplete).unwrap_or_default()
+    }
 }
 
 /// The target of a call, by which calls are searched.
@@ -404,4 +412,20 @@ pub(crate) fn serialize_time<S: serde::Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let at: Option<Timestamp> = (*at).into();
     serde::Serialize::serialize(&at.map(|at| format!("{at:.6}")), serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CallStatus;
+
+    #[test]
+    fn no_stored_status_says_that_a_host_is_gone() {
+        for status in CallStatus::ALL {
+            let stored = if status.has_end() { status } else { CallStatus::Running };
+            assert_eq!(CallStatus::from_number(status.number()), stored);
+        }
+        for number in [-1_i16, 8, i16::MAX] {
+            assert_eq!(CallStatus::from_number(number), CallStatus::Running);
+        }
+    }
 }

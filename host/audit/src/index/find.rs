@@ -213,11 +213,11 @@ fn outcomes(connection: &Connection, filter: &Filter) -> rusqlite::Result<Option
     let mut found = HashSet::new();
     while let Some(row) = rows.next()? {
         let word = |at: usize| row.get_ref(at).and_then(|value| Ok(value.as_str()?));
-        let own = CallStatus::ALL.get(row.get::<_, usize>(1)?).copied();
-        let failure = !matches!(own, Some(CallStatus::Value | CallStatus::Running) | None);
+        let own = CallStatus::from_number(row.get::<_, usize>(1)?);
+        let failure = own.has_end() && own != CallStatus::Value;
         let fits = |asked: &Option<String>, word: &str| asked.as_ref().is_none_or(|asked| asked == word);
         if (!failed || failure)
-            && (status.is_none() || status == own)
+            && status.is_none_or(|status| status == own)
             && fits(class, word(2)?)
             && fits(code, word(3)?)
         {

@@ -314,7 +314,7 @@ fn call_by(
 
 fn call_row(row: &Row<'_>, free: &HashSet<i64>) -> rusqlite::Result<CallRow> {
     let text = |at: usize| row.get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
-    let status = CallStatus::ALL.get(row.get::<_, usize>(8)?).copied().unwrap_or(CallStatus::Running);
+    let status = CallStatus::from_number(row.get::<_, usize>(8)?);
     let is_incomplete = !status.has_end() && free.contains(&row.get(13)?);
     Ok(CallRow {
         audit_id: AuditId::from_bytes(row.get(0)?),

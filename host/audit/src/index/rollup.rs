@@ -324,7 +324,7 @@ pub(super) fn stats(
 fn stats_groups(sums: HashMap<GroupKey, CountSum>, has_usage: bool) -> Vec<StatsGroup> {
     let group = |((name, (status, class)), sum): (GroupKey, CountSum)| StatsGroup {
         name: name.to_string(),
-        status: CallStatus::ALL.get(status).copied().unwrap_or(CallStatus::Running),
+        status: CallStatus::from_number(status),
         class: Some(class.to_string()).filter(|class| !class.is_empty()),
         calls: sum.calls,
         durations: sum.durations.into_histogram(),

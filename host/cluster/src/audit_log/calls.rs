@@ -395,8 +395,6 @@ impl Call {
     }
 
     fn read(row: &Row) -> Result<Self, DatabaseError> {
-        let status: i16 = row.try_get(13)?;
-        let status = usize::try_from(status).ok().and_then(|status| CallStatus::ALL.get(status).copied());
         Ok(Self {
             id: row.try_get(0)?,
             writer: row.try_get(1)?,
@@ -407,7 +405,7 @@ impl Call {
             target: [row.try_get(7)?, row.try_get(8)?, row.try_get(9)?, row.try_get(10)?],
             actor: row.try_get(11)?,
             is_idempotent: row.try_get(12)?,
-            status: status.unwrap_or(CallStatus::Running),
+            status: CallStatus::from_number(row.try_get::<_, i16>(13)?),
             class: row.try_get(14)?,
             code: row.try_get(15)?,
             duration: row.try_get(16)?,

@@ -186,9 +186,7 @@ fn boundary_column() -> String {
 fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
     let text =
         |at: usize| row.try_get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
-    let status: i16 = row.try_get(8)?;
-    let status = usize::try_from(status).ok().and_then(|status| CallStatus::ALL.get(status).copied());
-    let status = status.unwrap_or(CallStatus::Running);
+    let status = CallStatus::from_number(row.try_get::<_, i16>(8)?);
     let audit_id = AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes());
     let is_incomplete = !status.has_end() && lives.is_incomplete(&audit_id, row.try_get(14)?);
     Ok(CallRow {
@@ -531,10 +529,9 @@ fn count(
     groups: &mut BTreeMap<(String, i16, String), StatsGroup>,
 ) -> Result<(), DatabaseError> {
     let key: (String, i16, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let status = usize::try_from(key.1).ok().and_then(|status| CallStatus::ALL.get(status).copied());
     let group = groups.entry(key.clone()).or_insert_with(|| StatsGroup {
         name: key.0,
-        status: status.unwrap_or(CallStatus::Running),
+        status: CallStatus::from_number(key.1),
         class: Some(key.2).filter(|class| !class.is_empty()),
         calls: 0,
         durations: cofferdam_audit::Histogram::default(),
