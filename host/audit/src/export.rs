@@ -19,15 +19,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::AuditError;
 use crate::evidence::{AuditEvidence, EvidenceLine, LeftOver};
 use crate::hex::{hex, unhex};
-use crate::journal::{ChainHead, ExportScope, JournalLine, LogCheckpoint, SignedJournal};
+use crate::journal::{ChainHead, ExportScope, JournalLine, LINE_BYTES, LogCheckpoint, SignedJournal};
 use crate::note::{NoteKey, NoteSigner};
 use crate::verify::{FINDINGS, FindingKind, Verifier, VerifyOutcome};
 
 /// The version of the form.
 const FORMAT_VERSION: u8 = 2;
-
-/// Longest line, in bytes: of events, each of whose texts has a limit.
-const LINE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
