@@ -125,7 +125,10 @@ impl Engine {
             let Some(mut session) = self.session.take() else { return Err(lost()) };
             let tried = work(self, &mut session).await;
             // One that waits for an answer is of no use any more.
-            let is_lost = matches!(&tried, Err(Untried::Database(error)) if error.kind() == DatabaseErrorKind::Unreachable);
+            let is_lost = match &tried {
+                Err(Untried::Database(error)) => error.kind() == DatabaseErrorKind::Unreachable,
+                _ => false,
+            };
             self.session = Some(session).filter(|session| !is_lost && !session.client.is_closed());
             match tried {
                 Ok(tried) => return Ok(tried),

@@ -28,7 +28,7 @@ use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
 use super::process::{self, GoneProcesses, Process, Registration};
-use super::session::{AppendFault, Session, answered, make_partitions};
+use super::session::{ANSWER_TIME, AppendFault, Session, answered, make_partitions};
 use super::time::{self, SeenTime};
 use crate::database::{DatabaseError, DatabaseErrorKind};
 
@@ -867,7 +867,7 @@ impl Engine {
             };
             let given = self.shared.given_time();
             let written = parked.batch.write(&session.client, &session.append, self.id(), given);
-            let fault = match tokio::time::timeout(PATIENCE, written).await {
+            let fault = match tokio::time::timeout(ANSWER_TIME, written).await {
                 Ok(Ok(())) => return self.committed().await,
                 Ok(Err(error)) => AppendFault::of(&error),
                 Err(_) => AppendFault::Unknown(DatabaseError::unanswered()),

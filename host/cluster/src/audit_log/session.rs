@@ -1,7 +1,7 @@
 //! The session that the entries of a process are written in.
 
 use std::future::Future;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -10,7 +10,6 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
 
 use super::batch::APPEND;
-use super::engine::PATIENCE;
 use crate::database::{Database, DatabaseError, SCHEMA_LOCK};
 
 /// The condition of an append to a journal that another process has taken, or in another epoch of it.
@@ -21,6 +20,9 @@ const KEY_CONSTRAINT: &str = "keys_pkey";
 
 /// The tables with one part for each month.
 const PARTITIONED: [&str; 2] = ["entries", "sealed"];
+
+/// The longest wait for the answer to a commit: as long as a statement waits for a lock.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A session, and the statements that are prepared in it.
 pub(super) struct Session {
@@ -71,12 +73,12 @@ impl AppendFault {
     }
 }
 
-/// Waits for the answer of the server for as long as a write waits: it confirms a commit once its standbys have it, which
-/// may never be. After this error the work may have been done or not, and its session is in use until the answer comes.
+/// Waits for the answer of the server for a limited time: it confirms a commit once its standbys have it, which may
+/// never be. After this error the work may have been done or not, and its session is in use until the answer comes.
 pub(super) async fn answered<T>(
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, DatabaseError> {
-    let answer = tokio::time::timeout(PATIENCE, work).await.map_err(|_| DatabaseError::unanswered())?;
+    let answer = tokio::time::timeout(ANSWER_TIME, work).await.map_err(|_| DatabaseError::unanswered())?;
     Ok(answer?)
 }
 

@@ -98,7 +98,7 @@ impl DatabaseError {
 
     /// Creates the error of a statement that is not answered in time.
     pub(crate) fn unanswered() -> Self {
-        let fix = "See what holds the database up, and whether a standby is there to confirm its commits; then call again.";
+        let fix = "See what holds the database up, and that a standby confirms its commits; then call again.";
         Self::new(DatabaseErrorKind::Unreachable, "the database does not answer in time", fix)
     }
 

@@ -109,8 +109,8 @@ fn awaits_standby(cluster: &Cluster, statement: &str) -> bool {
     cluster.psql(&format!("{select} '{statement}%'")) != "0"
 }
 
-/// Has commits wait for a standby that does not exist. A commit is durable before it waits for one, and is confirmed to no
-/// client.
+/// Has commits wait for a standby that does not exist. A commit is durable before it waits for one, and is confirmed to
+/// no client.
 fn miss_standby(cluster: &Cluster) {
     cluster.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
     cluster.psql("SELECT pg_reload_conf()");
@@ -168,7 +168,7 @@ fn without_a_standby_the_log_is_unavailable() {
         let asked = Instant::now();
         let refused = wait(log.open(call.clone())).unwrap_err();
         assert_eq!(refused.kind(), AuditErrorKind::Unreachable, "{refused}");
-        assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
     }
     cluster.psql("ALTER SYSTEM RESET synchronous_standby_names");
     cluster.psql("SELECT pg_reload_conf()");
