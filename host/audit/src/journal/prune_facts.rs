@@ -169,6 +169,12 @@ impl KeptFacts {
         log.name != OPERATOR_EVENT || is_old
     }
 
+    /// Returns the number of facts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.len().saturating_add(self.keys.len())
+    }
+
     /// Adds a key that stays taken without its call.
     pub fn keep_key(&mut self, call: &AuditId, fingerprint: &[u8; 32], key: &[u8; 32]) {
         let (fingerprint, key_sha256) = (hex(fingerprint), hex(key));

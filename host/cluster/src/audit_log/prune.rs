@@ -4,6 +4,9 @@
 //! idempotency key. What the entries say decides, and their chains are verified on the way: a damaged journal is evidence,
 //! and nothing of it is removed. The statement is signed before the entries are removed. Parts of tables with nothing else
 //! are dropped as a whole.
+//!
+//! No process signs for the last entries of one that was killed, since anything that can write to the database could
+//! have added them. They go like others: the statement then says only where the journal begins.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed};
+use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, unsigned};
 use super::engine::Command;
 use super::keys::{self, StoredKey};
 use super::process::{self, Lives};
@@ -37,8 +40,10 @@ struct PruneContext {
     unfinished: HashSet<[u8; 32]>,
     /// By call without an end, the process that holds its journal.
     unended: HashMap<Uuid, Option<Uuid>>,
-    /// The ends of the journals of this process.
+    /// The ends of the journals of this process, which it knows itself.
     own_ends: HashMap<Uuid, u64>,
+    /// The ends of the journals of ended processes, as they are in the database.
+    left_ends: HashMap<Uuid, u64>,
     lives: Lives,
 }
 
@@ -101,7 +106,7 @@ async fn prune_locked(
         cuts.insert(name, cut);
     }
     let pruned = prune_result(cuts.values());
-    cuts.retain(|_, cut| cut.calls > 0);
+    cuts.retain(|_, cut| cut.entries > 0);
     if !dry_run {
         // Of a process that ended while it pruned.
         let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
@@ -121,6 +126,17 @@ async fn context(
 ) -> Result<PruneContext, AuditError> {
     let time = running.submit(Command::Time).await?;
     let own = running.holdings().await?;
+    // In this order: all calls up to these ends are in the table of calls then.
+    let gone = process::gone(client, &running.shared.home).await?;
+    let mut left_ends = HashMap::new();
+    let select = "SELECT name, n, holder FROM cofferdam.writers";
+    for row in client.query(select, &[]).await.map_err(DatabaseError::from)? {
+        let row = (|| Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))();
+        let (name, n, holder) = row.map_err(DatabaseError::from)?;
+        if gone.has(holder) {
+            left_ends.insert(name, unsigned(n));
+        }
+    }
     calls::fill(client, &mut |_| ()).await?;
     let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
     let all = keys::all(client).await?;
@@ -137,13 +153,13 @@ async fn context(
         let (id, holder) = row.map_err(DatabaseError::from)?;
         unended.insert(id, holder);
     }
-    let gone = process::gone(client, &running.shared.home).await?;
     Ok(PruneContext {
         times: PruneTimes { before, now: time.removal_time() },
         keys: keys_of,
         unfinished,
         unended,
         own_ends: own.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
+        left_ends,
         lives: Lives { own, gone },
     })
 }
@@ -158,11 +174,13 @@ async fn cut(
     let mut cut = JournalCut::after(journal.base);
     // What follows the last entry of a call: removing it alone would gain nothing.
     let mut rest = JournalCut::after(journal.base);
+    let end_in = |ends: &HashMap<Uuid, u64>| ends.get(&writer).copied().unwrap_or(0);
+    let known = end_in(&context.own_ends).max(journal.head.n);
+    // What a process that lives has not signed for yet stays.
+    let to = signed(end_in(&context.left_ends).max(known));
     loop {
         let select = "SELECT line FROM cofferdam.entries WHERE writer = $1 AND n > $2 AND n <= $3 ORDER BY n, at LIMIT $4";
-        // What no one has signed for yet stays, unless this process has written it.
-        let end = context.own_ends.get(&writer).copied().unwrap_or(0).max(journal.head.n);
-        let (from, to) = (signed(rest.base.n), signed(end));
+        let from = signed(rest.base.n);
         let rows = client
             .query(select, &[&writer, &from, &to, &LINES_AT_ONCE])
             .await
@@ -170,10 +188,15 @@ async fn cut(
         for row in &rows {
             let text: &str = row.try_get(0).map_err(DatabaseError::from)?;
             let blocker = |id: &AuditId, rest: &mut JournalCut| Ok(context.blocker(id, rest));
+            let kept = rest.kept.count();
             let Some(line) = rest.add(text.as_bytes(), journal.head, context.times, blocker)? else {
                 cut.stopped = rest.stopped;
                 return Ok(cut);
             };
+            // It may be forged: it can go, but no host writes again what it says.
+            if line.n > known && rest.kept.count() > kept {
+                return Ok(cut);
+            }
             if line.audit_id.is_some() {
                 cut.extend(rest);
                 rest = JournalCut::after(cut.base);

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use cofferdam_audit::store::{ChainHead, key_decided};
 use cofferdam_audit::{
     AuditErrorKind, AuditLog as _, CallStatus, Filter, KeyDisposition, KeyState, LogSettings, OpenCall,
-    OpenOutcome, wait,
+    OpenOutcome, hex, unhex, wait,
 };
 use cofferdam_core::clock::SystemClock;
 use cofferdam_core::failure::AuditId;
+use cofferdam_test_support::log_calls::skipped;
+use jiff::Timestamp;
 
 use super::support::*;
 
@@ -18,7 +21,8 @@ const URL: &str = "COFFERDAM_TEST_URL";
 const HOME: &str = "COFFERDAM_TEST_HOME";
 const CALLS: &str = "COFFERDAM_TEST_CALLS";
 
-/// Begins or runs calls, and says so. It ends its last call when a line comes, and says how that went.
+/// Begins or runs calls, and says so. It ends its last call when a line comes, and says how that went. Then it waits
+/// for another line, or the end of its input.
 #[test]
 #[ignore = "a process that other tests start"]
 fn calls_of_a_process() {
@@ -48,6 +52,7 @@ fn calls_of_a_process() {
     let ended = wait(log.close(None, value(&last.unwrap())));
     println!("\nended {:?}", ended.map_err(|error| error.kind()));
     std::io::stdout().flush().unwrap();
+    std::io::stdin().read_line(&mut line).unwrap();
 }
 
 /// A process with calls of its own, and the calls that it has begun.
@@ -203,6 +208,49 @@ fn what_is_written_in_a_taken_journal_is_signed() {
     assert!(skip(&log, &as_call(&begun[1], None, false), false));
     wait(log.sign()).unwrap();
     assert_eq!(Cluster::signed(&log), log.end().unwrap());
+}
+
+/// They go as others do, although no process signs for them: anything that can write to the database could have added
+/// them. So nothing that they say outlives them.
+#[test]
+fn the_last_entries_of_a_killed_process_are_pruned() {
+    let Some(cluster) = Cluster::start() else { return };
+    let log = cluster.host("a");
+    let mut process = Process::begin(&cluster, "a", ":again");
+    run_call(&log, &call(None, true));
+    until(|| Cluster::signed(&log) == log.end().unwrap());
+    let mut input = process.child.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    assert_eq!(process.read("ended"), "Ok(())");
+    let begun = process.kill();
+    let signed = Cluster::signed(&log).0;
+    let (writer, n) =
+        log.end().unwrap().0.into_iter().find(|(writer, n)| signed.get(writer) != Some(n)).unwrap();
+
+    let hash =
+        cluster.psql(&format!("SELECT encode(hash, 'hex') FROM cofferdam.writers WHERE name = '{writer}'"));
+    let (end, mut line) = (ChainHead { n, hash: unhex(&hash).unwrap() }, Vec::new());
+    let forged = key_decided(&begun[0], &skipped(true)).append_to(&mut line, end, None);
+    let line = String::from_utf8(line).unwrap();
+    cluster.psql(&format!(
+        "INSERT INTO cofferdam.entries (at, writer, n, line) VALUES (now(), '{writer}', {}, '{}'); \
+         UPDATE cofferdam.writers SET n = {}, hash = '\\x{}' WHERE name = '{writer}'",
+        forged.n,
+        line.trim_end(),
+        forged.n,
+        hex(&forged.hash),
+    ));
+    // The server may take a moment to see that the connection has ended.
+    let is_held = "SELECT cofferdam.is_held(p.lock) FROM cofferdam.processes p \
+                   JOIN cofferdam.writers w ON w.holder = p.id";
+    until(|| cluster.psql(&format!("{is_held} WHERE w.name = '{writer}'")) == "f");
+    assert_eq!(wait(log.prune(Timestamp::now(), false, "ada".into())).unwrap().calls, 2);
+    let first = cluster.psql(&format!("SELECT min(n) FROM cofferdam.entries WHERE writer = '{writer}'"));
+    assert_eq!(first, forged.n.to_string());
+    assert_eq!(Cluster::signed(&log).0.get(&writer), Some(&n));
+    let decided = "SELECT count(*) FROM cofferdam.entries WHERE line LIKE '%key_decided%'";
+    assert_eq!(cluster.psql(decided), "1", "no host has written it again");
+    assert!(cluster.findings(&log).is_empty());
 }
 
 /// A process that is cut off for longer than its lease, and whose journal another one takes, can acknowledge nothing more.
