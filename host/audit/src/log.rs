@@ -39,7 +39,7 @@ pub type LogFuture<T> = Pin<Box<dyn Future<Output = Result<T, AuditError>> + Sen
 ///
 /// # Errors
 /// Those of the command.
-pub fn wait<T>(future: LogFuture<T>) -> Result<T, AuditError> {
+pub fn wait<T>(future: impl Future<Output = Result<T, AuditError>>) -> Result<T, AuditError> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -54,11 +54,11 @@ impl PostgresEvidence {
 
 impl AuditEvidence for PostgresEvidence {
     fn writers(&self) -> Result<Vec<String>, AuditError> {
-        self.running.in_session(|client, _| Box::pin(writers(client)))
+        self.running.in_session(async |client, _| writers(client).await)
     }
 
     fn checkpoint(&self) -> Result<Option<String>, AuditError> {
-        self.running.in_session(|client, _| Box::pin(checkpoint::text(client)))
+        self.running.in_session(async |client, _| checkpoint::text(client).await)
     }
 
     fn read(
@@ -70,8 +70,7 @@ impl AuditEvidence for PostgresEvidence {
         let Ok(name) = Uuid::try_parse(writer) else { return Ok(()) };
         let mut from = signed(after);
         loop {
-            let lines =
-                self.running.in_session(move |client, _| Box::pin(lines_after(client, name, from)))?;
+            let lines = self.running.in_session(async |client, _| lines_after(client, name, from).await)?;
             let Some((last, _)) = lines.last() else { return Ok(()) };
             from = *last;
             for (n, text) in &lines {
@@ -91,7 +90,7 @@ impl AuditEvidence for PostgresEvidence {
     fn sealed(&self, writer: &str, _segment: u64, place: &SealedPlace) -> Result<SealedState, AuditError> {
         let Ok(name) = Uuid::try_parse(writer) else { return Ok(SealedState::Changed) };
         let offset = signed(place.offset);
-        let part = self.running.in_session(move |client, _| Box::pin(sealed_part(client, name, offset)))?;
+        let part = self.running.in_session(async |client, _| sealed_part(client, name, offset).await)?;
         // One that was dropped is not there.
         let Some(part) = part else { return Ok(SealedState::Intact) };
         let is_same = part.len() as u64 == place.bytes && Digest::sha256(&part).to_string() == place.sha256;
@@ -99,7 +98,7 @@ impl AuditEvidence for PostgresEvidence {
     }
 
     fn derived(&mut self) -> Result<Vec<DerivedFinding>, AuditError> {
-        self.running.in_session(|client, shared| Box::pin(check_derived(client, shared)))
+        self.running.in_session(async |client, shared| check_derived(client, shared).await)
     }
 }
 

@@ -22,7 +22,6 @@ mod tests;
 mod time;
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -49,7 +48,7 @@ use self::checkpoint::Checkpoints;
 use self::engine::{Command, Engine, Holdings, Reply};
 use self::evidence::PostgresEvidence;
 use self::reader::PostgresReader;
-use crate::database::{Database, DatabaseError, Pool};
+use crate::database::{Database, Pool};
 
 /// The sessions of readers and of the work that no call waits for.
 const SESSIONS: usize = 4;
@@ -100,9 +99,6 @@ struct LogShared {
     /// Notified of new entries, which are signed for and indexed soon.
     has_new: Notify,
 }
-
-/// Work in a session.
-type SessionWork<'c, T, E = DatabaseError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 /// The threads of a log.
 struct Running {
@@ -206,18 +202,19 @@ impl Running {
         }
     }
 
-    /// Runs work in a session, in this log's runtime, and waits for it on this thread.
-    fn in_session<T: Send + 'static, E: Into<AuditError>>(
+    /// Runs work in a session, whose traffic this log's runtime carries, and waits for it on this thread.
+    fn in_session<T, E: Into<AuditError>>(
         &self,
-        work: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> SessionWork<'c, T, E> + Send + 'static,
+        work: impl AsyncFnOnce(&mut Client, &LogShared) -> Result<T, E>,
     ) -> Result<T, AuditError> {
-        let shared = Arc::clone(&self.shared);
-        cofferdam_audit::wait(self.spawn(async move {
-            let mut session = shared.pool.get().await?;
-            let result = work(session.client(), &shared).await.map_err(Into::into)?;
+        let runtime = self.handle()?;
+        let _entered = runtime.enter();
+        cofferdam_audit::wait(async {
+            let mut session = self.shared.pool.get().await?;
+            let result = work(session.client(), &self.shared).await.map_err(Into::into)?;
             session.give_back();
             Ok(result)
-        }))
+        })
     }
 
     /// Returns what this process holds.
@@ -415,11 +412,11 @@ impl AuditLog for PostgresLog {
     }
 
     fn loss(&self) -> Result<Option<StateLoss>, AuditError> {
-        self.running()?.in_session(|client, shared| Box::pin(shared.checkpoints.loss(client)))
+        self.running()?.in_session(async |client, shared| shared.checkpoints.loss(client).await)
     }
 
     fn end(&self) -> Result<LogPosition, AuditError> {
-        self.running()?.in_session(|client, _| Box::pin(calls::end(client)))
+        self.running()?.in_session(async |client, _| calls::end(client).await)
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

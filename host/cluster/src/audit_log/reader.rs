@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::batch::{UNDETERMINED, signed, unsigned};
 use super::engine::Holdings;
 use super::process::{self, Lives};
-use super::{LogShared, Running, SessionWork, calls, checkpoint};
+use super::{LogShared, Running, calls, checkpoint};
 use crate::database::DatabaseError;
 
 const ROW: &str = "SELECT c.id, c.at, c.connector, c.op, c.action, c.step, c.actor, c.is_idempotent, c.status, c.class, \
@@ -43,22 +43,20 @@ impl PostgresReader {
     /// `Absent`: nothing was recorded yet; the database cannot be read.
     pub(super) fn open(running: Arc<Running>) -> Result<Self, AuditError> {
         let own = Self { running };
-        match own.query(|client, _| Box::pin(checkpoint::is_empty(client)))? {
+        match own.query(async |client, _| checkpoint::is_empty(client).await)? {
             true => Err(AuditError::new(AuditErrorKind::Absent, "nothing was recorded yet")),
             false => Ok(own),
         }
     }
 
     /// Runs a query on the calls as the entries are now.
-    fn query<T: Send + 'static>(
+    fn query<T>(
         &self,
-        query: impl for<'c> FnOnce(&'c mut Client, &'c LogShared) -> SessionWork<'c, T> + Send + 'static,
+        query: impl AsyncFnOnce(&mut Client, &LogShared) -> Result<T, DatabaseError>,
     ) -> Result<T, AuditError> {
-        self.running.in_session(|client, shared| {
-            Box::pin(async move {
-                calls::fill(client, &mut |_| ()).await?;
-                query(client, shared).await
-            })
+        self.running.in_session(async |client, shared| {
+            calls::fill(client, &mut |_| ()).await?;
+            query(client, shared).await
         })
     }
 
@@ -66,14 +64,12 @@ impl PostgresReader {
     fn rows(&self, text: String, parameters: Parameters) -> Result<Vec<CallRow>, AuditError> {
         // In this order: a call that has ended since is no incomplete one.
         let own = self.holdings()?;
-        let (rows, gone) = self.query(move |client, shared| {
-            Box::pin(async move {
-                let gone = process::gone(client, &shared.home).await?;
-                let transaction = client.transaction().await?;
-                let rows = transaction.query(&text, &parameters.as_sql()).await?;
-                transaction.commit().await?;
-                Ok((rows, gone))
-            })
+        let (rows, gone) = self.query(async |client, shared| {
+            let gone = process::gone(client, &shared.home).await?;
+            let transaction = client.transaction().await?;
+            let rows = transaction.query(&text, &parameters.as_sql()).await?;
+            transaction.commit().await?;
+            Ok((rows, gone))
         })?;
         let lives = Lives { own, gone };
         let rows = rows.iter().map(|row| call_row(row, &lives));
@@ -90,19 +86,17 @@ impl PostgresReader {
     /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
     fn lines_of(&self, audit_id: &AuditId) -> Result<Vec<FoundLine>, AuditError> {
         let id = Uuid::from_bytes(audit_id.bytes());
-        let found = self.query(move |client, _| {
-            Box::pin(async move {
-                let select = "SELECT writer, places FROM cofferdam.calls WHERE id = $1";
-                let Some(row) = client.query_opt(select, &[&id]).await? else { return Ok(None) };
-                let (writer, places): (Uuid, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
-                let with_next: Vec<_> = places.iter().flat_map(|n| [*n, n.saturating_add(1)]).collect();
-                let select = "SELECT n, line FROM cofferdam.entries WHERE writer = $1 AND n = ANY($2)";
-                let mut lines = HashMap::new();
-                for row in client.query(select, &[&writer, &with_next]).await? {
-                    lines.insert(row.try_get::<_, i64>(0)?, row.try_get::<_, String>(1)?);
-                }
-                Ok(Some((writer.to_string(), places, lines)))
-            })
+        let found = self.query(async |client, _| {
+            let select = "SELECT writer, places FROM cofferdam.calls WHERE id = $1";
+            let Some(row) = client.query_opt(select, &[&id]).await? else { return Ok(None) };
+            let (writer, places): (Uuid, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+            let with_next: Vec<_> = places.iter().flat_map(|n| [*n, n.saturating_add(1)]).collect();
+            let select = "SELECT n, line FROM cofferdam.entries WHERE writer = $1 AND n = ANY($2)";
+            let mut lines = HashMap::new();
+            for row in client.query(select, &[&writer, &with_next]).await? {
+                lines.insert(row.try_get::<_, i64>(0)?, row.try_get::<_, String>(1)?);
+            }
+            Ok(Some((writer.to_string(), places, lines)))
         })?;
         let Some((writer, places, lines)) = found else { return Ok(Vec::new()) };
         let mut read = Vec::new();
@@ -123,11 +117,11 @@ impl PostgresReader {
 
 /// The parameters of a query, in their order.
 #[derive(Default)]
-struct Parameters(Vec<Box<dyn ToSql + Sync + Send>>);
+struct Parameters(Vec<Box<dyn ToSql + Sync>>);
 
 impl Parameters {
     /// Adds a parameter, and returns its name.
-    fn add(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
+    fn add(&mut self, value: impl ToSql + Sync + 'static) -> String {
         self.0.push(Box::new(value));
         format!("${}", self.0.len())
     }
@@ -249,15 +243,11 @@ impl AuditReader for PostgresReader {
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
         let (from, to) = (Uuid::from_bytes(from.bytes()), Uuid::from_bytes(to.bytes()));
         let most = signed(most as u64);
-        self.query(move |client, _| {
-            Box::pin(async move {
-                let select =
-                    "SELECT id FROM cofferdam.calls WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
-                let rows = client.query(select, &[&from, &to, &most]).await?;
-                let ids =
-                    rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes())));
-                ids.collect()
-            })
+        self.query(async |client, _| {
+            let select = "SELECT id FROM cofferdam.calls WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+            let rows = client.query(select, &[&from, &to, &most]).await?;
+            let ids = rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes())));
+            ids.collect()
         })
     }
 
@@ -276,18 +266,16 @@ impl AuditReader for PostgresReader {
              AS r (sender, host, kind, number){} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
             where_all(&conditions)
         );
-        let sums = self.query(move |client, _| {
-            Box::pin(async move {
-                let mut sums = Vec::new();
-                for row in client.query(&select, &parameters.as_sql()).await? {
-                    // A kind that this version does not know is not counted.
-                    let Some(kind) = RequestKind::from_number(row.try_get(3)?) else { continue };
-                    let (connector, op, host) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                    let requests = unsigned(row.try_get(4)?);
-                    sums.push(RequestSum { connector, op, host, kind, requests });
-                }
-                Ok(sums)
-            })
+        let sums = self.query(async |client, _| {
+            let mut sums = Vec::new();
+            for row in client.query(&select, &parameters.as_sql()).await? {
+                // A kind that this version does not know is not counted.
+                let Some(kind) = RequestKind::from_number(row.try_get(3)?) else { continue };
+                let (connector, op, host) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let requests = unsigned(row.try_get(4)?);
+                sums.push(RequestSum { connector, op, host, kind, requests });
+            }
+            Ok(sums)
         })?;
         let is_asked = |sum: &RequestSum| {
             let own = sum.connector.as_str();
@@ -337,14 +325,12 @@ impl AuditReader for PostgresReader {
             "SELECT {name}, c.status, c.class, c.duration, {usage} FROM cofferdam.calls c{hosts}{}",
             where_all(&conditions)
         );
-        let groups = self.query(move |client, _| {
-            Box::pin(async move {
-                let mut groups = BTreeMap::<(String, i16, String), StatsGroup>::new();
-                for row in client.query(&select, &parameters.as_sql()).await? {
-                    count(&row, query.usage, &mut groups)?;
-                }
-                Ok(groups)
-            })
+        let groups = self.query(async |client, _| {
+            let mut groups = BTreeMap::<(String, i16, String), StatsGroup>::new();
+            for row in client.query(&select, &parameters.as_sql()).await? {
+                count(&row, query.usage, &mut groups)?;
+            }
+            Ok(groups)
         })?;
         stats.groups = groups.into_values().collect();
         stats.groups.sort_by(|a, b| {
@@ -355,56 +341,50 @@ impl AuditReader for PostgresReader {
     }
 
     fn storage(&mut self) -> Result<LogStorage, AuditError> {
-        self.query(move |client, _| {
-            Box::pin(async move {
-                // Of partitioned tables, the parts have the bytes.
-                let select = "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c \
-                              JOIN pg_namespace n ON n.oid = c.relnamespace \
-                              WHERE n.nspname = 'cofferdam' AND c.relkind = 'r'";
-                let mut storage = LogStorage::default();
-                for row in client.query(select, &[]).await? {
-                    let name: String = row.try_get(0)?;
-                    let part = match name.split('_').next().unwrap_or_default() {
-                        "entries" => &mut storage.entries_bytes,
-                        "sealed" => &mut storage.sealed_bytes,
-                        "calls" => &mut storage.index_bytes,
-                        _ => &mut storage.other_bytes,
-                    };
-                    *part = part.saturating_add(unsigned(row.try_get(1)?));
-                }
-                let select = "SELECT (SELECT at FROM cofferdam.calls ORDER BY opened, first_n, id LIMIT 1), \
-                              (SELECT retained FROM cofferdam.log_time)";
-                let row = client.query_one(select, &[]).await?;
-                storage.oldest =
-                    row.try_get::<_, Option<i64>>(0)?.and_then(|at| Timestamp::from_microsecond(at).ok());
-                let retained = row.try_get::<_, Option<std::time::SystemTime>>(1)?;
-                storage.retained = retained.and_then(|at| Timestamp::try_from(at).ok());
-                Ok(storage)
-            })
+        self.query(async |client, _| {
+            // Of partitioned tables, the parts have the bytes.
+            let select = "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c \
+                          JOIN pg_namespace n ON n.oid = c.relnamespace \
+                          WHERE n.nspname = 'cofferdam' AND c.relkind = 'r'";
+            let mut storage = LogStorage::default();
+            for row in client.query(select, &[]).await? {
+                let name: String = row.try_get(0)?;
+                let part = match name.split('_').next().unwrap_or_default() {
+                    "entries" => &mut storage.entries_bytes,
+                    "sealed" => &mut storage.sealed_bytes,
+                    "calls" => &mut storage.index_bytes,
+                    _ => &mut storage.other_bytes,
+                };
+                *part = part.saturating_add(unsigned(row.try_get(1)?));
+            }
+            let select = "SELECT (SELECT at FROM cofferdam.calls ORDER BY opened, first_n, id LIMIT 1), \
+                          (SELECT retained FROM cofferdam.log_time)";
+            let row = client.query_one(select, &[]).await?;
+            storage.oldest =
+                row.try_get::<_, Option<i64>>(0)?.and_then(|at| Timestamp::from_microsecond(at).ok());
+            let retained = row.try_get::<_, Option<std::time::SystemTime>>(1)?;
+            storage.retained = retained.and_then(|at| Timestamp::try_from(at).ok());
+            Ok(storage)
         })
     }
 
     fn codes(&mut self) -> Result<Vec<String>, AuditError> {
-        self.query(move |client, _| {
-            Box::pin(async move {
-                let select =
-                    "SELECT DISTINCT code COLLATE \"C\" FROM cofferdam.calls WHERE code <> '' ORDER BY 1";
-                let rows = client.query(select, &[]).await?;
-                rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-            })
+        self.query(async |client, _| {
+            let select =
+                "SELECT DISTINCT code COLLATE \"C\" FROM cofferdam.calls WHERE code <> '' ORDER BY 1";
+            let rows = client.query(select, &[]).await?;
+            rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
         })
     }
 
     fn end(&mut self) -> Result<LogPosition, AuditError> {
-        self.query(move |client, _| {
-            Box::pin(async move {
-                let select = "SELECT writer, n FROM cofferdam.indexed";
-                let mut position = LogPosition::default();
-                for row in client.query(select, &[]).await? {
-                    position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
-                }
-                Ok(position)
-            })
+        self.query(async |client, _| {
+            let select = "SELECT writer, n FROM cofferdam.indexed";
+            let mut position = LogPosition::default();
+            for row in client.query(select, &[]).await? {
+                position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
+            }
+            Ok(position)
         })
     }
 
@@ -440,14 +420,14 @@ impl AuditReader for PostgresReader {
     }
 
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
-        self.query(move |client, _| Box::pin(async move {
+        self.query(async |client, _| {
             let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor \
                           ORDER BY 2 DESC, actor COLLATE \"C\"";
             let rows = client.query(select, &[]).await?;
             let usage =
                 rows.iter().map(|row| Ok(SealedUsage { client: row.try_get(0)?, bytes: unsigned(row.try_get(1)?) }));
             usage.collect()
-        }))
+        })
     }
 
     fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
@@ -456,33 +436,31 @@ impl AuditReader for PostgresReader {
             [filter.until, filter.before].map(|time| time.map_or(i64::MAX, Timestamp::as_microsecond));
         let limit = if filter.limit == 0 { i64::MAX } else { signed(filter.limit as u64) };
         let (names, is_only) = filter.actions.names();
-        self.query(move |client, _| {
-            Box::pin(async move {
-                // In the order of each journal: the clock may have gone back between two changes. The action is the first
-                // field of canonical JSON. PostgreSQL does not read the fields of texts with `\u0000` as JSON.
-                let select = "SELECT at, place, event FROM (SELECT at, event, n, max(at - nth) OVER journal + nth AS place \
-                              FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
-                              FROM cofferdam.operator_events) AS counted \
-                              WINDOW journal AS (PARTITION BY writer ORDER BY n)) AS placed \
-                              WHERE at >= $1 AND at < $2 AND place < $6 AND (split_part(event, '\"', 4) = ANY($3)) = $4 \
-                              ORDER BY place DESC, n DESC LIMIT $5";
-                let mut changes = Vec::new();
-                for row in client.query(select, &[&since, &until, &names, &is_only, &limit, &before]).await? {
-                    changes.extend(OperatorChange::read(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
-                }
-                Ok(changes)
-            })
+        self.query(async |client, _| {
+            // In the order of each journal: the clock may have gone back between two changes. The action is the first
+            // field of canonical JSON. PostgreSQL does not read the fields of texts with `\u0000` as JSON.
+            let select = "SELECT at, place, event FROM (SELECT at, event, n, max(at - nth) OVER journal + nth AS place \
+                          FROM (SELECT *, row_number() OVER (PARTITION BY writer ORDER BY n) AS nth \
+                          FROM cofferdam.operator_events) AS counted \
+                          WINDOW journal AS (PARTITION BY writer ORDER BY n)) AS placed \
+                          WHERE at >= $1 AND at < $2 AND place < $6 AND (split_part(event, '\"', 4) = ANY($3)) = $4 \
+                          ORDER BY place DESC, n DESC LIMIT $5";
+            let mut changes = Vec::new();
+            for row in client.query(select, &[&since, &until, &names, &is_only, &limit, &before]).await? {
+                changes.extend(OperatorChange::read(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+            }
+            Ok(changes)
         })
     }
 
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
         let of = of.map(|of| Uuid::from_bytes(of.bytes()));
-        self.query(move |client, _| Box::pin(async move {
+        self.query(async |client, _| {
             let select = "SELECT DISTINCT call FROM cofferdam.keys WHERE state = $1 AND ($2::uuid IS NULL OR call = $2) \
                           ORDER BY call";
             let rows = client.query(select, &[&UNDETERMINED, &of]).await?;
             rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes()))).collect()
-        }))
+        })
     }
 
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {
@@ -491,7 +469,7 @@ impl AuditReader for PostgresReader {
             let (Some(place), Ok(writer)) = (line.place, Uuid::try_parse(&line.entry.writer)) else {
                 continue;
             };
-            let part = self.query(move |client, _| Box::pin(sealed_part(client, writer, place)))?;
+            let part = self.query(async |client, _| sealed_part(client, writer, place).await)?;
             *if position == 0 { &mut request } else { &mut outcome } = part.map(Sealed::from_bytes);
         }
         Ok((request, outcome))
@@ -501,12 +479,9 @@ impl AuditReader for PostgresReader {
 impl PostgresReader {
     fn ended_n(&self, audit_id: &AuditId) -> Result<Option<u64>, AuditError> {
         let id = Uuid::from_bytes(audit_id.bytes());
-        self.query(move |client, _| {
-            Box::pin(async move {
-                let row =
-                    client.query_opt("SELECT ended_n FROM cofferdam.calls WHERE id = $1", &[&id]).await?;
-                Ok(row.map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?.flatten().map(unsigned))
-            })
+        self.query(async |client, _| {
+            let row = client.query_opt("SELECT ended_n FROM cofferdam.calls WHERE id = $1", &[&id]).await?;
+            Ok(row.map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?.flatten().map(unsigned))
         })
     }
 }

@@ -157,7 +157,7 @@ impl Cluster {
     pub(super) fn signed(log: &PostgresLog) -> LogPosition {
         let running = log.running().unwrap();
         let journals =
-            running.in_session(|client, shared| Box::pin(shared.checkpoints.journals(client))).unwrap();
+            running.in_session(async |client, shared| shared.checkpoints.journals(client).await).unwrap();
         let signed = journals.unwrap().into_iter().map(|(writer, journal)| (writer, journal.head.n));
         LogPosition(signed.filter(|(_, n)| *n > 0).collect())
     }
