@@ -163,64 +163,45 @@ impl Batch {
         process: Uuid,
         given: Option<SystemTime>,
     ) -> Result<(), tokio_postgres::Error> {
-        let chain = |of: fn(&(ChainEnd, ChainEnd)) -> i64| self.chains.iter().map(of).collect::<Vec<_>>();
-        let names = self.names();
-        let epochs = chain(|(before, _)| before.epoch);
-        let (befores, afters) = (chain(|(it, _)| signed(it.head.n)), chain(|(_, it)| signed(it.head.n)));
-        let hashes: Vec<_> = self.chains.iter().map(|(_, after)| &after.head.hash[..]).collect();
-        let places = chain(|(_, after)| signed(after.sealed));
-        let claims = &self.claims;
-        let claim_keys: Vec<_> = claims.iter().map(|it| &it.key[..]).collect();
-        let claim_calls: Vec<_> = claims.iter().map(|it| it.call).collect();
-        let fingerprints: Vec<_> = claims.iter().map(|it| &it.fingerprint[..]).collect();
-        let claim_ats: Vec<_> = claims.iter().map(|it| it.at).collect();
-        let claim_writers: Vec<_> = claims.iter().map(|it| it.writer).collect();
-        let idempotent: Vec<_> = claims.iter().map(|it| it.is_idempotent).collect();
-        let steps: Vec<_> = claims.iter().map(|it| it.step_of.as_deref()).collect();
-        let action_keys: Vec<_> =
-            claims.iter().map(|it| it.action_key.as_ref().map(|key| &key[..])).collect();
-        let ends = &self.ends;
-        let end_keys: Vec<_> = ends.iter().map(|it| &it.key[..]).collect();
-        let end_calls: Vec<_> = ends.iter().map(|it| it.call).collect();
-        let states: Vec<_> = ends.iter().map(|it| it.end.state).collect();
-        let untils: Vec<_> = ends.iter().map(|it| it.end.retained.map(|(until, _)| until)).collect();
-        let ttls: Vec<_> = ends.iter().map(|it| it.end.retained.map(|(_, ttl)| ttl)).collect();
-        let values: Vec<_> = ends.iter().map(|it| it.end.has_value).collect();
-        let end_places: Vec<_> =
-            ends.iter().map(|it| it.place.filter(|_| it.end.retained.is_some())).collect();
+        let Self { chains, lines, parts, claims, ends } = self;
         let parameters: [&(dyn ToSql + Sync); 29] = [
             &given,
             &process,
-            &names,
-            &epochs,
-            &befores,
-            &afters,
-            &hashes,
-            &places,
-            &self.lines.0,
-            &self.lines.1,
-            &self.lines.2,
-            &self.parts.0,
-            &self.parts.1,
-            &self.parts.2,
-            &claim_keys,
-            &claim_calls,
-            &fingerprints,
-            &claim_ats,
-            &claim_writers,
-            &idempotent,
-            &steps,
-            &action_keys,
-            &end_keys,
-            &end_calls,
-            &states,
-            &untils,
-            &ttls,
-            &values,
-            &end_places,
+            &column(chains, |(before, _)| before.name),
+            &column(chains, |(before, _)| before.epoch),
+            &column(chains, |(before, _)| signed(before.head.n)),
+            &column(chains, |(_, after)| signed(after.head.n)),
+            &column(chains, |(_, after)| &after.head.hash[..]),
+            &column(chains, |(_, after)| signed(after.sealed)),
+            &lines.0,
+            &lines.1,
+            &lines.2,
+            &parts.0,
+            &parts.1,
+            &parts.2,
+            &column(claims, |claim| &claim.key[..]),
+            &column(claims, |claim| claim.call),
+            &column(claims, |claim| &claim.fingerprint[..]),
+            &column(claims, |claim| claim.at),
+            &column(claims, |claim| claim.writer),
+            &column(claims, |claim| claim.is_idempotent),
+            &column(claims, |claim| claim.step_of.as_deref()),
+            &column(claims, |claim| claim.action_key.as_ref().map(|key| &key[..])),
+            &column(ends, |end| &end.key[..]),
+            &column(ends, |end| end.call),
+            &column(ends, |end| end.end.state),
+            &column(ends, |end| end.end.retained.map(|(until, _)| until)),
+            &column(ends, |end| end.end.retained.map(|(_, ttl)| ttl)),
+            &column(ends, |end| end.end.has_value),
+            &column(ends, |end| end.place.filter(|_| end.end.retained.is_some())),
         ];
         client.query_one(statement, &parameters).await.map(drop)
     }
+}
+
+/// Returns one parameter of each row.
+fn column<'r, R, P>(rows: &'r [R], of: impl Fn(&'r R) -> P) -> Vec<P> {
+    rows.iter().map(of).collect()
 }
 
 /// Returns a number as the database has it.

@@ -29,23 +29,49 @@ const SELECT_BEHIND: &str = "SELECT w.name, w.n FROM cofferdam.writers w \
 const SELECT_LINES: &str = "SELECT at, n, line FROM cofferdam.entries WHERE writer = $1 AND n > $2 AND n <= $3 \
                             ORDER BY n LIMIT $4";
 
-const COLUMNS: &str = "id, writer, opened, last_at, places, first_n, at, connector, op, action, step, actor, \
-                       is_idempotent, status, class, code, duration, attempts, key, sealed, parts, is_undetermined, \
-                       ended_n, usage, hosts, largest_responses, request_connectors, request_hosts, \
-                       request_kinds, request_counts";
+/// Declares the rows of the table of calls by their columns.
+macro_rules! call_row {
+    ($($(#[$meta:meta])* $column:ident: $type:ty,)+) => {
+        /// A call as it is in the table.
+        #[derive(Default)]
+        struct Call {
+            $($(#[$meta])* $column: $type,)+
+        }
 
-/// A call as it is in the table.
-struct Call {
+        impl Call {
+            const COLUMNS: [&str; [$(stringify!($column)),+].len()] = [$(stringify!($column)),+];
+
+            fn read(row: &Row) -> Result<Self, DatabaseError> {
+                Ok(Self { $($column: row.try_get(stringify!($column))?,)+ })
+            }
+
+            /// Returns the values of the columns.
+            fn values(&self) -> [&(dyn ToSql + Sync); Self::COLUMNS.len()] {
+                [$(&self.$column),+]
+            }
+        }
+    };
+}
+
+/// The number of columns that stay as they are once a call is in the table: the first ones.
+const FIXED_COLUMNS: usize = 10;
+
+call_row! {
     id: Uuid,
     writer: Uuid,
-    opened: SystemTime,
-    last_at: SystemTime,
-    places: Vec<i64>,
+    /// When its first entry was written.
+    opened: Option<SystemTime>,
+    first_n: i64,
     at: i64,
-    target: [String; 4],
+    connector: String,
+    op: String,
+    action: String,
+    step: String,
     actor: String,
+    last_at: Option<SystemTime>,
+    places: Vec<i64>,
     is_idempotent: bool,
-    status: CallStatus,
+    status: i16,
     class: String,
     code: String,
     duration: Option<i64>,
@@ -59,38 +85,11 @@ struct Call {
     usage: Vec<i64>,
     hosts: Vec<String>,
     largest_responses: Vec<i64>,
-    requests: RequestTallies,
-}
-
-/// The requests of a call, alike ones together. Each list has one element for each kind.
-#[derive(Default)]
-struct RequestTallies {
-    /// The connectors that sent them; empty for the call's own.
-    connectors: Vec<String>,
-    hosts: Vec<String>,
-    kinds: Vec<i64>,
-    counts: Vec<i64>,
-}
-
-impl RequestTallies {
-    /// Counts a request in a call of `connector`.
-    fn add(&mut self, request: &LineRequest<'_>, connector: &str) {
-        let sender = if request.connector == connector { "" } else { &*request.connector };
-        let kind = request.kind.number();
-        let known = self.connectors.iter().zip(&self.hosts).zip(&self.kinds);
-        let mut known = known.map(|((connector, host), kind)| (connector.as_str(), host.as_str(), *kind));
-        match known.position(|known| known == (sender, &*request.host, kind)) {
-            Some(at) => {
-                self.counts.iter_mut().skip(at).take(1).for_each(|count| *count = count.saturating_add(1))
-            }
-            None => {
-                self.connectors.push(sender.to_owned());
-                self.hosts.push(request.host.to_string());
-                self.kinds.push(kind);
-                self.counts.push(1);
-            }
-        }
-    }
+    /// The connectors that sent requests, alike ones together; empty for the call's own.
+    request_connectors: Vec<String>,
+    request_hosts: Vec<String>,
+    request_kinds: Vec<i64>,
+    request_counts: Vec<i64>,
 }
 
 /// Adds what the journals have now and the table of calls has not. `progress` gets the number of entries that were
@@ -196,7 +195,8 @@ impl CallBatch<'_> {
                 named.into_iter().flatten().filter_map(AuditId::parse).map(|id| Uuid::from_bytes(id.bytes())),
             );
         }
-        let select = format!("SELECT {COLUMNS} FROM cofferdam.calls WHERE id = ANY($1) AND writer = $2");
+        let columns = Call::COLUMNS.join(", ");
+        let select = format!("SELECT {columns} FROM cofferdam.calls WHERE id = ANY($1) AND writer = $2");
         for row in self.transaction.query(&select, &[&ids, &self.writer]).await? {
             let call = Call::read(&row)?;
             self.calls.insert(call.id, call);
@@ -239,15 +239,29 @@ impl CallBatch<'_> {
             call.end(&EndFacts::of_resolution(CallStatus::Resumed), 0, n);
         }
         if let (None, Some((received, received_at))) = (self.calls.get(&id), &facts.received) {
-            let target = received.target().map(str::to_owned);
-            let call = Call::new(id, self.writer, at, *received_at, target, received.actor.to_string());
+            let [connector, op, action, step] = received.target().map(str::to_owned);
+            let (writer, opened, first_n, at, actor) =
+                (self.writer, Some(at), n, *received_at, received.actor.to_string());
+            let call = Call {
+                id,
+                writer,
+                opened,
+                first_n,
+                at,
+                connector,
+                op,
+                action,
+                step,
+                actor,
+                ..Call::default()
+            };
             self.calls.insert(id, call);
         }
         // Otherwise its beginning was pruned, or is damaged.
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.places.push(n);
-        call.last_at = call.last_at.max(at);
-        call.opened = call.opened.min(at);
+        call.last_at = call.last_at.max(Some(at));
+        call.opened = call.opened.min(Some(at));
         call.is_idempotent = facts.idempotent.unwrap_or(call.is_idempotent);
         call.key = facts.key.as_deref().and_then(unhex).map(Vec::from).or(call.key.take());
         if let Some(sealed) = &line.sealed {
@@ -260,7 +274,7 @@ impl CallBatch<'_> {
             call.largest_responses.push(signed(*largest_response));
         }
         for request in &facts.requests {
-            call.requests.add(request, &call.target[0]);
+            call.add_request(request);
             if !call.hosts.iter().any(|known| *known == request.host) {
                 call.hosts.push(request.host.to_string());
             }
@@ -288,32 +302,24 @@ async fn upsert<'c>(
     if calls.len() == 0 {
         return Ok(());
     }
-    let columns = COLUMNS.split(',').count();
+    let count = Call::COLUMNS.len();
     let row = |row: usize| {
         let parameters =
-            (1..=columns).map(|column| format!("${}", row.saturating_mul(columns).saturating_add(column)));
+            (1..=count).map(|column| format!("${}", row.saturating_mul(count).saturating_add(column)));
         format!("({})", parameters.collect::<Vec<_>>().join(", "))
     };
+    let changes =
+        Call::COLUMNS.iter().skip(FIXED_COLUMNS).map(|column| format!("{column} = excluded.{column}"));
     let upsert = format!(
-        "INSERT INTO cofferdam.calls ({COLUMNS}) VALUES {} ON CONFLICT (id) DO UPDATE SET \
-         last_at = excluded.last_at, places = excluded.places, is_idempotent = excluded.is_idempotent, \
-         status = excluded.status, class = excluded.class, code = excluded.code, duration = excluded.duration, \
-         attempts = excluded.attempts, key = excluded.key, sealed = excluded.sealed, parts = excluded.parts, \
-         is_undetermined = excluded.is_undetermined, ended_n = excluded.ended_n, usage = excluded.usage, \
-         hosts = excluded.hosts, largest_responses = excluded.largest_responses, \
-         request_connectors = excluded.request_connectors, request_hosts = excluded.request_hosts, \
-         request_kinds = excluded.request_kinds, request_counts = excluded.request_counts \
+        "INSERT INTO cofferdam.calls ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {} \
          WHERE calls.writer = excluded.writer",
-        (0..rows).map(row).collect::<Vec<_>>().join(", ")
+        Call::COLUMNS.join(", "),
+        (0..rows).map(row).collect::<Vec<_>>().join(", "),
+        changes.collect::<Vec<_>>().join(", ")
     );
     let upsert = &transaction.prepare(&upsert).await?;
     let write = |calls: &'c [Call]| async move {
-        let computed: Vec<_> = calls.iter().map(|call| (call.first_place(), call.status_number())).collect();
-        let parameters: Vec<_> = calls
-            .iter()
-            .zip(&computed)
-            .flat_map(|(call, (first, status))| call.values(first, status))
-            .collect();
+        let parameters: Vec<_> = calls.iter().flat_map(Call::values).collect();
         transaction.execute(upsert, &parameters).await
     };
     try_join_all(calls.map(write)).await?;
@@ -321,117 +327,31 @@ async fn upsert<'c>(
 }
 
 impl Call {
-    fn new(id: Uuid, writer: Uuid, opened: SystemTime, at: i64, target: [String; 4], actor: String) -> Self {
-        Self {
-            id,
-            writer,
-            opened,
-            last_at: opened,
-            places: Vec::new(),
-            at,
-            target,
-            actor,
-            is_idempotent: false,
-            status: CallStatus::Running,
-            class: String::new(),
-            code: String::new(),
-            duration: None,
-            attempts: None,
-            key: None,
-            sealed: 0,
-            parts: Vec::new(),
-            is_undetermined: false,
-            ended_n: None,
-            usage: Vec::new(),
-            hosts: Vec::new(),
-            largest_responses: Vec::new(),
-            requests: RequestTallies::default(),
+    /// Counts a request.
+    fn add_request(&mut self, request: &LineRequest<'_>) {
+        let sender = if request.connector == self.connector { "" } else { &*request.connector };
+        let kind = request.kind.number();
+        let known = self.request_connectors.iter().zip(&self.request_hosts).zip(&self.request_kinds);
+        let mut known = known.map(|((connector, host), kind)| (connector.as_str(), host.as_str(), *kind));
+        match known.position(|known| known == (sender, &*request.host, kind)) {
+            Some(at) => {
+                let count = self.request_counts.get_mut(at);
+                count.into_iter().for_each(|count| *count = count.saturating_add(1));
+            }
+            None => {
+                self.request_connectors.push(sender.to_owned());
+                self.request_hosts.push(request.host.to_string());
+                self.request_kinds.push(kind);
+                self.request_counts.push(1);
+            }
         }
-    }
-
-    fn first_place(&self) -> i64 {
-        self.places.first().copied().unwrap_or(0)
-    }
-
-    fn status_number(&self) -> i16 {
-        i16::from(self.status.number())
-    }
-
-    /// Returns the values of [`COLUMNS`].
-    fn values<'c>(&'c self, first: &'c i64, status: &'c i16) -> [&'c (dyn ToSql + Sync); 30] {
-        let [connector, op, action, step] = &self.target;
-        [
-            &self.id,
-            &self.writer,
-            &self.opened,
-            &self.last_at,
-            &self.places,
-            first,
-            &self.at,
-            connector,
-            op,
-            action,
-            step,
-            &self.actor,
-            &self.is_idempotent,
-            status,
-            &self.class,
-            &self.code,
-            &self.duration,
-            &self.attempts,
-            &self.key,
-            &self.sealed,
-            &self.parts,
-            &self.is_undetermined,
-            &self.ended_n,
-            &self.usage,
-            &self.hosts,
-            &self.largest_responses,
-            &self.requests.connectors,
-            &self.requests.hosts,
-            &self.requests.kinds,
-            &self.requests.counts,
-        ]
-    }
-
-    fn read(row: &Row) -> Result<Self, DatabaseError> {
-        Ok(Self {
-            id: row.try_get(0)?,
-            writer: row.try_get(1)?,
-            opened: row.try_get(2)?,
-            last_at: row.try_get(3)?,
-            places: row.try_get(4)?,
-            at: row.try_get(6)?,
-            target: [row.try_get(7)?, row.try_get(8)?, row.try_get(9)?, row.try_get(10)?],
-            actor: row.try_get(11)?,
-            is_idempotent: row.try_get(12)?,
-            status: CallStatus::from_number(row.try_get::<_, i16>(13)?),
-            class: row.try_get(14)?,
-            code: row.try_get(15)?,
-            duration: row.try_get(16)?,
-            attempts: row.try_get(17)?,
-            key: row.try_get(18)?,
-            sealed: row.try_get(19)?,
-            parts: row.try_get(20)?,
-            is_undetermined: row.try_get(21)?,
-            ended_n: row.try_get(22)?,
-            usage: row.try_get(23)?,
-            hosts: row.try_get(24)?,
-            largest_responses: row.try_get(25)?,
-            requests: RequestTallies {
-                connectors: row.try_get(26)?,
-                hosts: row.try_get(27)?,
-                kinds: row.try_get(28)?,
-                counts: row.try_get(29)?,
-            },
-        })
     }
 
     fn end(&mut self, end: &EndFacts<'_>, ended_at: i64, n: i64) {
-        if self.status != CallStatus::Running {
+        if self.status != i16::from(CallStatus::Running.number()) {
             return;
         }
-        self.status = end.status;
+        self.status = end.status.number().into();
         (self.class, self.code) = (end.class.to_string(), end.code.to_string());
         let (duration, attempts) = end.measures(self.at, ended_at);
         self.duration = duration;
@@ -462,20 +382,20 @@ mod tests {
             is_keyed: false,
         };
         let (read, write) = (kind(false), kind(true));
-        let mut tallies = RequestTallies::default();
+        let mut call = Call { connector: "own@1.0.0".to_owned(), ..Call::default() };
         for (connector, host, kind) in
             [("own@1.0.0", "a:443", read), ("other@1.0.0", "a:443", read), ("own@1.0.0", "a:443", write)]
         {
             for _ in 0..2 {
                 let request = LineRequest { connector: connector.into(), host: host.into(), kind };
-                tallies.add(&request, "own@1.0.0");
+                call.add_request(&request);
             }
         }
-        let RequestTallies { connectors, hosts, kinds, counts } = tallies;
         assert_eq!(
-            (connectors, hosts.len()),
+            (call.request_connectors, call.request_hosts.len()),
             (vec![String::new(), "other@1.0.0".to_owned(), String::new()], 3)
         );
-        assert_eq!((kinds, counts), (vec![read.number(), read.number(), write.number()], vec![2, 2, 2]));
+        let kinds = vec![read.number(), read.number(), write.number()];
+        assert_eq!((call.request_kinds, call.request_counts), (kinds, vec![2, 2, 2]));
     }
 }
