@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use cofferdam_audit::store::{ChainHead, EntryDraft, SealedPlace};
+use cofferdam_core::failure::AuditId;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
@@ -202,6 +203,21 @@ impl Batch {
 /// Returns one parameter of each row.
 fn column<'r, R, P>(rows: &'r [R], of: impl Fn(&'r R) -> P) -> Vec<P> {
     rows.iter().map(of).collect()
+}
+
+/// Returns the id of a call as the database has it.
+pub(super) fn stored_id(call: &AuditId) -> Uuid {
+    Uuid::from_bytes(call.bytes())
+}
+
+/// Returns the id of a call as it was before it was stored.
+pub(super) fn audit_id(call: Uuid) -> AuditId {
+    AuditId::from_bytes(*call.as_bytes())
+}
+
+/// Returns the id in an entry, as the database has it.
+pub(super) fn id_in(text: Option<&str>) -> Option<Uuid> {
+    AuditId::parse(text?).map(|call| stored_id(&call))
 }
 
 /// Returns a number as the database has it.

@@ -5,14 +5,13 @@ use std::time::SystemTime;
 
 use cofferdam_audit::store::{AttemptUsage, EndFacts, JournalLine, LineFacts, LineRequest, decision};
 use cofferdam_audit::{CallStatus, LogPosition, unhex};
-use cofferdam_core::failure::AuditId;
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Transaction};
 use uuid::Uuid;
 
-use super::batch::{signed, unsigned};
+use super::batch::{id_in, signed, stored_id, unsigned};
 use super::session::answered;
 use crate::database::DatabaseError;
 
@@ -130,10 +129,10 @@ pub(super) async fn fill_all(transaction: &Transaction<'_>) -> Result<(), Databa
     Ok(())
 }
 
-/// Returns the last entry of each journal.
-pub(super) async fn end(client: &Client) -> Result<LogPosition, DatabaseError> {
+/// Returns the entry of each journal that a query selects.
+pub(super) async fn position(client: &Client, select: &str) -> Result<LogPosition, DatabaseError> {
     let mut position = LogPosition::default();
-    for row in client.query("SELECT name, n FROM cofferdam.writers", &[]).await? {
+    for row in client.query(select, &[]).await? {
         position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
     }
     Ok(position)
@@ -191,9 +190,7 @@ impl CallBatch<'_> {
         for row in rows {
             let Ok(line) = JournalLine::read(row.try_get::<_, &str>(2)?.as_bytes()) else { continue };
             let named = [line.audit_id.as_deref(), line.resumes.as_deref()];
-            ids.extend(
-                named.into_iter().flatten().filter_map(AuditId::parse).map(|id| Uuid::from_bytes(id.bytes())),
-            );
+            ids.extend(named.into_iter().filter_map(id_in));
         }
         let columns = Call::COLUMNS.join(", ");
         let select = format!("SELECT {columns} FROM cofferdam.calls WHERE id = ANY($1) AND writer = $2");
@@ -212,7 +209,7 @@ impl CallBatch<'_> {
         }
         if let Some((decided, _)) = decision(&line) {
             let insert = "INSERT INTO cofferdam.decided (call) VALUES ($1) ON CONFLICT DO NOTHING";
-            self.transaction.execute(insert, &[&Uuid::from_bytes(decided.bytes())]).await?;
+            self.transaction.execute(insert, &[&stored_id(&decided)]).await?;
         }
         if let Some(log) = line.log.as_ref().filter(|log| log.is_operator_change()) {
             let insert = "INSERT INTO cofferdam.operator_events (writer, n, at, event) VALUES ($1, $2, $3, $4) \
@@ -220,9 +217,9 @@ impl CallBatch<'_> {
             let at = log.at().map_or(0, Timestamp::as_microsecond);
             self.transaction.execute(insert, &[&self.writer, &n, &at, &log.payload.get()]).await?;
         }
-        let id = line.audit_id.as_deref().and_then(AuditId::parse);
+        let id = id_in(line.audit_id.as_deref());
         if let (Some(id), Some(facts)) = (id, line.events_text().and_then(LineFacts::read)) {
-            self.call_line(Uuid::from_bytes(id.bytes()), &line, &facts, (at, n));
+            self.call_line(id, &line, &facts, (at, n));
         }
         Ok(())
     }
@@ -234,8 +231,7 @@ impl CallBatch<'_> {
         facts: &LineFacts<'_>,
         (at, n): (SystemTime, i64),
     ) {
-        let resumed = line.resumes.as_deref().and_then(AuditId::parse);
-        if let Some(call) = resumed.and_then(|id| self.calls.get_mut(&Uuid::from_bytes(id.bytes()))) {
+        if let Some(call) = id_in(line.resumes.as_deref()).and_then(|id| self.calls.get_mut(&id)) {
             call.end(&EndFacts::of_resolution(CallStatus::Resumed), 0, n);
         }
         if let (None, Some((received, received_at))) = (self.calls.get(&id), &facts.received) {

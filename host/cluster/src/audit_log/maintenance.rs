@@ -3,12 +3,14 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use cofferdam_audit::AuditError;
 use cofferdam_audit::store::{QuotaOutcome, below_quota, retained, warn_once};
+use cofferdam_audit::{AuditError, SealedUsage};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::batch::unsigned;
+use super::prune::PruneRequest;
+use super::reader::sealed_usage;
 use super::session::{answered, make_partitions};
 use super::{LogShared, Running, calls, prune, time};
 use crate::database::DatabaseError;
@@ -93,19 +95,15 @@ async fn retain(running: &Arc<Running>) -> Result<(), AuditError> {
     session.give_back();
     let Some(retention) = shared.settings.log.retention else { return Ok(()) };
     let Ok(before) = now.removal_time().checked_sub(retention) else { return Ok(()) };
-    retained(prune::prune(running, before, false, None).await)
+    retained(prune::prune(running, PruneRequest { before, dry_run: false, user: None }).await)
 }
 
 /// Drops sealed parts of the oldest calls that have ended and need no decision, until there are no more than the quota.
 async fn enforce_quota(shared: &LogShared, client: &mut Client) -> Result<(), DatabaseError> {
     let quota = shared.settings.log.sealed;
-    let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor ORDER BY 2 DESC";
-    let mut usage = Vec::new();
-    for row in client.query(select, &[]).await? {
-        usage.push((row.try_get::<_, String>(0)?, unsigned(row.try_get(1)?)));
-    }
+    let mut usage = sealed_usage(client).await?;
     let mut outcome = QuotaOutcome::default();
-    for (actor, bytes) in &mut usage {
+    for SealedUsage { client: actor, bytes } in &mut usage {
         if *bytes > quota.per_client {
             let (calls, freed) =
                 drop_oldest(client, actor, bytes.saturating_sub(below_quota(quota.per_client))).await?;
@@ -116,13 +114,13 @@ async fn enforce_quota(shared: &LogShared, client: &mut Client) -> Result<(), Da
             outcome.dropped = outcome.dropped.saturating_add(calls);
         }
     }
-    let in_all = usage.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let in_all = usage.iter().fold(0_u64, |sum, of| sum.saturating_add(of.bytes));
     if in_all > quota.in_all {
-        usage.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        usage.sort_by_key(|of| std::cmp::Reverse(of.bytes));
         let mut need = in_all.saturating_sub(below_quota(quota.in_all));
         outcome.is_all = true;
-        for (actor, _) in &usage {
-            let (calls, freed) = drop_oldest(client, actor, need).await?;
+        for of in &usage {
+            let (calls, freed) = drop_oldest(client, &of.client, need).await?;
             (need, outcome.is_all) = (need.saturating_sub(freed), outcome.is_all && freed == 0);
             outcome.dropped = outcome.dropped.saturating_add(calls);
             if need == 0 {

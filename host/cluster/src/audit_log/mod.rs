@@ -47,6 +47,7 @@ use tokio_postgres::Client;
 use self::checkpoint::Checkpoints;
 use self::engine::{Command, Engine, Holdings, Reply};
 use self::evidence::PostgresEvidence;
+use self::prune::PruneRequest;
 use self::reader::PostgresReader;
 use crate::database::{Database, Pool};
 
@@ -128,6 +129,10 @@ impl LogShared {
     }
 }
 
+fn ended() -> AuditError {
+    AuditError::new(AuditErrorKind::Other, "the audit log has ended")
+}
+
 impl Running {
     fn new(shared: Arc<LogShared>) -> Result<Arc<Self>, AuditError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -154,15 +159,10 @@ impl Running {
         if let Err(error) = self.send(command(reply)) {
             return Box::pin(async { Err(error) });
         }
-        Box::pin(async {
-            let gone =
-                |_| Err(AuditError::new(AuditErrorKind::Other, "the thread of the audit log has ended"));
-            result.await.unwrap_or_else(gone)
-        })
+        Box::pin(async { result.await.unwrap_or_else(|_| Err(ended())) })
     }
 
     fn send(self: &Arc<Self>, command: Command) -> Result<(), AuditError> {
-        let gone = || AuditError::new(AuditErrorKind::Other, "the thread of the audit log has ended");
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.commands.is_none() && !writer.is_over {
             let (commands, receiver) = mpsc::unbounded_channel();
@@ -178,12 +178,11 @@ impl Running {
             self.has_writer.store(true, Ordering::SeqCst);
             maintenance::begin(self);
         }
-        writer.commands.as_ref().ok_or_else(gone)?.send(command).map_err(|_| gone())
+        writer.commands.as_ref().ok_or_else(ended)?.send(command).map_err(|_| ended())
     }
 
     fn handle(&self) -> Result<tokio::runtime::Handle, AuditError> {
-        let gone = || AuditError::new(AuditErrorKind::Other, "the audit log has ended");
-        self.runtime.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(gone)
+        self.runtime.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(ended)
     }
 
     /// Runs work in this log's runtime, also if the returned future is dropped.
@@ -369,7 +368,9 @@ impl AuditLog for PostgresLog {
     }
 
     fn prune(&self, before: Timestamp, dry_run: bool, user: Arc<str>) -> LogFuture<Pruned> {
-        self.spawn(move |running| async move { prune::prune(&running, before, dry_run, Some(&user)).await })
+        self.spawn(move |running| async move {
+            prune::prune(&running, PruneRequest { before, dry_run, user: Some(&user) }).await
+        })
     }
 
     fn ready(&self) -> LogFuture<()> {
@@ -416,7 +417,8 @@ impl AuditLog for PostgresLog {
     }
 
     fn end(&self) -> Result<LogPosition, AuditError> {
-        self.running()?.in_session(async |client, _| calls::end(client).await)
+        let select = "SELECT name, n FROM cofferdam.writers";
+        self.running()?.in_session(async |client, _| calls::position(client, select).await)
     }
 
     fn evidence(&self) -> Result<Box<dyn AuditEvidence>, AuditError> {

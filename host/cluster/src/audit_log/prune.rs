@@ -21,10 +21,10 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, unsigned};
+use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, stored_id, unsigned};
 use super::engine::Command;
 use super::keys::{self, StoredKey};
-use super::process::{self, Lives};
+use super::process::{self, GoneProcesses, Lives};
 use super::session::old_partitions;
 use super::{Running, calls, checkpoint};
 use crate::database::{DatabaseError, SCHEMA_LOCK};
@@ -47,14 +47,18 @@ struct PruneContext {
     lives: Lives,
 }
 
-/// Removes the calls that were received before `before`, as far as none of them is needed. `user` is the operator who asks
-/// for it; none if it is retention.
-pub(super) async fn prune(
-    running: &Arc<Running>,
-    before: Timestamp,
-    dry_run: bool,
-    user: Option<&str>,
-) -> Result<Pruned, AuditError> {
+/// A request to remove old calls.
+#[derive(Clone, Copy)]
+pub(super) struct PruneRequest<'u> {
+    /// Calls that were received before it go, as far as none of them is needed.
+    pub(super) before: Timestamp,
+    pub(super) dry_run: bool,
+    /// The operator who asks for it; none if it is retention.
+    pub(super) user: Option<&'u str>,
+}
+
+/// Removes old calls.
+pub(super) async fn prune(running: &Arc<Running>, request: PruneRequest<'_>) -> Result<Pruned, AuditError> {
     let shared = &running.shared;
     let mut session = shared.pool.get().await?;
     let client = session.client();
@@ -65,7 +69,7 @@ pub(super) async fn prune(
         return Err(AuditError::new(AuditErrorKind::Locked, "it is being pruned already"));
     }
     // The lock ends with the session, unless it is given back.
-    let pruned = prune_locked(running, client, before, dry_run, user).await;
+    let pruned = prune_locked(running, client, request).await;
     client.execute("SELECT pg_advisory_unlock($1)", &[&lock_number]).await.map_err(DatabaseError::from)?;
     session.give_back();
     pruned
@@ -74,9 +78,7 @@ pub(super) async fn prune(
 async fn prune_locked(
     running: &Arc<Running>,
     client: &mut Client,
-    before: Timestamp,
-    dry_run: bool,
-    user: Option<&str>,
+    request: PruneRequest<'_>,
 ) -> Result<Pruned, AuditError> {
     let shared = &running.shared;
     if checkpoint::is_empty(client).await? {
@@ -86,7 +88,7 @@ async fn prune_locked(
         return Err(AuditError::new(AuditErrorKind::Lost, loss));
     }
     // What this process has written is signed for first, so that it can go.
-    if !dry_run {
+    if !request.dry_run {
         running.submit(Command::Begin).await?;
         running.sign().await?;
     }
@@ -97,7 +99,7 @@ async fn prune_locked(
             "the signed statement in the database is missing or was changed",
         )
     })?;
-    let context = context(running, client, before).await?;
+    let context = context(running, client, request.before).await?;
     let mut cuts = BTreeMap::new();
     for (writer, journal) in &journals {
         let Ok(name) = Uuid::try_parse(writer) else { continue };
@@ -107,13 +109,12 @@ async fn prune_locked(
     }
     let pruned = prune_result(cuts.values());
     cuts.retain(|_, cut| cut.entries > 0);
-    if !dry_run {
+    if !request.dry_run {
         // Of a process that ended while it pruned.
         let bases = journals.iter().filter_map(|(writer, it)| Some((Uuid::try_parse(writer).ok()?, it.base)));
         remove(client, &bases.collect(), &[]).await?;
         if !cuts.is_empty() {
-            let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
-            carry_out(running, client, &cuts, &expired, before, &pruned, user).await?;
+            carry_out(running, client, &cuts, &pruned, request).await?;
         }
     }
     Ok(pruned)
@@ -128,15 +129,7 @@ async fn context(
     let own = running.holdings().await?;
     // In this order: all calls up to these ends are in the table of calls then.
     let gone = process::gone(client, &running.shared.home).await?;
-    let mut left_ends = HashMap::new();
-    let select = "SELECT name, n, holder FROM cofferdam.writers";
-    for row in client.query(select, &[]).await.map_err(DatabaseError::from)? {
-        let row = (|| Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))();
-        let (name, n, holder) = row.map_err(DatabaseError::from)?;
-        if gone.has(holder) {
-            left_ends.insert(name, unsigned(n));
-        }
-    }
+    let left_ends = left_ends(client, &gone).await?;
     calls::fill(client, &mut |_| ()).await?;
     let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
     let all = keys::all(client).await?;
@@ -145,23 +138,34 @@ async fn context(
     for stored in all {
         keys_of.entry(stored.call).or_default().push(stored);
     }
-    let select = "SELECT c.id, w.holder FROM cofferdam.calls c LEFT JOIN cofferdam.writers w ON w.name = c.writer \
-                  WHERE c.status = 0";
-    let mut unended = HashMap::new();
-    for row in client.query(select, &[]).await.map_err(DatabaseError::from)? {
-        let row = (|| Ok::<_, tokio_postgres::Error>((row.try_get(0)?, row.try_get(1)?)))();
-        let (id, holder) = row.map_err(DatabaseError::from)?;
-        unended.insert(id, holder);
-    }
     Ok(PruneContext {
         times: PruneTimes { before, now: time.removal_time() },
         keys: keys_of,
         unfinished,
-        unended,
+        unended: unended(client).await?,
         own_ends: own.chains.iter().map(|(name, head)| (*name, head.n)).collect(),
         left_ends,
         lives: Lives { own, gone },
     })
+}
+
+/// Returns the ends of the journals of ended processes.
+async fn left_ends(client: &Client, gone: &GoneProcesses) -> Result<HashMap<Uuid, u64>, DatabaseError> {
+    let mut ends = HashMap::new();
+    for row in client.query("SELECT name, n, holder FROM cofferdam.writers", &[]).await? {
+        if gone.has(row.try_get(2)?) {
+            ends.insert(row.try_get(0)?, unsigned(row.try_get(1)?));
+        }
+    }
+    Ok(ends)
+}
+
+/// Returns the calls without an end, each with the process that holds its journal.
+async fn unended(client: &Client) -> Result<HashMap<Uuid, Option<Uuid>>, DatabaseError> {
+    let select = "SELECT c.id, w.holder FROM cofferdam.calls c LEFT JOIN cofferdam.writers w ON w.name = c.writer \
+                  WHERE c.status = 0";
+    let rows = client.query(select, &[]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
 /// Returns what can go of a journal.
@@ -218,7 +222,7 @@ impl PruneContext {
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
     /// longer, are added to `part`.
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Option<PruneBlocker> {
-        let uuid = Uuid::from_bytes(id.bytes());
+        let uuid = stored_id(id);
         if let Some(holder) = self.unended.get(&uuid) {
             let is_incomplete = self.lives.is_incomplete(id, *holder);
             return Some(if is_incomplete { PruneBlocker::Incomplete } else { PruneBlocker::Running });
@@ -244,10 +248,8 @@ async fn carry_out(
     running: &Arc<Running>,
     client: &mut Client,
     cuts: &BTreeMap<Uuid, JournalCut>,
-    expired: &[HeldKey],
-    before: Timestamp,
     pruned: &Pruned,
-    user: Option<&str>,
+    PruneRequest { before, user, .. }: PruneRequest<'_>,
 ) -> Result<(), AuditError> {
     let shared = &running.shared;
     let now = shared.clock.timestamp();
@@ -259,7 +261,8 @@ async fn carry_out(
     let bases = cuts.iter().map(|(writer, cut)| (*writer, cut.base)).collect();
     shared.checkpoints.prune(shared, &bases).await?;
     failpoint::pass("prune.signed");
-    Ok(remove(client, &bases, expired).await?)
+    let expired: Vec<_> = cuts.values().flat_map(|cut| cut.expired.iter().copied()).collect();
+    Ok(remove(client, &bases, &expired).await?)
 }
 
 /// Removes the entries of journals up to their new beginnings, what is sealed of them, and what is derived from them.

@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::batch::{UNDETERMINED, signed, unsigned};
+use super::batch::{UNDETERMINED, audit_id, signed, stored_id, unsigned};
 use super::engine::Holdings;
 use super::process::{self, Lives};
 use super::{LogShared, Running, calls, checkpoint};
@@ -66,10 +66,7 @@ impl PostgresReader {
         let own = self.holdings()?;
         let (rows, gone) = self.query(async |client, shared| {
             let gone = process::gone(client, &shared.home).await?;
-            let transaction = client.transaction().await?;
-            let rows = transaction.query(&text, &parameters.as_sql()).await?;
-            transaction.commit().await?;
-            Ok((rows, gone))
+            Ok((client.query(&text, &parameters.as_sql()).await?, gone))
         })?;
         let lives = Lives { own, gone };
         let rows = rows.iter().map(|row| call_row(row, &lives));
@@ -85,7 +82,7 @@ impl PostgresReader {
 
     /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
     fn lines_of(&self, audit_id: &AuditId) -> Result<Vec<FoundLine>, AuditError> {
-        let id = Uuid::from_bytes(audit_id.bytes());
+        let id = stored_id(audit_id);
         let found = self.query(async |client, _| {
             let select = "SELECT writer, places FROM cofferdam.calls WHERE id = $1";
             let Some(row) = client.query_opt(select, &[&id]).await? else { return Ok(None) };
@@ -177,11 +174,21 @@ fn boundary_column() -> String {
     format!("CASE c.class {cases}ELSE '' END")
 }
 
+/// Returns the calls in these rows.
+fn ids(rows: &[Row]) -> Result<Vec<AuditId>, DatabaseError> {
+    rows.iter().map(|row| Ok(audit_id(row.try_get(0)?))).collect()
+}
+
+/// Returns the status with this number. A call with another number has no end, as far as is known.
+fn call_status(number: i16) -> CallStatus {
+    usize::try_from(number).ok().and_then(|at| CallStatus::ALL.get(at).copied()).unwrap_or_default()
+}
+
 fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
     let text =
         |at: usize| row.try_get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
     let status = CallStatus::from_number(row.try_get::<_, i16>(8)?);
-    let audit_id = AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes());
+    let audit_id = audit_id(row.try_get(0)?);
     let is_incomplete = !status.has_end() && lives.is_incomplete(&audit_id, row.try_get(14)?);
     Ok(CallRow {
         audit_id,
@@ -208,7 +215,7 @@ impl AuditReader for PostgresReader {
             conditions.push(format!("c.key = {}", parameters.add(key.to_vec())));
         }
         if let Some(before) = &filter.before {
-            let id = parameters.add(Uuid::from_bytes(before.bytes()));
+            let id = parameters.add(stored_id(before));
             // For a call that is not there, it is the time in the id.
             let [a, b, c, d, e, f, ..] = before.bytes();
             let millis = signed(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
@@ -236,18 +243,16 @@ impl AuditReader for PostgresReader {
 
     fn call(&mut self, audit_id: &AuditId) -> Result<Option<CallRow>, AuditError> {
         let mut parameters = Parameters::default();
-        let id = parameters.add(Uuid::from_bytes(audit_id.bytes()));
+        let id = parameters.add(stored_id(audit_id));
         Ok(self.rows(format!("{ROW} WHERE c.id = {id}"), parameters)?.pop())
     }
 
     fn between(&mut self, from: &AuditId, to: &AuditId, most: usize) -> Result<Vec<AuditId>, AuditError> {
-        let (from, to) = (Uuid::from_bytes(from.bytes()), Uuid::from_bytes(to.bytes()));
+        let (from, to) = (stored_id(from), stored_id(to));
         let most = signed(most as u64);
         self.query(async |client, _| {
             let select = "SELECT id FROM cofferdam.calls WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
-            let rows = client.query(select, &[&from, &to, &most]).await?;
-            let ids = rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes())));
-            ids.collect()
+            ids(&client.query(select, &[&from, &to, &most]).await?)
         })
     }
 
@@ -378,14 +383,7 @@ impl AuditReader for PostgresReader {
     }
 
     fn end(&mut self) -> Result<LogPosition, AuditError> {
-        self.query(async |client, _| {
-            let select = "SELECT writer, n FROM cofferdam.indexed";
-            let mut position = LogPosition::default();
-            for row in client.query(select, &[]).await? {
-                position.0.insert(row.try_get::<_, Uuid>(0)?.to_string(), unsigned(row.try_get(1)?));
-            }
-            Ok(position)
-        })
+        self.query(async |client, _| calls::position(client, "SELECT writer, n FROM cofferdam.indexed").await)
     }
 
     fn ended_after(&mut self, position: &mut LogPosition, most: usize) -> Result<Vec<CallRow>, AuditError> {
@@ -420,14 +418,7 @@ impl AuditReader for PostgresReader {
     }
 
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
-        self.query(async |client, _| {
-            let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor \
-                          ORDER BY 2 DESC, actor COLLATE \"C\"";
-            let rows = client.query(select, &[]).await?;
-            let usage =
-                rows.iter().map(|row| Ok(SealedUsage { client: row.try_get(0)?, bytes: unsigned(row.try_get(1)?) }));
-            usage.collect()
-        })
+        self.query(async |client, _| sealed_usage(client).await)
     }
 
     fn operator_events(&mut self, filter: &OperatorEventFilter) -> Result<Vec<OperatorChange>, AuditError> {
@@ -454,12 +445,11 @@ impl AuditReader for PostgresReader {
     }
 
     fn undecided_keys(&mut self, of: Option<&AuditId>) -> Result<Vec<AuditId>, AuditError> {
-        let of = of.map(|of| Uuid::from_bytes(of.bytes()));
+        let of = of.map(stored_id);
         self.query(async |client, _| {
             let select = "SELECT DISTINCT call FROM cofferdam.keys WHERE state = $1 AND ($2::uuid IS NULL OR call = $2) \
                           ORDER BY call";
-            let rows = client.query(select, &[&UNDETERMINED, &of]).await?;
-            rows.iter().map(|row| Ok(AuditId::from_bytes(*row.try_get::<_, Uuid>(0)?.as_bytes()))).collect()
+            ids(&client.query(select, &[&UNDETERMINED, &of]).await?)
         })
     }
 
@@ -478,12 +468,21 @@ impl AuditReader for PostgresReader {
 
 impl PostgresReader {
     fn ended_n(&self, audit_id: &AuditId) -> Result<Option<u64>, AuditError> {
-        let id = Uuid::from_bytes(audit_id.bytes());
+        let id = stored_id(audit_id);
         self.query(async |client, _| {
             let row = client.query_opt("SELECT ended_n FROM cofferdam.calls WHERE id = $1", &[&id]).await?;
             Ok(row.map(|row| row.try_get::<_, Option<i64>>(0)).transpose()?.flatten().map(unsigned))
         })
     }
+}
+
+/// Returns the sealed bytes of each client that has any, the most first.
+pub(super) async fn sealed_usage(client: &Client) -> Result<Vec<SealedUsage>, DatabaseError> {
+    let select = "SELECT actor, sum(sealed)::bigint FROM cofferdam.calls WHERE sealed > 0 GROUP BY actor \
+                  ORDER BY 2 DESC, actor COLLATE \"C\"";
+    let rows = client.query(select, &[]).await?;
+    let usage = |row: &Row| Ok(SealedUsage { client: row.try_get(0)?, bytes: unsigned(row.try_get(1)?) });
+    rows.iter().map(usage).collect()
 }
 
 /// Returns a sealed part; none if it was dropped.
