@@ -225,6 +225,20 @@ impl OpenCall {
     }
 }
 
+impl CloseCall {
+    /// Returns its last events, and whether the call ends with them. One that `resumes` another and did nothing does
+    /// not: the unknown result of the other one is unknown for this one as well, and an operator decides about it.
+    #[must_use]
+    pub fn last_events(&self, resumes: bool) -> (Entry, bool) {
+        let did_nothing = self.verdict.status == CallStatus::Cancelled || self.attempts == 0;
+        if did_nothing && resumes {
+            (self.entry.without_its_end(), false)
+        } else {
+            (self.entry.clone(), true)
+        }
+    }
+}
+
 /// The decision of an operator that nothing is to be done about a call that never ended, or about its key.
 #[derive(Debug, Clone)]
 pub struct ResolveCall {

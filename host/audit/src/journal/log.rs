@@ -841,10 +841,7 @@ impl LogWriter {
             }
             (None, None) => return Err(without_beginning(&end.audit_id)),
         };
-        let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
-        // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
-        let is_end = !(did_nothing && call.resumes);
-        let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end() };
+        let (entry, is_end) = end.last_events(call.resumes);
         // A call that began and ended in one entry needs no other, unless its outcome is sealed.
         let outcome = self.sealable(&call.actor, end.outcome.as_ref());
         if !entry.is_empty() || outcome.is_some() || drafts.is_empty() {

@@ -15,7 +15,7 @@ use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, signed};
+use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, signed, stored_id};
 use super::engine::{
     Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
 };
@@ -32,7 +32,7 @@ enum Tried<T> {
     /// It was written; whether it was committed is for the effect to find out.
     Written {
         batch: Box<Batch>,
-        effect: Box<dyn FnOnce(Option<Reply<T>>) -> Effect + Send>,
+        effect: Box<dyn FnOnce(Reply<T>) -> Effect + Send>,
         committed: Result<(), DatabaseError>,
     },
     /// Something else happened at the same time: it is tried again.
@@ -160,7 +160,7 @@ impl Engine {
         match done {
             Ok(Tried::Answer(answer)) => drop(reply.send(Ok(answer))),
             Ok(Tried::Written { batch, effect, committed }) => {
-                self.parked = Some(Parked { batch: *batch, effects: vec![effect(Some(reply))] });
+                self.parked = Some(Parked { batch: *batch, effects: vec![effect(reply)] });
                 match committed {
                     Ok(()) => self.committed().await,
                     Err(error) => {
@@ -246,7 +246,7 @@ impl Engine {
                     resolve_once(&transaction, before, None).await?;
                     batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;
                     let committed = answered(transaction.commit()).await;
-                    let effect = Box::new(move |reply| Effect::Used { state, reply });
+                    let effect = Box::new(|reply| Effect::answered(reply, OpenOutcome::KeyInUse(state)));
                     return Ok(Tried::Written { batch: Box::new(batch), effect, committed });
                 }
                 state => return Ok(Tried::Answer(OpenOutcome::KeyInUse(state))),
@@ -280,7 +280,7 @@ impl Engine {
         }
         let committed = answered(transaction.commit()).await;
         let call = opened(&open, chain, key);
-        let effect = Box::new(move |reply| Effect::Opened { open: Box::new(open), call, reply });
+        let effect = Box::new(|reply| Effect::Opened { open: Box::new(open), call, reply: Some(reply) });
         Ok(Tried::Written { batch: Box::new(batch), effect, committed })
     }
 
@@ -332,7 +332,7 @@ impl Engine {
         transaction: &Transaction<'_>,
         audit_id: &AuditId,
     ) -> Result<Option<Adopted>, Untried> {
-        let id = Uuid::from_bytes(audit_id.bytes());
+        let id = stored_id(audit_id);
         if self.has_call(audit_id) {
             return Ok(None);
         }
@@ -388,7 +388,7 @@ impl Engine {
         }
         let Session { client, append } = session;
         let Some(own) = self.own_end() else { return Err(lost_journal().into()) };
-        let call = Uuid::from_bytes(audit_id.bytes());
+        let call = stored_id(audit_id);
         let transaction = client.transaction().await?;
         let lock = "SELECT FROM cofferdam.keys WHERE call = $1 ORDER BY key FOR UPDATE";
         transaction.execute(lock, &[&call]).await?;
@@ -423,7 +423,7 @@ impl Engine {
         let committed = answered(transaction.commit()).await;
         Ok(Tried::Written {
             batch: Box::new(batch),
-            effect: Box::new(|reply| Effect::Resolved { reply }),
+            effect: Box::new(|reply| Effect::answered(reply, true)),
             committed,
         })
     }
@@ -505,8 +505,8 @@ async fn resolve_once(
     by: Option<&AuditId>,
 ) -> Result<bool, Untried> {
     let insert = "INSERT INTO cofferdam.resolutions (call, by) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    let by = by.map(|by| Uuid::from_bytes(by.bytes()));
-    Ok(transaction.execute(insert, &[&Uuid::from_bytes(call.bytes()), &by]).await? == 1)
+    let by = by.map(stored_id);
+    Ok(transaction.execute(insert, &[&stored_id(call), &by]).await? == 1)
 }
 
 /// Returns true if the journal ends with the entry that its row names, and has the one that was signed. Of a journal

@@ -24,7 +24,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::LogShared;
-use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED, signed};
+use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED, signed, stored_id};
 use super::checkpoint;
 use super::keys::{self, StoredKey, digest};
 use super::process::{self, GoneProcesses, Process, Registration};
@@ -118,28 +118,30 @@ pub(super) enum Effect {
         drafts: Vec<EntryDraft>,
         reply: Option<Reply<()>>,
     },
-    Resolved {
-        reply: Option<Reply<bool>>,
-    },
-    /// The interrupted call was resolved, and its key is another one's.
-    Used {
-        state: KeyState,
-        reply: Option<Reply<OpenOutcome>>,
-    },
+    /// Nothing but the answer, which gets the error if nothing was written.
+    Answered(Option<Answer>),
 }
 
+/// Answers a command. Returns false if its caller has gone.
+type Answer = Box<dyn FnOnce(Result<(), AuditError>) -> bool + Send>;
+
 impl Effect {
+    /// Returns the effect that a command has this answer.
+    pub(super) fn answered<T: Send + 'static>(reply: Reply<T>, answer: T) -> Self {
+        Self::Answered(Some(Box::new(|done| reply.send(done.map(|()| answer)).is_ok())))
+    }
+
     /// Answers the command with this error, if its caller waits. Returns false if that has gone without an answer.
     fn refuse(&mut self, error: &AuditError) -> bool {
         fn send<T>(reply: &mut Option<Reply<T>>, error: &AuditError) -> bool {
             reply.take().is_none_or(|reply| reply.send(Err(error.clone())).is_ok())
         }
         match self {
-            Self::Opened { reply, .. } | Self::Used { reply, .. } => send(reply, error),
+            Self::Opened { reply, .. } => send(reply, error),
             Self::Appended { reply, .. } | Self::Ended { reply, .. } | Self::Logged { reply, .. } => {
                 send(reply, error)
             }
-            Self::Resolved { reply } => send(reply, error),
+            Self::Answered(answer) => answer.take().is_none_or(|answer| answer(Err(error.clone()))),
         }
     }
 }
@@ -770,10 +772,7 @@ impl Engine {
                 return Planned::Done;
             }
         };
-        let did_nothing = end.verdict.status == CallStatus::Cancelled || end.attempts == 0;
-        // The unknown result of the resumed call is unknown for this one as well: an operator decides about it.
-        let is_end = !(did_nothing && call.resumes);
-        let entry = if is_end { end.entry.clone() } else { end.entry.without_its_end() };
+        let (entry, is_end) = end.last_events(call.resumes);
         let (entry, _) = entry.after(&call.unacknowledged, call.shift);
         // A call that began and ended in one entry needs no other, unless its outcome is sealed.
         let outcome = self.sealable(&call.actor, end.outcome.as_ref());
@@ -805,7 +804,7 @@ impl Engine {
             place = batch.append(chain, draft);
         }
         if let (Some(key), Some(state)) = (end.call.key, end.key) {
-            batch.end_key(key, Uuid::from_bytes(end.id.bytes()), state, place);
+            batch.end_key(key, stored_id(&end.id), state, place);
         }
         effects.push(Effect::Ended { end: Box::new(end), reply });
     }
@@ -1082,10 +1081,7 @@ impl Engine {
                     reply.map(|reply| reply.send(Ok(())));
                 }
                 Effect::Logged { reply, .. } => drop(reply.map(|reply| reply.send(Ok(())))),
-                Effect::Resolved { reply } => drop(reply.map(|reply| reply.send(Ok(true)))),
-                Effect::Used { state, reply } => {
-                    reply.map(|reply| reply.send(Ok(OpenOutcome::KeyInUse(state))));
-                }
+                Effect::Answered(answer) => drop(answer.map(|answer| answer(Ok(())))),
             }
         }
         self.shared.has_new.notify_one();
@@ -1113,10 +1109,7 @@ impl Engine {
                         self.late_ends.insert(end.id.clone(), end);
                     }
                 }
-                Effect::Opened { .. }
-                | Effect::Logged { .. }
-                | Effect::Resolved { .. }
-                | Effect::Used { .. } => {}
+                Effect::Opened { .. } | Effect::Logged { .. } | Effect::Answered(_) => {}
             }
         }
     }
@@ -1250,7 +1243,7 @@ pub(super) fn claim_row(open: &OpenCall, claim: &KeyClaim, writer: Uuid) -> KeyR
     let action = open.route.action.as_deref().filter(|_| step.is_some());
     KeyRow {
         key: digest(&claim.key),
-        call: Uuid::from_bytes(open.audit_id.bytes()),
+        call: stored_id(&open.audit_id),
         fingerprint: claim.fingerprint,
         at: open.at.as_microsecond(),
         writer,
