@@ -13,6 +13,7 @@ use cofferdam_core::host_key;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{GenericClient, Row};
 
+use super::session::answered;
 use super::{LogShared, PostgresLog};
 use crate::database::DatabaseError;
 
@@ -58,7 +59,7 @@ impl ApprovalStore for PostgresLog {
                     ApprovalVerdict::Waiting(Box::new(request.at(now)))
                 }
             };
-            transaction.commit().await.map_err(sql)?;
+            answered(transaction.commit()).await?;
             session.give_back();
             Ok(verdict)
         })
@@ -80,7 +81,7 @@ impl ApprovalStore for PostgresLog {
                     outcome
                 }
             };
-            transaction.commit().await.map_err(sql)?;
+            answered(transaction.commit()).await?;
             session.give_back();
             Ok(outcome)
         })
