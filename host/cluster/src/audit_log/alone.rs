@@ -13,6 +13,7 @@ use cofferdam_audit::{
 };
 use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, signed, stored_id};
@@ -293,10 +294,13 @@ impl Engine {
         writer: Uuid,
         before: Option<&StoredKey>,
     ) -> Result<bool, Untried> {
-        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of, action_key } =
+        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of: step, action_key } =
             claim_row(open, claim, writer);
-        let (action_key, is_action) =
-            (action_key.as_ref().map(|key| &key[..]), matches!(claim.of, KeyScope::Action { .. }));
+        let (key, fingerprint, action) =
+            (&key[..], &fingerprint[..], action_key.as_ref().map(|key| &key[..]));
+        let is_action = matches!(claim.of, KeyScope::Action { .. });
+        let before = before.map(|before| before.call);
+        // The row stays the same one: others may wait for its lock.
         let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of, \
                    action_key, is_action) \
                    VALUES ($1, $2, $3, $4, 0, $5, $6, $7, $8, $9) ON CONFLICT (key) DO UPDATE SET \
@@ -305,25 +309,9 @@ impl Engine {
                    writer = excluded.writer, is_idempotent = excluded.is_idempotent, step_of = excluded.step_of, \
                    action_key = excluded.action_key, is_action = excluded.is_action, \
                    has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $10";
-        let before = before.map(|before| before.call);
-        let put = transaction
-            .execute(
-                put,
-                &[
-                    &&key[..],
-                    &call,
-                    &&fingerprint[..],
-                    &at,
-                    &writer,
-                    &is_idempotent,
-                    &step_of,
-                    &action_key,
-                    &is_action,
-                    &before,
-                ],
-            )
-            .await?;
-        Ok(put == 1)
+        let of_call: [&(dyn ToSql + Sync); 10] =
+            [&key, &call, &fingerprint, &at, &writer, &is_idempotent, &step, &action, &is_action, &before];
+        Ok(transaction.execute(put, &of_call).await? == 1)
     }
 
     /// Takes the journal of an interrupted call; none if there is nothing left to resolve, or its host lives.
@@ -366,9 +354,7 @@ impl Engine {
         }
         if holder != process.id {
             // Only for a call that is resolved now: until the journal is given back, its other calls seem to run.
-            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
-                        RETURNING epoch";
-            chain.epoch = transaction.query_one(take, &[&writer, &process.id]).await?.try_get(0)?;
+            chain.epoch = take(transaction, writer, process.id).await?;
         }
         let seq = last_event(transaction, writer, &places).await?.saturating_add(1);
         Ok(Some(Adopted { chain, seq }))
@@ -457,9 +443,7 @@ impl Engine {
                 answered(transaction.commit()).await?;
                 continue;
             }
-            let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
-                        RETURNING epoch";
-            end.epoch = transaction.query_one(take, &[&name, &process]).await?.try_get(0)?;
+            end.epoch = take(&transaction, name, process).await?;
             let mut batch = Batch::default();
             batch.append(end, &writer_taken(now, 0));
             return begin(transaction, &session.append, batch, process, self.shared.given_time()).await;
@@ -481,6 +465,13 @@ impl Engine {
         batch.append(end, &writer_taken(now, 0));
         begin(transaction, &session.append, batch, process, self.shared.given_time()).await
     }
+}
+
+/// Takes a journal, and returns its epoch from now on.
+async fn take(transaction: &Transaction<'_>, writer: Uuid, process: Uuid) -> Result<i64, Untried> {
+    let take = "UPDATE cofferdam.writers SET holder = $2, epoch = epoch + 1, is_clean = false WHERE name = $1 \
+                RETURNING epoch";
+    Ok(transaction.query_one(take, &[&writer, &process]).await?.try_get(0)?)
 }
 
 /// Writes the first entries of a process to its journal, and returns where that ends.
