@@ -91,12 +91,6 @@ impl Engine {
                         done => break done,
                     }
                 };
-                let done = match done {
-                    Ok(Tried::Again) => {
-                        Err(AuditError::new(AuditErrorKind::Locked, "an interrupted call has the key"))
-                    }
-                    done => done,
-                };
                 if let Some(claim) = &open.key {
                     // Once more at the same time with others, if it is used again.
                     self.contended.remove(&digest(&claim.key));
@@ -171,7 +165,10 @@ impl Engine {
                     }
                 }
             }
-            Ok(Tried::Again) => drop(reply.send(Err(lost()))),
+            Ok(Tried::Again) => {
+                let error = AuditError::new(AuditErrorKind::Locked, "an interrupted call has the key");
+                drop(reply.send(Err(error)));
+            }
             Err(error) => drop(reply.send(Err(error))),
         }
     }

@@ -105,10 +105,7 @@ impl ApprovalStore for PostgresLog {
             let found = row(session.client(), &id, &seal).await?;
             let select = "SELECT arguments FROM approvals WHERE id = $1";
             let text = session.client().query_opt(select, &[&id.as_str()]).await.map_err(sql)?;
-            let text: Option<String> = match text {
-                Some(row) => row.try_get(0).map_err(sql)?,
-                None => None,
-            };
+            let text = text.map(|row| row.try_get(0)).transpose().map_err(sql)?.flatten();
             session.give_back();
             Ok(found.and_then(|stored| stored.with_shown_text(text)))
         })

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, unsigned};
+use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, id_in, signed, unsigned};
 use super::engine::Command;
 use super::keys::{self, StoredKey};
 use super::reader::sealed_part;
@@ -143,6 +143,13 @@ struct ExpectedKey {
     action_key: Option<[u8; 32]>,
 }
 
+impl ExpectedKey {
+    fn new(call: Uuid, fingerprint: [u8; 32], state: i16) -> Self {
+        let (until, is_idempotent, has_value, action_key) = (None, false, false, None);
+        Self { call, fingerprint, state, until, is_idempotent, has_value, action_key }
+    }
+}
+
 /// The keys according to the entries.
 #[derive(Default)]
 struct ExpectedKeys {
@@ -166,34 +173,25 @@ impl ExpectedKeys {
         }
         if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
             for kept in kept.keys {
-                let call = AuditId::parse(&kept.call).map(|call| Uuid::from_bytes(call.bytes()));
-                if let (Some(call), Some(key), Some(fingerprint)) =
-                    (call, unhex(&kept.key_sha256), unhex(&kept.fingerprint))
+                if let (Some(call), Some((key, fingerprint))) =
+                    (id_in(Some(&kept.call)), unhex(&kept.key_sha256).zip(unhex(&kept.fingerprint)))
                     && !self.keys.contains_key(&key)
                 {
-                    let (until, is_idempotent, has_value) = (None, false, false);
-                    let (state, action_key) = (BLOCKED, None);
-                    let kept =
-                        ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key };
-                    self.put(key, kept);
+                    self.put(key, ExpectedKey::new(call, fingerprint, BLOCKED));
                 }
             }
         }
         if let Some(RecordedEvent::Pruned(_)) = line.log.as_ref().map(LogEvent::event) {
             self.may_be_over.extend(self.of_actions.values().flatten());
         }
-        let call =
-            line.audit_id.as_deref().and_then(AuditId::parse).map(|call| Uuid::from_bytes(call.bytes()));
+        let call = id_in(line.audit_id.as_deref());
         let (Some(call), Ok(events)) = (call, line.events()) else { return };
         for event in &events {
             match event.event() {
                 RecordedEvent::Admitted(admitted) => {
                     let Some(claim) = &admitted.claim else { continue };
-                    let (Some(key), Some(fingerprint)) =
-                        (unhex(&claim.key_sha256), unhex(&claim.fingerprint))
-                    else {
-                        continue;
-                    };
+                    let hashes = unhex(&claim.key_sha256).zip(unhex(&claim.fingerprint));
+                    let Some((key, fingerprint)) = hashes else { continue };
                     let held = self.keys.get(&key).filter(|held| held.call != call && held.state == RETAINED);
                     let claimed = event.at.parse().map_or(i64::MAX, |at: Timestamp| at.as_microsecond());
                     let end = self.ends.remove(&key).unwrap_or(i64::MAX);
@@ -206,11 +204,9 @@ impl ExpectedKeys {
                         self.of_actions.entry(action).or_default().push(key);
                     }
                     self.may_be_over.remove(&key);
-                    let (is_idempotent, until) = (admitted.is_idempotent(), None);
-                    let (state, has_value) = (CLAIMED, false);
-                    let claimed =
-                        ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key };
-                    self.put(key, claimed);
+                    let (is_idempotent, claimed) =
+                        (admitted.is_idempotent(), ExpectedKey::new(call, fingerprint, CLAIMED));
+                    self.put(key, ExpectedKey { is_idempotent, action_key, ..claimed });
                 }
                 RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
                 RecordedEvent::Final(end) => {
@@ -364,16 +360,9 @@ fn differences(
 }
 
 fn is_same(own: &StoredKey, expected: &ExpectedKey, may_be_over: bool) -> bool {
-    let own = ExpectedKey {
-        call: own.call,
-        fingerprint: own.fingerprint,
-        state: own.state,
-        until: own.until,
-        is_idempotent: own.is_idempotent,
-        has_value: own.has_value,
-        action_key: own.action_key.or(expected.action_key.filter(|_| may_be_over)),
-    };
-    own == *expected
+    let &StoredKey { call, fingerprint, state, until, is_idempotent, has_value, .. } = own;
+    let action_key = own.action_key.or(expected.action_key.filter(|_| may_be_over));
+    *expected == ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key }
 }
 
 /// Records and signs that the operator accepts these findings, and signs for the journals as they are.
