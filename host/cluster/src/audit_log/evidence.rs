@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The entries of one journal from a number on; several with one number in the order of their times.
 const SELECT_LINES: &str =
-    "SELECT n, at, line FROM cofferdam.entries WHERE writer = $1 AND n > $2 ORDER BY n, at LIMIT $3";
+    "SELECT n, line FROM cofferdam.entries WHERE writer = $1 AND n > $2 ORDER BY n, at LIMIT $3";
 
 /// The log as it is when it is read.
 pub(super) struct PostgresEvidence {
@@ -114,10 +114,8 @@ async fn lines_after(client: &Client, writer: Uuid, from: i64) -> Result<Vec<(i6
     let mut limit = LINES_AT_ONCE;
     loop {
         let rows = client.query(SELECT_LINES, &[&writer, &from, &limit]).await?;
-        let mut lines = Vec::with_capacity(rows.len());
-        for row in &rows {
-            lines.push((row.try_get::<_, i64>(0)?, row.try_get::<_, String>(2)?));
-        }
+        let lines = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let mut lines = lines.collect::<Result<Vec<(i64, String)>, DatabaseError>>()?;
         if signed(lines.len() as u64) < limit {
             return Ok(lines);
         }

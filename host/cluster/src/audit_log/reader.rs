@@ -30,12 +30,6 @@ pub(super) struct PostgresReader {
     running: Arc<Running>,
 }
 
-/// A line of a call, as it was found.
-struct FoundLine {
-    entry: StoredEntry,
-    place: Option<i64>,
-}
-
 impl PostgresReader {
     /// Creates a reader.
     ///
@@ -80,8 +74,9 @@ impl PostgresReader {
         }
     }
 
-    /// Reads the lines of a call, and checks that each one is what the next line of the journal says.
-    fn lines_of(&self, audit_id: &AuditId) -> Result<Vec<FoundLine>, AuditError> {
+    /// Reads the lines of a call, with the places of their sealed parts, and checks that each one is what the next line
+    /// of the journal says.
+    fn lines_of(&self, audit_id: &AuditId) -> Result<Vec<(StoredEntry, Option<i64>)>, AuditError> {
         let id = stored_id(audit_id);
         let found = self.query(async |client, _| {
             let select = "SELECT writer, places FROM cofferdam.calls WHERE id = $1";
@@ -106,7 +101,7 @@ impl PostgresReader {
             let line = indexed_line(text.as_bytes(), next, &writer, unsigned(n), audit_id)?;
             let place = line.sealed.as_ref().map(|sealed| signed(sealed.offset));
             let entry = StoredEntry { writer: writer.clone(), n: line.n, text: text.clone() };
-            read.push(FoundLine { entry, place });
+            read.push((entry, place));
         }
         Ok(read)
     }
@@ -414,7 +409,7 @@ impl AuditReader for PostgresReader {
     }
 
     fn entries_of(&mut self, audit_id: &AuditId) -> Result<Vec<StoredEntry>, AuditError> {
-        Ok(self.lines_of(audit_id)?.into_iter().map(|line| line.entry).collect())
+        Ok(self.lines_of(audit_id)?.into_iter().map(|(entry, _)| entry).collect())
     }
 
     fn sealed_usage(&mut self) -> Result<Vec<SealedUsage>, AuditError> {
@@ -455,10 +450,8 @@ impl AuditReader for PostgresReader {
 
     fn sealed(&mut self, audit_id: &AuditId) -> Result<(Option<Sealed>, Option<Sealed>), AuditError> {
         let (mut request, mut outcome) = (None, None);
-        for (position, line) in self.lines_of(audit_id)?.into_iter().enumerate() {
-            let (Some(place), Ok(writer)) = (line.place, Uuid::try_parse(&line.entry.writer)) else {
-                continue;
-            };
+        for (position, (entry, place)) in self.lines_of(audit_id)?.into_iter().enumerate() {
+            let (Some(place), Ok(writer)) = (place, Uuid::try_parse(&entry.writer)) else { continue };
             let part = self.query(async |client, _| sealed_part(client, writer, place).await)?;
             *if position == 0 { &mut request } else { &mut outcome } = part.map(Sealed::from_bytes);
         }

@@ -87,27 +87,22 @@ pub(super) async fn answered<T>(
 pub(super) async fn make_partitions(client: &mut Client, at: SystemTime) -> Result<(), DatabaseError> {
     let at = Timestamp::try_from(at).unwrap_or_default().to_zoned(TimeZone::UTC).date();
     let first = at.first_of_month();
-    let months = [first, next_month(first)];
     // Before the transaction: one that began earlier would not see the parts that another host made while it waited.
     client.execute("SELECT pg_advisory_lock($1)", &[&SCHEMA_LOCK]).await?;
-    make_months(client, months).await?;
-    client.execute("SELECT pg_advisory_unlock($1)", &[&SCHEMA_LOCK]).await?;
-    Ok(())
-}
-
-async fn make_months(client: &mut Client, months: [Date; 2]) -> Result<(), DatabaseError> {
     let transaction = client.transaction().await?;
-    for month in months {
+    for month in [first, next_month(first)] {
+        let (from, to) = (bound(month), bound(next_month(month)));
         for table in PARTITIONED {
             let name = partition(table, month);
-            let (from, to) = (bound(month), bound(next_month(month)));
             let make = format!(
                 "CREATE TABLE IF NOT EXISTS {name} PARTITION OF cofferdam.{table} FOR VALUES FROM ({from}) TO ({to})"
             );
             transaction.batch_execute(&make).await?;
         }
     }
-    answered(transaction.commit()).await
+    answered(transaction.commit()).await?;
+    client.execute("SELECT pg_advisory_unlock($1)", &[&SCHEMA_LOCK]).await?;
+    Ok(())
 }
 
 fn partition(table: &str, month: Date) -> String {
