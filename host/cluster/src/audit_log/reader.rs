@@ -174,11 +174,6 @@ fn ids(rows: &[Row]) -> Result<Vec<AuditId>, DatabaseError> {
     rows.iter().map(|row| Ok(audit_id(row.try_get(0)?))).collect()
 }
 
-/// Returns the status with this number. A call with another number has no end, as far as is known.
-fn call_status(number: i16) -> CallStatus {
-    usize::try_from(number).ok().and_then(|at| CallStatus::ALL.get(at).copied()).unwrap_or_default()
-}
-
 fn call_row(row: &Row, lives: &Lives) -> Result<CallRow, DatabaseError> {
     let text =
         |at: usize| row.try_get::<_, String>(at).map(|text| Some(text).filter(|text| !text.is_empty()));
