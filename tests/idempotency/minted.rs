@@ -80,9 +80,9 @@ fn a_cancelled_call_names_its_key() {
 
 #[test]
 fn a_minted_key_is_for_its_own_call_alone() {
-    let path = "/status/503?minted";
+    let path = "/status/503?own-call";
     let key = failed(reported(&host(), order(path)).0).audit_id().to_string();
-    let other = "/status/503?minted-other";
+    let other = "/status/503?another-call";
     for call in [order(other), order(path).actor("somebody else"), fetch(path)] {
         let call = call.idempotency_key(&key);
         let error = not_run(&host(), call, HostErrorKind::IdempotencyConflict, "for another call");
@@ -93,16 +93,16 @@ fn a_minted_key_is_for_its_own_call_alone() {
         Call::new(example("probe"), "fetch", json!({"url": shared_host().upstream.url("/drop?minted")}));
     let read = failed(reported(&host(), read.retry(RetryProfile::named("none").unwrap())).0);
     assert!(read.retriable() && !read.details().contains_key("repeat_with_key"), "{read}");
-    let (value, done) = reported(&host(), order("/text/minted"));
+    let (value, done) = reported(&host(), order("/text/done-call"));
     value.unwrap();
     for key in [read.audit_id(), &done.audit_id, &AuditId::mint()] {
-        let call = order("/text/minted").idempotency_key(key.as_str());
+        let call = order("/text/done-call").idempotency_key(key.as_str());
         let error = not_run(&host(), call, HostErrorKind::Validation, "No failure that is stored");
         assert!(error.hint().unwrap().contains("look at the service"), "{error}");
     }
-    let call = order("/text/minted").idempotency_key("audit-mine");
+    let call = order("/text/done-call").idempotency_key("audit-mine");
     not_run(&host(), call, HostErrorKind::Validation, "begins like one");
-    assert_eq!((count(path), count(other), count("/text/minted")), (1, 0, 1));
+    assert_eq!((count(path), count(other), count("/text/done-call")), (1, 0, 1));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn a_value_has_its_audit_entry() {
 #[test]
 fn a_minted_key_is_named_and_accepted() {
     let stage = Stage::new();
-    let path = "/flaky/1/minted";
+    let path = "/flaky/1/named-key";
     let mut call = probe("order", &json!({"url": stage.upstream.url(path), "body": "b", "labels": ["only"]}));
     call["retry"] = "none".into();
     let failed = stage.post(&call);
