@@ -29,6 +29,7 @@ use cofferdam_test_support::traffic;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::PostgresLog;
 use support::*;
 
 #[test]
@@ -374,21 +375,24 @@ fn outcomes_expire_by_the_clock_of_the_database() {
     assert!(matches!(open(&behind, &call(Some("b"), false)), OpenOutcome::Started));
 }
 
+/// Records a call whose value is kept for an hour, and returns it.
+fn keep_for_an_hour(log: &PostgresLog, clock: &HandClock, key: &str) -> OpenCall {
+    let kept = call_at(Some(key), false, clock.now());
+    assert!(matches!(open(log, &kept), OpenOutcome::Started));
+    let until = clock.now() + SignedDuration::from_hours(1);
+    close(log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    kept
+}
+
 #[test]
 fn no_key_expires_by_a_clock_that_leaps() {
     let Some(cluster) = Cluster::start() else { return };
     let clock = cluster.manual_clock();
     let log = cluster.host_with_clock("a", &clock);
-    let kept = call_at(Some("k"), false, clock.now());
-    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
-    let until = clock.now() + SignedDuration::from_hours(1);
-    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    keep_for_an_hour(&log, &clock, "k");
     clock.advance(SignedDuration::from_hours(20));
     assert!(matches!(state(&log, "k"), KeyState::Free), "an hour has passed");
-    let kept = call_at(Some("l"), false, clock.now());
-    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
-    let until = clock.now() + SignedDuration::from_hours(1);
-    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    keep_for_an_hour(&log, &clock, "l");
     clock.advance(SignedDuration::from_hours(24 * 30));
     assert!(matches!(state(&log, "l"), KeyState::Done { .. }), "a leap is not believed");
     assert!(!wait(log.time()).unwrap().is_believed);
@@ -405,10 +409,7 @@ fn a_leap_that_was_set_back_lets_no_outcome_go() {
     let Some(cluster) = Cluster::start() else { return };
     let clock = cluster.manual_clock();
     let log = cluster.host_with_clock("a", &clock);
-    let kept = call_at(Some("k"), false, clock.now());
-    assert!(matches!(open(&log, &kept), OpenOutcome::Started));
-    let until = clock.now() + SignedDuration::from_hours(1);
-    close(&log, end(&kept, CallStatus::Value, KeyDisposition::Retain(until)));
+    let kept = keep_for_an_hour(&log, &clock, "k");
     clock.advance(SignedDuration::from_hours(24 * 30));
     accept_clock(&log, clock.now());
     clock.advance(SignedDuration::from_hours(-24 * 30));
