@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cofferdam::Cancellation;
 use cofferdam_egress::egress::{Resolve, ResolveError};
+use cofferdam_egress::resilience::RetryProfile;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -47,14 +48,16 @@ fn one_of_many_calls_probes_a_half_open_circuit() {
     assert_eq!(stage.state(), "closed");
 }
 
-/// As many calls fail at once at a closed circuit: it opens once, for one of them.
+/// As many calls fail at once at a closed circuit: it opens once, for one of them. Their profile repeats none of
+/// them: the clock jumps ahead by each wait, and the waits of all calls are longer than a circuit is open.
 #[test]
 fn concurrent_failures_open_the_circuit_once() {
     let stage = stage_with(|builder| builder.concurrency(256));
     run(async {
         let mut calls = JoinSet::new();
         for _ in 0..50 {
-            let (host, call) = (stage.host.clone(), stage.fetch("/status/503"));
+            let profile = RetryProfile::named("failover-windowed").unwrap();
+            let (host, call) = (stage.host.clone(), stage.fetch("/status/503").retry(profile));
             calls.spawn(async move { host.run(call).await.outcome });
         }
         let mut opened_by = Vec::new();
