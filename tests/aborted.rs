@@ -64,7 +64,7 @@ fn an_unknown_effect_of_a_value_is_decided_about() {
     let (outcome, report) = reported(leave(path, &["POST"], false));
     assert_eq!(outcome.unwrap(), json!(1));
     let call = host.incomplete_call(&report.audit_id).unwrap();
-    assert_eq!((call.resumable, call.reason), (false, "execution_incomplete"), "{call:?}");
+    assert_eq!((call.resumable, call.replayable, call.reason), (false, true, "effect_unknown"), "{call:?}");
     assert!(host.incomplete().unwrap().contains(&call));
     // The operator has looked, and it is there: the key stays taken.
     let skip = SkipRequest { actor: "ada".into(), reason: "it is there".into(), frees_key: false };

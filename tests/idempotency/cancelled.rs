@@ -80,7 +80,7 @@ fn a_timeout_mid_request_is_unknown_and_listed() {
     assert!(error.hint().unwrap().contains(report.audit_id.as_str()), "{error}");
     let listed = host().incomplete().unwrap();
     let it = listed.iter().find(|it| it.audit_id == report.audit_id).unwrap();
-    assert_eq!((it.resumable, it.reason, it.may_have_sent), (false, "execution_incomplete", true), "{it:?}");
+    assert_eq!((it.resumable, it.reason, it.may_have_sent), (false, "effect_unknown", true), "{it:?}");
     // The operator has looked, and it is not there: the key is free.
     let skip = cofferdam_runtime::flow::SkipRequest {
         actor: "ada".into(),

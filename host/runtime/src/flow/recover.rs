@@ -63,13 +63,14 @@ pub struct IncompleteCall {
     /// True if it can be resumed: its operation may be repeated, its request is stored, and its package is
     /// installed.
     pub resumable: bool,
-    /// The reason that it cannot be resumed: `an_action`, `cancelled` (it has an end), `not_idempotent`,
-    /// `undeclared`, `not_kept`, `sealed_under_another_key` or `not_installed`.
+    /// The reason that it cannot be resumed: `an_action`, `cancelled` or `effect_unknown` (it has an end),
+    /// `not_idempotent`, `undeclared`, `not_kept`, `sealed_under_another_key` or `not_installed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_resumable: Option<&'static str>,
-    /// True if it has an outcome that can be replayed. This is always false.
+    /// True if it has an outcome that can be replayed.
     pub replayable: bool,
-    /// The reason for that: `execution_incomplete`, or `cancelled`.
+    /// The reason that its effect is unknown: `execution_incomplete` (it has no end, and its host is gone), `cancelled`,
+    /// or `effect_unknown` (it has an end, at which a request was under way).
     pub reason: &'static str,
     /// The advice for an action: it is not resumed, but its steps are calls that may be.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,9 +100,14 @@ impl IncompleteCall {
         let hint = is_action.then(|| action_hint(found.row.idempotent));
         let is_incomplete = found.row.status == CallStatus::Incomplete;
         let was_answered = matches!(found.row.status, CallStatus::Value | CallStatus::Failure);
+        let reason = match is_incomplete && !found.was_cancelled {
+            true => "execution_incomplete",
+            false if was_answered => "effect_unknown",
+            false => "cancelled",
+        };
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
-            _ if !is_incomplete && (!was_answered || found.may_be_repeated()) => Some("cancelled"),
+            _ if !is_incomplete && (!was_answered || found.may_be_repeated()) => Some(reason),
             _ if !found.may_be_repeated() && found.is_undeclared => Some("undeclared"),
             _ if !found.may_be_repeated() => Some("not_idempotent"),
             None => Some("not_kept"),
@@ -110,7 +116,7 @@ impl IncompleteCall {
             Some(Ok(_)) => None,
         };
         let key = request.and_then(Result::ok).and_then(|call| call.key_given().map(str::to_owned));
-        let RecordedCall { row, attempts, arguments, was_cancelled, .. } = found;
+        let RecordedCall { row, attempts, arguments, outcome, .. } = found;
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -126,12 +132,8 @@ impl IncompleteCall {
             arguments,
             resumable: not_resumable.is_none(),
             not_resumable,
-            replayable: false,
-            // A call that a limit cut off, or that left requests behind, has an end, but its effect is as unknown.
-            reason: match was_answered || (is_incomplete && !was_cancelled) {
-                true => "execution_incomplete",
-                false => "cancelled",
-            },
+            replayable: outcome.is_some(),
+            reason,
             hint,
         }
     }

@@ -16,14 +16,14 @@ const SHOWN_CHARS: usize = 400;
 const KEY_CHARS: usize = 40;
 
 const EXAMPLES: &str = "\
-A call that is listed has no outcome: it cannot be replayed. One whose operation may be repeated can \
-be resumed; for one that must not be, look at the service first.
+The effect of a call that is listed is not known. One that has no end and whose operation may be repeated can \
+be resumed; for any other, look at the service first.
 
 Examples:
   cofferdam recover list
   cofferdam recover list --format json";
 
-/// Lists the calls that a crash interrupted, with what is known about each.
+/// Lists the calls that were interrupted, with what is known about each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {}
@@ -68,7 +68,14 @@ fn page(found: &[IncompleteCall], page: &mut Page) {
             page.field("key", &sanitize_line(key, KEY_CHARS));
         }
         page.field("asked by", &call.actor);
-        page.field("why", if call.reason == "cancelled" { "cancelled" } else { "its host is gone" });
+        page.field(
+            "why",
+            match call.reason {
+                "cancelled" => "cancelled",
+                "effect_unknown" => "it ended while a request was under way",
+                _ => "its host is gone",
+            },
+        );
         page.field("attempts", &call.attempts.to_string());
         let (tone, sent) = match call.may_have_sent {
             true => (TextStyle::Doubtful, "not known: it may have had its effect"),
