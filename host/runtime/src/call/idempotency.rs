@@ -277,7 +277,7 @@ pub(super) fn unknown(of: &AuditId) -> HostError {
     HostError::new(HostErrorKind::OutcomeUnknown, message)
         .with_hint(format!(
             "Look at the service. Where its effect is missing, `cofferdam recover skip {of} --free-key --reason TEXT` lets \
-             the key be used again; where it is there, the same without --free-key puts that on record."
+             the key be used again; where it is there, the same without --free-key puts that on record, if it is not there yet."
         ))
         .detail("call", of.as_str())
 }
