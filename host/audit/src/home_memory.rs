@@ -59,9 +59,8 @@ impl HomeMemory {
             return Err(StateLoss::StateOlder);
         }
         let Some(log) = progress.log else { return Ok(Some(progress)) };
-        let found = checkpoint.map_or(0, LogCheckpoint::size);
-        if log.n > found {
-            return Err(StateLoss::LogOlder { remembered: log.n, found });
+        if log.n > checkpoint.map_or(0, LogCheckpoint::size) {
+            return Err(StateLoss::LogOlder(log.n));
         }
         match checkpoint.is_some_and(|it| it.size() == log.n && it.root() != log.hash) {
             true => Err(StateLoss::LogOther(log.n)),

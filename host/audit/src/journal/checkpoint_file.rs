@@ -206,7 +206,7 @@ impl CheckpointReader {
             match hash_of(&self.root.join(writer), head.n)? {
                 Some(hash) if hash == head.hash => {}
                 Some(_) => return Ok(Some(StateLoss::LogOther(head.n))),
-                None => return Ok(Some(StateLoss::LogOlder { remembered: head.n, found: base.n })),
+                None => return Ok(Some(StateLoss::LogOlder(head.n))),
             }
         }
         Ok(self.state.vault_loss(&progress)?)

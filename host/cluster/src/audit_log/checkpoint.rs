@@ -138,7 +138,7 @@ impl Checkpoints {
     /// for all hosts.
     pub(super) async fn loss(&self, client: &impl GenericClient) -> Result<Option<StateLoss>, AuditError> {
         let own = self.own_loss(client).await?;
-        if let Some(StateLoss::LogOlder { remembered: n, .. } | StateLoss::LogOther(n)) = own {
+        if let Some(StateLoss::LogOlder(n) | StateLoss::LogOther(n)) = own {
             self.miss(client, n, false).await?;
         }
         if own.is_some() {
@@ -211,11 +211,11 @@ impl Checkpoints {
             .collect();
         let ends = journals.iter().map(|(name, SignedJournal { head, .. })| (*name, signed(head.n)));
         let hashes = hashes_of(client, ends).await?;
-        for (name, SignedJournal { head, base }) in &journals {
+        for (name, SignedJournal { head, .. }) in &journals {
             match hashes.get(name) {
                 Some(hash) if *hash == head.hash => {}
                 Some(_) => return Ok(Some(StateLoss::LogOther(head.n))),
-                None => return Ok(Some(StateLoss::LogOlder { remembered: head.n, found: base.n })),
+                None => return Ok(Some(StateLoss::LogOlder(head.n))),
             }
         }
         if let Some(checkpoint) = &checkpoint

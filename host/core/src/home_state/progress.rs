@@ -57,10 +57,8 @@ pub enum StateLoss {
     StateInvalid,
     #[error("home.state is older than the audit log or the vault")]
     StateOlder,
-    #[error(
-        "the audit log is missing or older than this home remembers: it was at {remembered}, and is at {found}"
-    )]
-    LogOlder { remembered: u64, found: u64 },
+    #[error("the audit log is missing or older than this home remembers: at least {0} entries were written")]
+    LogOlder(u64),
     #[error("the audit log is not the one that this home remembers: it differs at {0}")]
     LogOther(u64),
     #[error("the database of the audit log was restored from a dump, and may lack what was recorded since")]

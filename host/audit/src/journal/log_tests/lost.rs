@@ -149,7 +149,7 @@ fn an_older_log_with_its_statement_frees_no_key() {
     let copy = files_below(&audit(home.path()));
     assert!(matches!(keyed(&log(home.path()), "k"), Ok(OpenOutcome::Started)));
     put_back(&audit(home.path()), &copy);
-    assert!(matches!(log(home.path()).loss(), Ok(Some(StateLoss::LogOlder { .. }))));
+    assert!(matches!(log(home.path()).loss(), Ok(Some(StateLoss::LogOlder(_)))));
     refused_until_accepted(home.path(), "an older log");
     // Grown past what the home remembers, it is another log.
     let home = tempfile::tempdir().unwrap();
