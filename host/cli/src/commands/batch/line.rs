@@ -50,7 +50,8 @@ pub(super) fn read(
 
 /// The call in a line: `{"args": {..}, "idempotency_key": ".."}`, or the arguments alone.
 fn parse(text: &[u8], place: &Path, number: u64) -> Result<BatchLine, HostError> {
-    let value = strict_json::parse(text)
+    // Without the line break: an unfinished value ends in its line.
+    let value = strict_json::parse(text.trim_ascii_end())
         .map_err(|error| wrong(place, number, &format!("it is not JSON: column {}", error.column())))?;
     let Value::Object(mut object) = value else {
         return Err(wrong(place, number, "it is no JSON object"));
@@ -118,6 +119,7 @@ mod tests {
     fn an_invalid_line_is_named_and_others_are_kept() {
         for (text, why) in [
             ("{a: 1}", "column 2"),
+            ("{\"a\": 1", "column 7"),
             ("[1]", "no JSON object"),
             ("{\"args\": [1]}", "`args` is no JSON object"),
             ("{\"args\": {}, \"key\": \"k\"}", "unknown field `key`"),
