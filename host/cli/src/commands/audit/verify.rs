@@ -92,6 +92,9 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
     if args.accept_loss {
         let new: Vec<Finding> = proof.findings.iter().filter(|finding| !finding.accepted).cloned().collect();
         block_on(async { Ok(audit.accept(&new).await?) })?;
+        if !new.is_empty() {
+            session.ui.note(&format!("{} of the findings accepted: `cofferdam audit changes`.", new.len()));
+        }
         proof = verify_log(audit, &kept, args, session)?;
     }
     show_report(&proof, args.findings(), session)
