@@ -128,6 +128,26 @@ fn a_transient_failure_does_not_settle_its_key() {
     assert_eq!((again.unwrap(), report.replayed.is_some(), count(path)), (value, true, 3));
 }
 
+/// What the caller or the operator can change does not settle the key, where nothing can happen twice.
+#[test]
+fn a_failure_that_can_be_mended_frees_its_key() {
+    for (path, fuel) in
+        [("/status/401", None), ("/status/403", None), ("/status/402", None), ("/text/x", Some(100))]
+    {
+        let path = format!("{path}?mended");
+        for call in [fetch(&path), post(&path)] {
+            let is_repeated = call.op() == "fetch" || fuel.is_some();
+            let call = call.limits(cofferdam::LimitRequest::parse(fuel, None, None).unwrap());
+            let call = call.clone().idempotency_key(format!("mended-{}-{path}", call.op()));
+            let run = || reported(&host(), call.clone());
+            let (first, _) = run();
+            let (again, report) = run();
+            assert_eq!(report.replayed.is_none(), is_repeated, "{path}");
+            assert_eq!(failed(first).code(), failed(again).code());
+        }
+    }
+}
+
 #[test]
 fn a_rejected_call_leaves_its_key_free() {
     let path = "/text/refused?key";

@@ -58,6 +58,19 @@ fn a_call_that_was_cut_off_names_its_key() {
     assert!(!read.details().contains_key("repeat_with_key"), "{read}");
 }
 
+/// The one whose repetition does harm has no key to name.
+#[test]
+fn a_cut_off_call_that_must_not_be_repeated_warns() {
+    let path = "/hang/warned";
+    let limits = LimitRequest::parse(None, Some("400ms"), None).unwrap();
+    let args = json!({"url": shared_host().upstream.url(path), "body": "b"});
+    let failure = failed(reported(&host(), Call::new(example("probe"), "post", args).limits(limits)).0);
+    let details = failure.details();
+    assert_eq!((failure.code(), details.get("repeat_with_key")), ("wall_time", None), "{failure}");
+    assert!(failure.message().contains("may have had its effect"), "{failure}");
+    assert!(details["suggestion"].as_str().unwrap().contains("Look at the service"), "{failure}");
+}
+
 #[test]
 fn a_cancelled_call_names_its_key() {
     let (_, path) = script(&shared_host().upstream, [ScriptedReply::hang(), ScriptedReply::status(200)]);

@@ -401,13 +401,13 @@ impl CallProgress {
     /// last one did not.
     fn of_whole_call(&mut self, call: &Call, failure: Failure) -> Failure {
         let failure = failure.with_request_sent(self.sent);
-        if call.idempotency_key.is_some() || !self.report.relies_on_key() {
+        if call.idempotency_key.is_some() || !self.sent || !idempotency::passes(&failure) {
             return failure;
         }
-        let is_called_again = idempotency::passes(&failure) || idempotency::cut_off(&failure);
-        match failure.retriable() || (is_called_again && self.may_be_repeated()) {
+        match self.may_be_repeated() {
+            true if !self.report.relies_on_key() => failure,
             true => failure.with_minted_key(self.minted_key(call)),
-            false => failure,
+            false => failure.with_minted_key(None),
         }
     }
 

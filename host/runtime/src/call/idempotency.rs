@@ -230,7 +230,7 @@ fn not_kept(of: &AuditId) -> HostError {
         "Nothing was run: the call with this idempotency key has ended, as {of}, and its outcome is not kept."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .with_hint(format!("`cofferdam audit show {of}` says how it ended; give another key to do it again."))
+        .with_hint(format!("`cofferdam audit show {of}` says how it ended. Another key does it again: look at the service first."))
         .detail("call", of.as_str())
 }
 
@@ -241,7 +241,7 @@ fn different(of: &AuditId) -> HostError {
     )
     .with_hint(format!(
         "`cofferdam audit show {of}` shows what it was given with. Give it with the same (actor, operation or action's \
-         file, arguments, identities), or give another key."
+         file, arguments, identities). Another key does again what was done under this one: it is for something else."
     ))
     .detail("call", of.as_str())
 }
@@ -322,16 +322,12 @@ impl KeyContext {
             // reports.
             Ok(_) if self.left_unsafe => KeyDisposition::Undetermined,
             Ok(_) => KeyDisposition::Retain(self.until),
+            // The host cut the call off while its requests were on the way. As with a cancellation, the outcome
+            // does not show their effect.
+            Err(Error::Failure(failure)) if cut_off(failure) => self.key_without_outcome(),
             // A transient failure must not block the key. Release it if that cannot cause a second effect.
             Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
                 KeyDisposition::Release
-            }
-            // The host cut the call off while its requests were on the way. As with a cancellation, the outcome
-            // does not show their effect.
-            Err(Error::Failure(failure))
-                if cut_off(failure) && matches!(self.key_without_outcome(), KeyDisposition::Undetermined) =>
-            {
-                KeyDisposition::Undetermined
             }
             Err(Error::Failure(_)) if self.left_unsafe => KeyDisposition::Undetermined,
             Err(Error::Failure(_)) => KeyDisposition::Retain(self.until),
@@ -350,21 +346,23 @@ impl KeyContext {
     }
 }
 
-/// True if the host ended the call before the connector had answered. Its caller may give it more, and call again.
-pub(super) fn cut_off(failure: &Failure) -> bool {
+/// True if the host ended the call before the connector had answered. It may be given more, and called again.
+fn cut_off(failure: &Failure) -> bool {
     failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
 }
 
-/// True if another try may end otherwise. This includes a call that ran out of its own time, an open circuit, and a
-/// missing grant or binding that the operator can add.
+/// True if another try may end otherwise. This includes a call that a limit ended, an open circuit, and what the
+/// operator can mend: a missing grant, a binding, or a bill.
 pub(super) fn passes(failure: &Failure) -> bool {
     use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
-    let for_the_operator = matches!(
-        failure.class(),
-        CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure
-    );
+    let for_the_operator = match failure.class() {
+        CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure => true,
+        FailureClass::ExternalApiError => matches!(failure.code(), "auth" | "payment_required"),
+        _ => false,
+    };
     failure.retriable()
         || for_the_operator
+        || cut_off(failure)
         || matches!(failure.cause(), FailureCause::WallTime | FailureCause::CircuitOpen)
 }
 

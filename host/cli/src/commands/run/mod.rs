@@ -158,8 +158,7 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
             (StepStatus::Value, false) => "done",
             (StepStatus::NotRun, _) => "not run",
             (StepStatus::Failure, true) => {
-                "the earlier failure under this key: nothing was asked again. Give another key once its \
-                 cause is fixed"
+                "the earlier failure under this key: nothing was asked again. Another key does all steps again"
             }
             (status, _) => status.name(),
         };
