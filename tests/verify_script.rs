@@ -376,6 +376,17 @@ fn the_script_misses_what_is_documented() {
     });
 }
 
+/// A mistyped path must not look like tampering.
+#[test]
+fn misuse_of_the_script_is_no_verdict() {
+    let Some(script) = Script::new(String::new()) else { return };
+    for args in [&[][..], &["name+id+key", "missing.jsonl"], &["", "."]] {
+        let output = Command::new(&script.python).arg(&script.file).args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*text), (Some(2), "usage: verify.py KEY PATH\n"), "{args:?}");
+    }
+}
+
 #[test]
 fn both_verifiers_agree_on_exports() {
     let (home, cli) = home_with_journals();
