@@ -63,6 +63,20 @@ fn queries_before_the_first_call_create_nothing() {
 }
 
 #[test]
+fn an_export_without_entries_is_empty() {
+    let (_home, cli) = quiet();
+    ask(&cli, "audit checkpoint").ok();
+    for (line, why) in [
+        ("audit export -", "Nothing was recorded yet."),
+        ("audit export - --until 2020-01-01", "Nothing was recorded in that time."),
+    ] {
+        let ran = ask(&cli, line).fails(66);
+        assert_eq!(ran.stdout, "", "{line}");
+        ran.said(why);
+    }
+}
+
+#[test]
 fn short_ids_are_accepted_everywhere() {
     let (_home, cli) = quiet();
     for _ in 0..3 {

@@ -119,7 +119,7 @@ impl AuditErrorKind {
                  under idempotency keys go on."
             }
             Self::Tampered => "`cofferdam audit verify` says all that is wrong; nothing of it is removed.",
-            Self::Absent => "The first call begins it.",
+            Self::Absent => "The first call or change by an operator begins it.",
             Self::TooNew => "Use a cofferdam that is as new.",
             Self::Key => {
                 "Where nobody else has read it: `chmod 600 host.key`. Else move it away as evidence, and with it \

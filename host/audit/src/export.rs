@@ -120,10 +120,9 @@ pub fn export(
     };
     let header =
         Header { export: FORMAT_VERSION, key: signer.key().to_string(), part: scope == ExportScope::Part };
-    writeln!(out, "{}", line_of(&header))?;
     let writers = evidence.writers()?;
     let signed = evidence.checkpoint()?.and_then(|note| LogCheckpoint::read(&note, &signer.key()).ok());
-    let mut exported = ExportedLines { out, read: 0, written: 0, journals: BTreeMap::new() };
+    let mut exported = ExportedLines { out, header, read: 0, written: 0, journals: BTreeMap::new() };
     for writer in writers {
         let journal = signed.as_ref().and_then(|signed| signed.journals.get(&writer));
         let base = journal.map_or(ChainHead::EMPTY, |journal| journal.base);
@@ -168,6 +167,7 @@ pub fn export(
 /// The lines that were exported.
 struct ExportedLines<'o> {
     out: &'o mut dyn Write,
+    header: Header,
     read: u64,
     written: u64,
     journals: BTreeMap<String, SignedJournal>,
@@ -175,6 +175,10 @@ struct ExportedLines<'o> {
 
 impl ExportedLines<'_> {
     fn line(&mut self, writer: &str, before: ChainHead, head: ChainHead, text: &[u8]) -> io::Result<()> {
+        // An output without entries stays empty, since it is no export.
+        if self.written == 0 {
+            writeln!(self.out, "{}", line_of(&self.header))?;
+        }
         if !self.journals.contains_key(writer) {
             let after = EntryHash { n: before.n, hash: hex(&before.hash) };
             writeln!(self.out, "{}", line_of(&JournalHeader { journal: writer.to_owned(), after }))?;

@@ -25,7 +25,8 @@ impl Audit {
     ///
     /// # Errors
     /// `audit_unavailable`: the audit log cannot be read. `audit_tampered`: it is not intact, and nothing is
-    /// signed. `output_unwritable`: `out` fails. `audit_not_found`: nothing was recorded in that time.
+    /// signed. `output_unwritable`: `out` fails. `audit_not_found`: nothing was recorded, or not in that time;
+    /// nothing is written then.
     pub fn export(
         &self,
         since: Option<Timestamp>,
@@ -33,6 +34,9 @@ impl Audit {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<ExportSummary, HostError> {
+        if self.is_new()? {
+            return Err(nothing_yet());
+        }
         let signer = NoteSigner::new(&self.host_key()?);
         // A statement must not be signed about a damaged log. So verify the whole log first, and later entries
         // during the export.
@@ -46,6 +50,7 @@ impl Audit {
         let exported =
             export(&*evidence, &signer, range, is_strict, out, &mut |done| progress(done, total.max(done)));
         match exported {
+            Ok(0) if since.is_none() && until.is_none() => Err(nothing_yet()),
             Ok(0) => {
                 let message = "Nothing was recorded in that time.";
                 Err(HostError::new(HostErrorKind::AuditNotFound, message))
@@ -85,6 +90,11 @@ pub fn verify_export(
         part: checked.part,
         ..super::audit::verification_report(checked.outcome, &checked.key)
     })
+}
+
+fn nothing_yet() -> HostError {
+    HostError::new(HostErrorKind::AuditNotFound, "Nothing was recorded yet.")
+        .with_hint("The first call or change by an operator begins the audit log.")
 }
 
 fn tampered(what: &str) -> HostError {

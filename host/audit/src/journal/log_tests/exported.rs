@@ -216,6 +216,15 @@ fn a_damaged_log_is_exported_only_on_request() {
 }
 
 #[test]
+fn an_export_without_entries_has_no_header() {
+    let (home, _key, _middle) = home();
+    let range = ExportRange { until: Some(Timestamp::UNIX_EPOCH), ..ExportRange::default() };
+    let (evidence, mut out) = (log(home.path()).evidence().unwrap(), Vec::new());
+    let written = export(&*evidence, &signer(home.path()), range, true, &mut out, &mut |_| ()).unwrap();
+    assert_eq!((written, out.len()), (0, 0));
+}
+
+#[test]
 fn other_files_are_no_export() {
     for bytes in [&b""[..], b"\n", b"{}\n", b"{\"export\":3,\"key\":\"\",\"part\":false}\n", &[0xff, b'\n']] {
         assert!(matches!(checked_with(bytes, None, &[]), Err(ExportError::NoExport(_))));

@@ -52,12 +52,6 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError> {
     let host = session.host()?;
-    if host.audit().is_new()? {
-        let message = "Nothing was called yet: there is nothing to export.";
-        return Err(HostError::new(HostErrorKind::AuditNotFound, message)
-            .with_hint("The first call begins it.")
-            .into());
-    }
     let mut counted = ProgressCounter::start(session.ui, "entries exported");
     let mut progress = |done, of| counted.update(done, of);
     // One of the two is there.
