@@ -139,7 +139,8 @@ pub struct OperatorState<'e> {
     /// The connectors that may use a binding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connectors: Vec<Text<'e>>,
-    /// The parts of a binding that identify an account or its issuer, by name.
+    /// The parts of a binding that identify an account or its issuer, by name; of a `consent`, the SHA-256 of all
+    /// `grants`; of `approve` and `deny`, the call.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<Text<'e>, Text<'e>>,
     /// The number of entries that are removed from the audit log.
@@ -169,7 +170,8 @@ pub struct OperatorState<'e> {
     /// The public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<Text<'e>>,
-    /// The reason for the end of a key, or for an acceptance; before the acceptance of findings, the loss.
+    /// The reason for the end of a key, for a `consent` or for the answer to an approval; before the acceptance of
+    /// findings, the loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text<'e>>,
     /// The connectors that a key is trusted for.
@@ -190,8 +192,8 @@ pub struct OperatorState<'e> {
     /// The file or URL that a key set came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Text<'e>>,
-    /// The status of a key (`trusted`, `expired`, `revoked`), of a binding (`active`, `refused`) or of findings
-    /// (`open`, `accepted`).
+    /// The status of a key (`trusted`, `expired`, `revoked`), of a binding (`active`, `refused`), of findings (`open`,
+    /// `accepted`) or of an approval (`waiting`, `approved`, `denied`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Text<'e>>,
     /// The id of the key that a key succeeded.

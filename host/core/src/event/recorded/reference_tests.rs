@@ -71,8 +71,9 @@ fn schema() -> (Value, Vec<EventSchema>) {
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A line of the audit log",
-        "description": "An entry in a journal or an export: events of a call, or an event of the log itself. Programs must \
-            accept further types of events and facts.",
+        "description": "An entry in a journal or an export: events of a call, or an event of the log itself. The \
+            facts of a line itself are fixed for `v` 2; programs must accept further events, and further facts in \
+            them. An export also has lines `export`, `journal` and `checkpoint`, which are no entries.",
         "type": "object",
         "properties": {
             "audit_id": {"type": "string", "description": "The call."},
@@ -160,7 +161,9 @@ fn page(schema: &Value, events: &[EventSchema]) -> String {
         written, and the [guide](../guides/audit-log.md) what the log proves. This page and the\n\
         [JSON Schema](audit-log.schema.json) are made from the types of the host.\n\n\
         A line is canonical JSON (RFC 8785): an entry with events of a call, or with one event of the log itself. Facts that\n\
-        do not apply are left out. Programs must accept further events and facts.\n\n## A line\n"
+        do not apply are left out. The facts of a line itself are fixed for `v` 2; programs must accept further\n\
+        events, and further facts in them. An export also has lines `export`, `journal` and `checkpoint`, which are\n\
+        no entries: see [Form](../guides/verify-the-log.md#form).\n\n## A line\n"
         .to_owned();
     facts(&mut page, schema);
     page.push_str("\n### sealed\n");
