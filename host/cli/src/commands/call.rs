@@ -107,8 +107,8 @@ pub(crate) struct Args {
     memory: Option<String>,
 
     /// The key by which this call is known: given again with the same call, nothing is run and the recorded outcome is
-    /// printed (docs/guides/recovery.md). Services are sent it, too. 1 to 200 printable ASCII characters other than `:` and
-    /// `~` [default: a new one].
+    /// printed (docs/guides/recovery.md). Services are sent it, too. 1 to 200 printable ASCII characters without spaces, `:`
+    /// and `~` [default: a new one].
     #[arg(long, visible_alias = "key", value_name = "KEY")]
     idempotency_key: Option<String>,
 

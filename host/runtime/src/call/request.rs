@@ -274,9 +274,9 @@ impl Call {
         }
     }
 
-    /// Sets the idempotency key instead of a generated one: 1 to 200 printable ASCII characters other than `:` and
-    /// `~`, which separate the suffixes for fallbacks and single requests. It must not begin with `audit-`, unless the
-    /// same call has failed and its failure names this key (`repeat_with_key`).
+    /// Sets the idempotency key instead of a generated one: 1 to 200 printable ASCII characters without spaces, `:`
+    /// and `~`. The last two separate the suffixes for fallbacks and single requests. It must not begin with `audit-`,
+    /// unless the same call has failed and its failure names this key (`repeat_with_key`).
     ///
     /// An action under one key is done once. The same call with the same key gets the recorded outcome, and nothing
     /// runs. Another call with that key is refused (`docs/guides/recovery.md`).

@@ -44,7 +44,7 @@ pub(super) struct CallFilterArgs {
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
 
-    /// Those of this actor, as `audit show` names it: of an operator, `http`, or the name of a client.
+    /// Those of this actor: `cli:USER`, `http`, `mcp:CLIENT`, or `host` for an embedding program that names none.
     #[arg(long, value_name = "ACTOR")]
     actor: Option<String>,
 
