@@ -210,6 +210,11 @@ fn missing(text: &str) -> HostError {
 fn too_late(approval: &Approval) -> HostError {
     let by = approval.answered_by.as_deref().map(|by| format!(" by {}", sanitize_line(by, 200)));
     let id = &approval.id;
+    let next = match approval.state {
+        ApprovalState::Approved => "The same call runs when it is repeated.",
+        ApprovalState::Denied => "The same call is refused until its request would have ended.",
+        _ => "The same call asks again when it is repeated.",
+    };
     let message = match approval.state {
         ApprovalState::Waiting => format!("{id} waits for an answer."),
         ApprovalState::Approved => format!("{id} was approved already{}.", by.unwrap_or_default()),
@@ -218,7 +223,7 @@ fn too_late(approval: &Approval) -> HostError {
         _ => format!("{id} has ended."),
     };
     HostError::new(HostErrorKind::Conflict, format!("{message} This answer has no effect."))
-        .with_hint("`cofferdam approvals show` has its state. The same call asks again when it is repeated.")
+        .with_hint(format!("`cofferdam approvals show` has its state. {next}"))
         .detail("approval", id.as_str())
         .detail("state", approval.state.name())
 }
