@@ -77,7 +77,9 @@ fn a_revocation_keeps_only_what_was_installed_before() {
     );
     // A date before the install: the thief may have made this package.
     cli.run(&["trust", "revoke", &id, "--since", "2026-01-01", "--keep-installed"]).ok();
-    refused(&home, "1.0.0", "revoked_key");
+    let message = refused(&home, "1.0.0", "revoked_key");
+    assert!(message.contains("If it was installed here before 2026-01-01T00:00:00Z"), "{message}");
+    cli.run(&["trust", "keep", &id]).fails(65).said("There is no package that the key could keep");
     cli.run(&["trust", "remove", &id]).ok();
     home.trust(&signer.public(), "github://acme/*");
     let revoked = cli.run(&["trust", "revoke", &id, "--keep-installed", "--format", "json"]);

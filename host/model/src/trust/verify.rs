@@ -294,6 +294,16 @@ impl SignatureRejection<'_> {
         reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
     }
 
+    /// The way to keep what was installed before the key `id` ended. It does nothing for any other package.
+    fn keep_advice(&self, id: &str) -> String {
+        let end = self.entry.and_then(|entry| entry.revoked().into_iter().chain(entry.not_after()).min());
+        let id = id.get(..12).unwrap_or_default();
+        end.map(|end| {
+            format!(" If it was installed here before {end}, `cofferdam trust keep {id}` keeps it.")
+        })
+        .unwrap_or_default()
+    }
+
     fn explain(&self, name: &ConnectorName) -> TrustError {
         let id = self.entry.map_or_else(|| sanitize_line(self.key_id, 64), |entry| entry.id().to_string());
         let key = self.entry.map_or_else(|| "KEY".to_owned(), |entry| entry.key().to_string());
@@ -322,18 +332,16 @@ impl SignatureRejection<'_> {
                 format!("it is signed by the key {id}, whose last day has passed{}", self.why()),
                 format!(
                     "Get a release that is signed by a current key. To trust this one for longer, run \
-                     `cofferdam trust add {key} --for '{name}' --not-after DATE`; to keep only what was installed before \
-                     that day, run `cofferdam trust keep {}`.",
-                    id.get(..12).unwrap_or_default()
+                     `cofferdam trust add {key} --for '{name}' --not-after DATE`.{}",
+                    self.keep_advice(&id)
                 ),
             ),
             RejectionSeverity::Revoked => (
                 SignatureCode::RevokedKey,
                 format!("it is signed by the key {id}, which was revoked{}", self.why()),
                 format!(
-                    "Get a release that is signed by another key; `cofferdam trust list` shows those there are. To keep \
-                     only what was installed before that, run `cofferdam trust keep {}`.",
-                    id.get(..12).unwrap_or_default()
+                    "Get a release that is signed by another key; `cofferdam trust list` shows those there are.{}",
+                    self.keep_advice(&id)
                 ),
             ),
             RejectionSeverity::Bad => (

@@ -281,6 +281,10 @@ fn keep(args: &KeepArgs, session: &Session<'_>) -> Result<(), CommandError> {
     let id = *entry.id();
     let end = entry.revoked().into_iter().chain(entry.not_after()).chain([now]).min().unwrap_or(now);
     let packages = installed_before(session, &id, end)?;
+    if packages.is_empty() {
+        let error = HostError::new(HostErrorKind::Validation, "There is no package that the key could keep.");
+        return Err(error.with_hint("Install a release that is signed by another key.").into());
+    }
     let lines: String = packages.iter().map(|package| format!("  {}\n", shown(package))).collect();
     let question = format!("{lines}Keep these packages after the end of the key? [y/N] ");
     let is_known = |digest: &Digest| entry.kept().contains(digest);

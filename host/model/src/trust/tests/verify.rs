@@ -103,8 +103,22 @@ fn every_refusal_has_its_code_and_its_fix() {
             "not trusted for github://acme/slack",
             format!("`cofferdam trust add {public} --for 'github://acme/slack'`"),
         ),
-        (good.clone(), revoked, RevokedKey, "which was revoked", "cofferdam trust list".to_owned()),
-        (good.clone(), expired, ExpiredKey, "last day has passed", "--not-after DATE".to_owned()),
+        (
+            good.clone(),
+            revoked,
+            RevokedKey,
+            "which was revoked",
+            "`cofferdam trust list` shows those there are. If it was installed here before 2026-03-01T00:00:00Z, \
+             `cofferdam trust keep"
+                .to_owned(),
+        ),
+        (
+            good.clone(),
+            expired,
+            ExpiredKey,
+            "last day has passed",
+            "--not-after DATE`. If it was installed here before 2026-05-31T00:00:00Z,".to_owned(),
+        ),
         (
             with_payload_flipped(&signed(1)),
             trusted.clone(),
