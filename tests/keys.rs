@@ -293,7 +293,9 @@ fn a_threshold_holds_at_install_and_every_call() {
     let revoked = cli.run(&["trust", "revoke", &second_id]);
     assert!(revoked.stderr.contains("only 1 may"), "{}", revoked.stderr);
     check(&failed(run(warm.call(&reference, "run", json!({})))), signature("too_few_signatures"));
-    cli.run(&["trust", "threshold", NAME, "1"]).fails(2).said("2 to 16");
+    cli.run(&["trust", "threshold", NAME, "1"])
+        .fails(2)
+        .said("2 to 16; without a threshold one signature suffices (--remove)");
     cli.run(&["trust", "threshold", NAME, "many"]).fails(2).said("a number");
     cli.run(&["trust", "threshold", NAME]).fails(65).said("NUMBER");
     cli.run(&["trust", "threshold", NAME, "--remove"]).ok();

@@ -195,8 +195,9 @@ fn check_threshold(
         also.unwrap_or_default()
     );
     let fix = format!(
-        "Trust the other keys that signed it, if they are its publisher's (`cofferdam trust add`), or get a signature file \
-         with more signatures, which `cofferdam sign` adds. To ask for another number, run `cofferdam trust threshold '{scope}' NUMBER`."
+        "Trust the other keys that signed it, if they are its publisher's (`cofferdam trust add`), or add signatures to \
+         its file with `cofferdam sign` and install it again. `cofferdam trust threshold '{scope}' NUMBER` asks for \
+         another number; with `--remove`, one suffices."
     );
     Err(TrustError::new(SignatureCode::TooFewSignatures, reason, fix))
 }

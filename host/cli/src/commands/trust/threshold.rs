@@ -54,7 +54,7 @@ struct ThresholdChange {
 
 fn number(text: &str) -> Result<SignatureThreshold, String> {
     let number = text.parse().map_err(|_| "write a number, like 2".to_owned())?;
-    SignatureThreshold::new(number).map_err(|refused| refused.to_string())
+    SignatureThreshold::new(number).map_err(|refused| format!("{refused} (--remove)"))
 }
 
 /// Lists, sets or removes.
