@@ -67,9 +67,12 @@ impl RetryAdvice {
     #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Backoff => "Yes, with exponential backoff, if the operation is idempotent.",
+            Self::Backoff => {
+                "Yes, with exponential backoff, if the operation may be repeated or no request was sent."
+            }
             Self::WhenTold => {
-                "Yes, after the time that Retry-After or `details.retry_after_ms` names, else with exponential backoff."
+                "Yes, if the operation may be repeated or no request was sent: after the time that Retry-After or \
+                 `details.retry_after_ms` names, else with exponential backoff."
             }
             Self::Depends => "Maybe: `retriable` of the failure itself says it.",
             Self::OptIn => "No, unless a retry profile names it and the operation is idempotent.",
@@ -255,6 +258,9 @@ mod tests {
             assert!(!row.meaning.is_empty() && !row.remedy.is_empty(), "{}", row.word);
             let failure = matches!(row.kind, TermKind::Class | TermKind::Code);
             assert_eq!(failure, !row.boundary.is_empty(), "{}", row.word);
+        }
+        for yes in [RetryAdvice::Backoff, RetryAdvice::WhenTold] {
+            assert!(yes.advice().contains("if the operation may be repeated"), "{}", yes.word());
         }
         let mut seen = std::collections::HashSet::new();
         assert!(all.iter().all(|row| seen.insert((&row.word, row.kind, row.class))));
