@@ -76,7 +76,11 @@ fn is_told(told: &CallRecord, name: &str) {
         "line": "post_bytes = \"idempotent\""});
     assert_eq!(details["allow"], line);
     assert!(!details.contains_key("retry_after_ms"), "nothing says when to try again: {details:?}");
-    for part in ["had sent POST to", "`post_bytes = \"idempotent\"` under", "then build, sign and install"] {
+    for part in [
+        "It is not retried: it had sent POST to",
+        "`post_bytes = \"idempotent\"` under",
+        "then build, sign and install",
+    ] {
         assert!(failure.message().contains(part), "{part}: {failure}");
     }
 }
@@ -92,6 +96,17 @@ fn an_unkeyed_post_is_sent_once_unless_declared() {
             _ => assert_eq!(told.failure().details()["retry_stopped"], "max_attempts"),
         }
     }
+}
+
+#[test]
+fn a_profile_that_retries_nothing_is_not_stopped() {
+    let call = asks("silent", "post_bytes", "/status/500/ticket-none");
+    let told = SHARED.call(call.retry(RetryProfile::named("none").unwrap()));
+    let failure = told.failure();
+    let details = failure.details();
+    assert_eq!((failure.retriable(), details.get("retry_stopped")), (false, None), "{failure}");
+    assert_eq!(details["allow"]["line"], "post_bytes = \"idempotent\"");
+    assert!(failure.message().contains("It is not retried: it had sent POST to"), "{failure}");
 }
 
 #[test]

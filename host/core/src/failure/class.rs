@@ -267,11 +267,11 @@ impl UnrepeatableRequest {
         GrantLine::manifest_idempotent(&self.op)
     }
 
-    /// Returns the reason why the operation is not repeated, and the line that would change it.
+    /// Returns the reason why no profile retries the operation, and the line that would change it.
     pub(super) fn sentences(&self) -> String {
         let Self { op, request: UnkeyedRequest { method, host } } = self;
         format!(
-            " It was not repeated: it had sent {method} to {host} without the call's idempotency key, and its manifest \
+            " It is not retried: it had sent {method} to {host} without the call's idempotency key, and its manifest \
              does not declare {op} idempotent. If sending that twice is as good as once, {}.",
             self.line().instruction()
         )
