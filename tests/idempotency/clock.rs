@@ -1,5 +1,9 @@
 //! Clocks that leap: `audit clock` shows it, and after `audit clock --accept` keys expire, and calls under keys go on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cofferdam_test_support::log_calls::DateClock;
 use cofferdam_test_support::{Cli, Home, ManualClock};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -52,4 +56,22 @@ fn an_accepted_clock_that_is_behind_admits_keys() {
     cli.run(&under_a_key).ok();
     assert_eq!(count(path), 1);
     cli.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn a_clock_set_back_during_a_call_frees_no_key() {
+    let (home, _) = desk();
+    let path = "/text/clock?set-back";
+    let is_right = Arc::new(AtomicBool::new(false));
+    let is_set = Arc::clone(&is_right);
+    let date = move || {
+        let is_behind = count(path) > 0 && !is_set.load(Ordering::SeqCst);
+        Timestamp::now() - SignedDuration::from_hours(if is_behind { 48 } else { 0 })
+    };
+    let builder = home.builder_alone().clock(Arc::new(DateClock(date)));
+    let host = builder.allow_private(shared_host().upstream.host_port()).build().unwrap();
+    run(host.run(super::post(path))).outcome.unwrap();
+    is_right.store(true, Ordering::SeqCst);
+    assert!(super::reported(&host, super::post(path)).1.replayed.is_some());
+    assert_eq!(count(path), 1);
 }

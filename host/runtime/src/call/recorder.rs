@@ -177,10 +177,13 @@ impl CallRecorder {
         self.clock.timestamp()
     }
 
-    /// Returns the time until which an outcome that is written now is kept for its key.
+    /// Returns the time until which an outcome that is written now is kept for its key. A clock that was set back since
+    /// the call was received does not shorten it: once it is right again, the call would be done twice.
     pub(super) fn key_expiry(&self) -> Timestamp {
         let ttl = self.context.settings().key_ttl;
-        self.clock.timestamp().checked_add(ttl).unwrap_or(Timestamp::MAX)
+        let elapsed = self.clock.now().saturating_duration_since(self.since);
+        let now = self.at.checked_add(elapsed).unwrap_or(self.at).max(self.clock.timestamp());
+        now.checked_add(ttl).unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the key under which the call is to run, in the form that the audit log proves.
