@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use cofferdam_core::error::{Error, HostErrorKind};
-use cofferdam_core::failure::{Failure, FailureCause, FailureClass};
+use cofferdam_core::failure::{Failure, FailureCause};
 use cofferdam_core::rng::RandomSource;
 use cofferdam_egress::resilience::{RetryContext, RetryDecision, RetryProfile, decide};
+use cofferdam_runtime::call::passes;
 
 /// The delay before a job is looked at again whose key another call holds that is running.
 const IN_PROGRESS: Duration = Duration::from_millis(250);
@@ -83,7 +84,8 @@ impl EndedRun<'_> {
         let context = RetryContext::from_failure(failure, true, self.attempts, 0, now, deadline);
         match self.profile.map(|profile| decide(profile, &context, rng)) {
             Some(RetryDecision::Retry { delay, .. }) => Disposition::Retry(delay),
-            _ if stands(failure) => Disposition::Failed,
+            // Others pass with time, or are mended by an operator or a caller.
+            _ if !passes(failure) => Disposition::Failed,
             _ => Disposition::Dead,
         }
     }
@@ -141,22 +143,11 @@ pub(super) fn trouble_delay(deliveries: u64) -> Duration {
     HOST_TROUBLE.saturating_mul(1 << doublings).min(LONGEST_TROUBLE)
 }
 
-/// Returns true if the failure is an outcome that stands for the key of its call. Others pass with time, or are mended by
-/// an operator, and release the key.
-fn stands(failure: &Failure) -> bool {
-    use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
-    let is_for_the_operator = matches!(
-        failure.class(),
-        CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure
-    );
-    !(failure.retriable() || is_for_the_operator || failure.cause() == FailureCause::WallTime)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use cofferdam_core::error::HostError;
-    use cofferdam_core::failure::{AuditId, FailureContext, RepeatRule, UpstreamFault};
+    use cofferdam_core::failure::{AuditId, FailureContext, LimitHit, LimitKind, RepeatRule, UpstreamFault};
     use cofferdam_core::privileged::MakeFailure as _;
     use cofferdam_core::rng::SystemRng;
 
@@ -196,6 +187,13 @@ mod tests {
         assert_eq!(decided(Some(&busy), 4, false), Disposition::Dead, "no outcome stands for the key");
         assert_eq!(decided(Some(&busy), 1, true), Disposition::Failed, "a recorded outcome is final");
         assert_eq!(decided(Some(&answered(404)), 1, false), Disposition::Failed);
+        for (limit, disposition) in
+            [(LimitKind::Fuel, Disposition::Dead), (LimitKind::Payload, Disposition::Failed)]
+        {
+            let context = FailureContext::new(AuditId::mint());
+            let hit = Failure::resource_limit_exceeded(&context, LimitHit::new(limit, 1, 2)).into();
+            assert_eq!(decided(Some(&hit), 1, false), disposition, "{limit:?}");
+        }
         assert_eq!(decided(None, 1, false), Disposition::Done);
     }
 

@@ -351,9 +351,10 @@ fn cut_off(failure: &Failure) -> bool {
     failure.class() == FailureClass::ResourceLimitExceeded && failure.code() != "payload"
 }
 
-/// True if another try may end otherwise. This includes a call that a limit ended, an open circuit, and what the
-/// operator can mend: a missing grant, a binding, or a bill.
-pub(super) fn passes(failure: &Failure) -> bool {
+/// True if another try may end otherwise. This includes a call that was cut off, an open circuit, and what the operator
+/// can mend: a missing grant, a binding, or a bill. Other failures stand for the key of their call.
+#[must_use]
+pub fn passes(failure: &Failure) -> bool {
     use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
     let for_the_operator = match failure.class() {
         CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure => true,
@@ -363,7 +364,7 @@ pub(super) fn passes(failure: &Failure) -> bool {
     failure.retriable()
         || for_the_operator
         || cut_off(failure)
-        || matches!(failure.cause(), FailureCause::WallTime | FailureCause::CircuitOpen)
+        || failure.cause() == FailureCause::CircuitOpen
 }
 
 /// Returns the fingerprint of `call` by `actor`. None if its arguments are not a JSON object, which no operation
@@ -513,6 +514,8 @@ mod tests {
 
     use super::*;
     use crate::call::{ConnectorRef, Fallback};
+    use cofferdam_core::failure::{FailureContext, LimitHit, LimitKind};
+    use cofferdam_core::privileged::MakeFailure as _;
     use cofferdam_egress::resilience::RetryProfile;
 
     fn at(version: &str) -> ConnectorRef {
@@ -585,5 +588,26 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), all);
         assert_eq!(call_fingerprint(&text("[1]"), "host"), None);
+    }
+
+    /// Its caller gives it more under the same key: under another one, it may have its effect twice.
+    #[test]
+    fn a_limit_frees_a_key_that_no_effect_needs() {
+        let key = |limit, idempotent, sent| {
+            let failure = Failure::resource_limit_exceeded(
+                &FailureContext::new(AuditId::mint()),
+                LimitHit::new(limit, 1, 2),
+            );
+            let (attempts, all_ended, left_unsafe, until) = (1, true, false, Timestamp::MAX);
+            let context = KeyContext { attempts, all_ended, sent, left_unsafe, idempotent, until };
+            context.key(&Err::<(), Error>(failure.into()))
+        };
+        for limit in [LimitKind::Fuel, LimitKind::Memory, LimitKind::WallTime] {
+            assert_eq!(key(limit, true, true), KeyDisposition::Release, "{limit:?}");
+            assert_eq!(key(limit, false, false), KeyDisposition::Release, "{limit:?}");
+            assert_eq!(key(limit, false, true), KeyDisposition::Undetermined, "{limit:?}");
+        }
+        // The same call has the same result.
+        assert_eq!(key(LimitKind::Payload, true, true), KeyDisposition::Retain(Timestamp::MAX));
     }
 }
