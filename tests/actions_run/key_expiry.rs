@@ -105,5 +105,12 @@ fn a_replayed_failure_is_marked() {
     assert!(again.stderr.contains("under this key: nothing was asked again"), "{}", again.stderr);
     let told = ground.cli().run(&[&command[..], &["--as-tool-result"]].concat());
     assert!(told.stdout.contains("replayed: the failure of audit-"), "{}", told.stdout);
+    for text in [again.stderr, told.stdout] {
+        assert!(text.contains("Another key runs all steps again"), "{text}");
+    }
     assert_eq!(ground.asked("/status/404/given"), 1);
+    // With other inputs, the key of the step is another call's.
+    ground.action("given", &steps.concat().replace("/status/404/given", "/text/given-2"));
+    ground.cli().run(&command).fails(67).said("one. Another key runs them again.");
+    assert_eq!((ground.asked("/text/given-1"), ground.asked("/text/given-2")), (1, 0));
 }

@@ -101,8 +101,8 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedA
     };
     if let Some(of) = report.ended_in().and_then(|step| step.report.as_ref()?.replayed.as_ref()) {
         add(&format!(
-            "replayed: the failure of {of}, which stands under this key; nothing was asked again. Another key \
-             does all steps again: ask before that."
+            "replayed: the failure of {of}, which stands under this key; nothing was asked again. Another key runs all \
+             steps again: ask before you give one."
         ));
     }
     if let Some(line) = done(report) {

@@ -158,7 +158,8 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
             (StepStatus::Value, false) => "done",
             (StepStatus::NotRun, _) => "not run",
             (StepStatus::Failure, true) => {
-                "the earlier failure under this key: nothing was asked again. Another key does all steps again"
+                "the earlier failure under this key: nothing was asked again. Another key runs all steps \
+                 again: look at what they did before you give one"
             }
             (status, _) => status.name(),
         };

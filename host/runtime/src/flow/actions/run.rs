@@ -300,9 +300,13 @@ pub(super) fn allowed(
 /// Adds the step in which the action ended, and the steps that are done, to the error.
 fn at_step(error: HostError, step: &str, report: &ActionReport) -> HostError {
     let done: Vec<_> = report.done().map(|step| &*step.id).collect();
-    let before = match done.is_empty() {
-        true => String::new(),
-        false => format!(" Done before it, and not undone: {}.", done.join(", ")),
+    let before = match (done.is_empty(), &report.idempotency_key) {
+        (true, _) => String::new(),
+        (false, None) => format!(" Done before it, and not undone: {}.", done.join(", ")),
+        // The error may say that another key helps.
+        (false, Some(_)) => {
+            format!(" Done before it, and not undone: {}. Another key runs them again.", done.join(", "))
+        }
     };
     let error = error.map_message(|message| format!("Step {step}: {message}{before}"));
     with_done(error, report).detail("step", step)
