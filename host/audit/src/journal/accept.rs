@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cofferdam_core::failpoint;
-use cofferdam_core::failure::AuditId;
 
 use super::checkpoint_file;
 use super::key_claims::{KEYS_LOCK, is_damaged};
-use super::keys::{KeyTable, StoredKey, StoredKeyState};
+use super::keys::KeyTable;
 use super::line::{ChainHead, EntryDraft, JournalLine};
 use super::log::LogWriter;
 use super::log_checkpoint::{SignedJournal, accepted_entry};
 use super::log_time::believed_time;
 use super::segment::{SegmentReader, files_after, hash_of, head_before, segments, sync_paths};
+use super::stored_key::{StoredKey, StoredKeyState, key_differences};
 use super::writer_dir;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::evidence::DerivedFinding;
@@ -191,32 +191,8 @@ impl LogWriter {
         self.read_journal_keys(&table, &writer_dir::names(self.root())?)?;
         let (expected, clock) = (table.all()?, self.clock.timestamp().as_microsecond());
         let now = believed_time(seen, clock);
-        let mut found = Vec::new();
-        let mut differs = |of: &StoredKey, what: &str| {
-            let audit_id = Some(AuditId::from_bytes(of.call));
-            found.push(DerivedFinding { audit_id, flaw: FindingKind::Keys, what: what.to_owned() });
-        };
-        for (key, expected) in &expected {
-            match stored.get(key) {
-                // Its process may not have brought the table up to date yet.
-                Some(own) if own.call == expected.call && own.state == StoredKeyState::Claimed => {}
-                Some(own) if is_same(own, expected) => {}
-                Some(_) => differs(expected, "the table of idempotency keys has the key in another state"),
-                None if expected.has_expired(now) => {}
-                None => differs(expected, "the table of idempotency keys lacks the key"),
-            }
-        }
-        for (_, own) in stored.iter().filter(|(key, _)| !expected.contains_key(*key)) {
-            if own.state != StoredKeyState::Claimed && !own.has_expired(now) {
-                differs(own, "the table of idempotency keys has a key that no call has");
-            }
-        }
-        Ok(found)
+        // The process of a claimed key may not have brought the table up to date yet.
+        let is_ahead = |own: &StoredKey| own.state == StoredKeyState::Claimed;
+        Ok(key_differences(stored, &expected, now, |_, own, expected| own.is_same(expected), is_ahead))
     }
-}
-
-fn is_same(own: &StoredKey, expected: &StoredKey) -> bool {
-    let facts =
-        |of: &StoredKey| (of.call, of.fingerprint, of.state, of.until, of.is_idempotent, of.has_value);
-    facts(own) == facts(expected)
 }

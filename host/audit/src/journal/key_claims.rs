@@ -6,18 +6,18 @@ use std::time::Duration;
 use cofferdam_core::failure::AuditId;
 use cofferdam_core::host_key;
 use cofferdam_core::private_file::{FileLock, SharedLockUse};
-use sha2::{Digest as _, Sha256};
 
 use super::Journal;
 use super::key_facts::JournalKeys;
-use super::keys::{
-    InterruptedCall, KeyChange, KeyTable, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState,
-};
+use super::keys::{KeyChange, KeyTable, KeysOf};
 use super::log::{HeldJournal, LogWriter};
 use super::log_time::{add_accepted, advance, believed_time, check_clock, is_believed};
 use super::segment::read_sealed;
+use super::stored_key::{
+    InterruptedCall, KeyEnd, SealedOutcome, StoredKey, StoredKeyState, key_digest, key_state,
+};
 use super::writer_dir::{self, WriterDir};
-use crate::command::{KeyClaim, KeyDisposition, KeyScope, KeyState, OpenCall};
+use crate::command::{KeyClaim, KeyScope, KeyState, OpenCall};
 use crate::error::{AuditError, AuditErrorKind};
 use crate::settings::BUSY_TIMEOUT;
 use crate::sqlite_file;
@@ -34,7 +34,7 @@ impl LogWriter {
     pub(super) fn key_state(&self, claim: &KeyClaim) -> Result<KeyState, AuditError> {
         let keys = self.keys()?;
         self.follow_clock(&keys.table, claim.at)?;
-        self.settle_key(&keys, digest(&claim.key))?;
+        self.settle_key(&keys, key_digest(&claim.key))?;
         keys.table.change(|keys| self.state_of(keys, claim))
     }
 
@@ -111,7 +111,9 @@ impl LogWriter {
         // An action's key depends on those of its steps.
         let is_whole = !matches!(claim.of, KeyScope::Action { .. });
         let table = self.keys.try_read().ok().and_then(|keys| keys.clone()).filter(|_| is_whole);
-        table.is_some_and(|table| table.is_in_place() && table.try_is_free(&digest(&claim.key)) == Some(true))
+        table.is_some_and(|table| {
+            table.is_in_place() && table.try_is_free(&key_digest(&claim.key)) == Some(true)
+        })
     }
 
     /// Claims a key that no call has, without waiting. None if that requires waiting, or if another call has the key.
@@ -122,7 +124,7 @@ impl LogWriter {
         journal: &HeldJournal,
     ) -> Option<HeldClaim> {
         let keys = self.keys_at_once().filter(|_| !matches!(claim.of, KeyScope::Action { .. }))?;
-        let key = digest(&claim.key);
+        let key = key_digest(&claim.key);
         let is_claimed = keys.table.try_change(|keys| {
             let is_believed = is_believed(keys.seen(), claim.at.as_microsecond());
             let is_free = is_believed && keys.put_new(&key, &claimed(call, claim, journal))?;
@@ -240,7 +242,7 @@ impl LogWriter {
     pub(super) fn settle_key(&self, keys: &HeldKeys, key: [u8; 32]) -> Result<(), AuditError> {
         let table = &keys.table;
         let Some(stored) = table.get(&key)? else { return Ok(()) };
-        if stored.step_of.as_ref().is_some_and(|of| of.is_over) {
+        if stored.step_of.as_ref().is_some_and(|of| of.has_value) {
             // Another call may take its place. If its journal was read later, the step would stand again.
             self.read_journal_keys(table, std::slice::from_ref(&stored.writer))?;
         }
@@ -279,15 +281,10 @@ impl LogWriter {
         claim: &KeyClaim,
         is_idempotent: bool,
     ) -> Result<Option<AuditId>, AuditError> {
-        let stored = keys.table.get(&digest(&claim.key))?;
-        let stored = stored.filter(|stored| {
-            stored.state == StoredKeyState::Claimed
-                && stored.is_idempotent
-                && is_idempotent
-                && stored.fingerprint == claim.fingerprint
-                && !self.is_running(stored)
-        });
-        Ok(stored.map(|stored| AuditId::from_bytes(stored.call)))
+        let stored = keys.table.get(&key_digest(&claim.key))?;
+        let may_be_resumed =
+            |stored: &StoredKey| stored.may_be_resumed(claim, is_idempotent) && !self.is_running(stored);
+        Ok(stored.filter(may_be_resumed).map(|stored| stored.audit_id()))
     }
 
     /// Returns the journal, if this process holds it.
@@ -299,7 +296,7 @@ impl LogWriter {
 
     /// Returns true if the process of the key's call lives, so that the call runs or is about to.
     fn is_running(&self, stored: &StoredKey) -> bool {
-        let call = AuditId::from_bytes(stored.call);
+        let call = stored.audit_id();
         {
             let state = self.state();
             // Also a call that is about to be opened.
@@ -312,43 +309,13 @@ impl LogWriter {
     }
 
     pub(super) fn state_of(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
-        let state = self.state_of_key(keys, claim)?;
-        let (KeyState::Free, KeyScope::Action { action, steps }) = (&state, &claim.of) else {
-            return Ok(state);
-        };
         let now = believed_time(keys.seen(), claim.at.as_microsecond());
-        for step in steps {
-            if let Some(stored) = keys.get(&digest(step))?
-                && !stored.is_over(now)
-                && stored.step_of.as_ref().map(|of| of.action.as_str()) != Some(name_of(action))
-            {
-                return Ok(KeyState::Different { audit_id: AuditId::from_bytes(stored.call) });
-            }
-        }
-        Ok(state)
-    }
-
-    fn state_of_key(&self, keys: &KeyChange<'_>, claim: &KeyClaim) -> Result<KeyState, AuditError> {
-        let Some(stored) = keys.get(&digest(&claim.key))? else { return Ok(KeyState::Free) };
-        if stored.is_over(believed_time(keys.seen(), claim.at.as_microsecond())) {
-            return Ok(KeyState::Free);
-        }
-        let audit_id = AuditId::from_bytes(stored.call);
-        if stored.fingerprint != claim.fingerprint {
-            return Ok(KeyState::Different { audit_id });
-        }
-        Ok(match stored.state {
-            StoredKeyState::Retained => {
-                let dir = self.root().join(&stored.writer);
-                let read = |at: SealedOutcome| read_sealed(&dir, at.segment, at.offset, at.bytes);
-                let outcome = stored.outcome.map(read).transpose()?.flatten();
-                KeyState::Done { audit_id, idempotent: stored.is_idempotent, outcome }
-            }
-            StoredKeyState::Claimed if self.is_running(&stored) => KeyState::Running { audit_id },
-            // An interrupted call may be repeated if it is idempotent.
-            StoredKeyState::Claimed if stored.is_idempotent => KeyState::Free,
-            _ => KeyState::Unknown { audit_id },
-        })
+        let outcome = |stored: &StoredKey| {
+            let dir = self.root().join(&stored.writer);
+            let read = |at: SealedOutcome| read_sealed(&dir, at.segment, at.offset, at.bytes);
+            stored.outcome.map(read).transpose().map(Option::flatten)
+        };
+        key_state(claim, now, |key| keys.get(key), |stored| self.is_running(stored), outcome)
     }
 
     /// Claims a key for a call that is about to be opened, in this journal.
@@ -359,7 +326,7 @@ impl LogWriter {
         claim: &KeyClaim,
         journal: &HeldJournal,
     ) -> Result<ClaimOutcome, AuditError> {
-        let key = digest(&claim.key);
+        let key = key_digest(&claim.key);
         keys.table.change(|keys| {
             // A journal that was read since then may have another time that an operator accepted.
             check_clock(keys.seen(), claim.at.as_microsecond(), &self.maintenance.warnings, "the clock")?;
@@ -374,7 +341,7 @@ impl LogWriter {
                 state => return Ok(ClaimOutcome::InUse(state)),
             }
             if let Some(interrupted) = before.as_ref().filter(|_| is_claimed && !is_resumed) {
-                let audit_id = AuditId::from_bytes(interrupted.call);
+                let audit_id = interrupted.audit_id();
                 return Ok(match call.idempotent {
                     true => ClaimOutcome::Interrupted,
                     // Its package said otherwise.
@@ -393,21 +360,9 @@ impl LogWriter {
 
 /// Returns the stored form of a claim, for a call that is about to be opened in this journal.
 fn claimed(call: &OpenCall, claim: &KeyClaim, journal: &HeldJournal) -> StoredKey {
-    let step = call.route.step.as_deref();
-    let step_of = call.route.action.as_deref().filter(|_| step.is_some()).map(|action| StepOf {
-        action: name_of(action).to_owned(),
-        key: claim.action_key(step).map(digest),
-        is_over: false,
-    });
     // All earlier calls with the key are in the journal by now.
     let since = journal.committer.with_journal(|journal| journal.head().n).saturating_add(1);
-    StoredKey {
-        at: call.at.as_microsecond(),
-        is_idempotent: call.idempotent,
-        is_action: matches!(claim.of, KeyScope::Action { .. }),
-        step_of,
-        ..StoredKey::claimed(call.audit_id.bytes(), claim.fingerprint, &journal.writer, since)
-    }
+    StoredKey { writer: journal.writer.clone(), since, ..StoredKey::of_call(call, claim) }
 }
 
 /// Returns true if the key table is damaged, according to this error.
@@ -468,26 +423,13 @@ pub(super) fn set_end(
     outcome: Option<SealedOutcome>,
 ) -> Result<Option<i64>, AuditError> {
     let mut ends_steps = None;
-    keys.change_of(key, &end.call, |stored| match end.key {
-        KeyDisposition::Release => None,
-        KeyDisposition::Undetermined => {
-            Some(StoredKey { state: StoredKeyState::Undetermined, until: None, ..stored })
-        }
-        KeyDisposition::Retain(until) => {
-            let (state, until) = (StoredKeyState::Retained, Some(until.as_microsecond()));
-            ends_steps = until.filter(|_| stored.is_action && end.has_value);
-            Some(StoredKey { state, until, has_value: end.has_value, outcome, ..stored })
-        }
+    keys.change_of(key, &end.call, |stored| {
+        let ended = stored.ended(end, outcome);
+        ends_steps =
+            ended.as_ref().filter(|ended| ended.is_action && ended.has_value).and_then(|it| it.until);
+        ended
     })?;
     Ok(ends_steps)
-}
-
-/// The facts about the end of a call that decide about its key.
-#[derive(Clone, Copy)]
-pub(super) struct KeyEnd {
-    pub(super) call: [u8; 16],
-    pub(super) key: KeyDisposition,
-    pub(super) has_value: bool,
 }
 
 /// Releases the key of a call that never ran: its process ended before the call was in the journal. The key returns to the
@@ -516,13 +458,4 @@ pub(super) enum ClaimOutcome {
     InUse(KeyState),
     /// An interrupted call has the key, which this one does not resume.
     Interrupted,
-}
-
-pub(super) fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key.as_bytes()).into()
-}
-
-/// Returns the name of an action, without its version.
-pub fn name_of(action: &str) -> &str {
-    action.split('@').next().unwrap_or_default()
 }

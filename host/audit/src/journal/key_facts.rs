@@ -9,13 +9,13 @@ use cofferdam_core::event::recorded::{Ended, RecordedEvent};
 use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
-use super::key_claims::{KeyEnd, name_of, set_end};
-use super::keys::{KeyChange, KeysOf, SealedOutcome, StepOf, StoredKey, StoredKeyState};
+use super::key_claims::set_end;
+use super::keys::{KeyChange, KeysOf};
 use super::line::{ChainHead, EntryDraft, JournalLine, LogEvent};
 use super::log_time;
 use super::segment::{SegmentReader, last_entry, segments};
+use super::stored_key::{KeyEnd, SealedOutcome, StepOf, StoredKey, StoredKeyState};
 use crate::command::{KeyDisposition, ResolveCall};
-use crate::entry::LoggedEvent;
 use crate::error::AuditError;
 use crate::hex::unhex;
 
@@ -31,20 +31,89 @@ pub fn decided(audit_id: &AuditId, decision: &ResolveCall) -> EntryDraft {
 const FACTS_AT_ONCE: usize = if cfg!(test) { 100 } else { 65_536 };
 
 /// A fact about keys in an entry of a journal.
-pub(super) enum KeyFact {
-    /// A call holds this key, or has been pruned, and the key stays taken.
-    Claimed([u8; 32], Box<StoredKey>),
+#[derive(Debug)]
+pub enum KeyFact {
+    /// A call holds this key and was admitted at this time, in microseconds since 1970; or it has been pruned, and the
+    /// key stays taken.
+    Claimed([u8; 32], Box<StoredKey>, i64),
     /// A call has ended.
     Ended(KeyEnd, Option<SealedOutcome>),
     /// Another call resumes this one, and claims its key.
     Resumed([u8; 16]),
-    /// The operator's decision about a call, with whether its key may be used again.
+    /// The operator's decision about a call without an end, with whether its key may be used again.
     Resolved(AuditId, bool),
+    /// The operator's decision about the key of a call that has ended, with whether the key may be used again.
+    Decided(AuditId, bool),
     /// An action has a value.
     ActionEnded(ActionEnd),
 }
 
 impl KeyFact {
+    /// Reads the facts in an entry of this writer's journal, in their order. `segment` has the entry.
+    pub fn read_all(writer: &str, segment: u64, line: &JournalLine<'_>) -> Vec<Self> {
+        let mut facts = Vec::new();
+        facts.extend(decision(line).map(|(call, frees_key)| Self::Decided(call, frees_key)));
+        if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
+            facts.extend(kept.keys.into_iter().filter_map(|KeptKey { call, fingerprint, key_sha256 }| {
+                let (call, fingerprint) = (AuditId::parse(&call)?, unhex(&fingerprint)?);
+                let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
+                let held = StoredKey { state: StoredKeyState::Blocked, ..held };
+                Some(Self::Claimed(unhex(&key_sha256)?, Box::new(held), i64::MAX))
+            }));
+        }
+        let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
+        else {
+            return facts;
+        };
+        let (mut is_action, mut action, mut received_at) = (false, None, 0);
+        for event in &events {
+            match event.event() {
+                RecordedEvent::Received(received) => {
+                    is_action = received.action.is_some() && received.step.is_none();
+                    action = received.step.and(received.action);
+                    received_at = event.at.parse::<Timestamp>().unwrap_or_default().as_microsecond();
+                }
+                RecordedEvent::Admitted(admitted) => {
+                    let Some(of) = &admitted.claim else { continue };
+                    let hashes = unhex(&of.key_sha256).zip(unhex(&of.fingerprint));
+                    let Some((key, fingerprint)) = hashes else { continue };
+                    let action_key = of.action_key_sha256.as_deref().and_then(unhex);
+                    let claimed = StoredKey {
+                        at: received_at,
+                        is_idempotent: admitted.is_idempotent(),
+                        is_action,
+                        step_of: StepOf::new(action.as_deref(), action_key),
+                        ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
+                    };
+                    let at = event.at.parse().map_or(i64::MAX, |at: Timestamp| at.as_microsecond());
+                    facts.push(Self::Claimed(key, Box::new(claimed), at));
+                }
+                RecordedEvent::Resumed(_) => facts.push(Self::Resumed(call.bytes())),
+                RecordedEvent::Skipped(decision) => {
+                    facts.push(Self::Resolved(call.clone(), decision.frees_key.unwrap_or(false)));
+                }
+                RecordedEvent::Final(end) => {
+                    let Some(of) = &end.key_end else { continue };
+                    let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
+                        segment,
+                        offset: sealed.offset,
+                        bytes: sealed.bytes,
+                    });
+                    let (key, has_value) = (KeyDisposition::read(of), end.status == "value");
+                    facts.push(Self::Ended(KeyEnd { call: call.bytes(), key, has_value }, outcome));
+                    facts.extend(ActionEnd::read(writer, line.n, &event.at, &end).map(Self::ActionEnded));
+                }
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    /// Returns true if the fact is about entries that may be in other journals.
+    fn is_about_others(&self) -> bool {
+        matches!(self, Self::Decided(..) | Self::ActionEnded(_))
+    }
+
     /// Returns the call that holds no key from then on.
     fn returned(&self) -> Option<[u8; 16]> {
         match self {
@@ -62,7 +131,7 @@ impl KeyFact {
         journals: &JournalKeys<'_>,
     ) -> Result<(), AuditError> {
         match self {
-            Self::Claimed(key, claimed) => claim(keys, journals, &key, &claimed)?,
+            Self::Claimed(key, claimed, _) => claim(keys, journals, &key, &claimed)?,
             Self::Ended(end, outcome) => {
                 for (key, stored) in keys.rows(KeysOf::Call(end.call))? {
                     if stored.state == StoredKeyState::Claimed {
@@ -71,7 +140,9 @@ impl KeyFact {
                 }
             }
             Self::Resumed(_) => {}
-            Self::Resolved(call, frees_key) => drop(resolve(keys, &call, frees_key)?),
+            Self::Resolved(call, frees_key) | Self::Decided(call, frees_key) => {
+                resolve(keys, &call, frees_key)?;
+            }
             Self::ActionEnded(end) => keys.end_steps_of(end.key, end.until, |step| end.is_after(step))?,
         }
         Ok(())
@@ -80,26 +151,23 @@ impl KeyFact {
 
 /// The end of an action with a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ActionEnd {
+pub struct ActionEnd {
     /// The SHA-256 of its key.
-    pub(super) key: [u8; 32],
+    pub key: [u8; 32],
+    /// The time until which its value stands, in microseconds since 1970.
+    pub until: i64,
     /// The journal with the end, and its entry there.
     writer: String,
     n: u64,
-    /// When it ended, and until when its value stands, in microseconds since 1970.
+    /// When it ended, in microseconds since 1970.
     at: i64,
-    until: i64,
 }
 
 impl ActionEnd {
     /// Reads the ends in an entry of this writer's journal.
-    pub(super) fn read_all(writer: &str, line: &JournalLine<'_>) -> Vec<Self> {
-        let events = line.events().unwrap_or_default();
-        let end = |event: &LoggedEvent| match event.event() {
-            RecordedEvent::Final(end) => Self::read(writer, line.n, &event.at, &end),
-            _ => None,
-        };
-        events.iter().filter_map(end).collect()
+    pub(super) fn read_all(writer: &str, line: &JournalLine<'_>) -> impl Iterator<Item = Self> {
+        let facts = KeyFact::read_all(writer, 0, line).into_iter();
+        facts.filter_map(|fact| if let KeyFact::ActionEnded(end) = fact { Some(end) } else { None })
     }
 
     /// Reads the last event of a call, which was recorded at `at`; none if it is another one.
@@ -114,7 +182,7 @@ impl ActionEnd {
 
     /// Returns true if the outcome of this step, which is in another journal, expires since then.
     pub(super) fn ends_in_another_journal(&self, step: &StoredKey) -> bool {
-        let is_over = step.step_of.as_ref().is_some_and(|of| of.is_over);
+        let is_over = step.step_of.as_ref().is_some_and(|of| of.has_value);
         is_over && step.state == StoredKeyState::Retained && step.writer != self.writer && self.is_after(step)
     }
 
@@ -146,65 +214,11 @@ pub(super) struct JournalFacts {
 impl JournalFacts {
     /// Adds the facts of an entry.
     fn add(&mut self, writer: &str, segment: u64, line: &JournalLine<'_>) {
-        self.about_others.extend(decision(line).map(|(call, frees_key)| KeyFact::Resolved(call, frees_key)));
-        let facts = &mut self.facts;
         self.accepted.extend(log_time::accepted_time(line));
-        if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
-            facts.extend(kept.keys.into_iter().filter_map(|KeptKey { call, fingerprint, key_sha256 }| {
-                let (call, fingerprint) = (AuditId::parse(&call)?, unhex(&fingerprint)?);
-                let held = StoredKey::claimed(call.bytes(), fingerprint, writer, line.n);
-                let held = StoredKey { state: StoredKeyState::Blocked, ..held };
-                Some(KeyFact::Claimed(unhex(&key_sha256)?, Box::new(held)))
-            }));
-        }
-        let (Some(call), Ok(events)) = (line.audit_id.as_deref().and_then(AuditId::parse), line.events())
-        else {
-            return;
-        };
-        let (mut is_action, mut step_of, mut received_at) = (false, None, 0);
-        for event in &events {
-            match event.event() {
-                RecordedEvent::Received(received) => {
-                    is_action = received.action.is_some() && received.step.is_none();
-                    let action = received.step.and(received.action);
-                    step_of = action.map(|action| name_of(&action).to_owned());
-                    received_at = event.at.parse::<Timestamp>().unwrap_or_default().as_microsecond();
-                }
-                RecordedEvent::Admitted(admitted) => {
-                    let Some(of) = &admitted.claim else { continue };
-                    let hashes = unhex(&of.key_sha256).zip(unhex(&of.fingerprint));
-                    let Some((key, fingerprint)) = hashes else { continue };
-                    let action_key = of.action_key_sha256.as_deref().and_then(unhex);
-                    let step_of =
-                        step_of.clone().map(|action| StepOf { action, key: action_key, is_over: false });
-                    let claimed = StoredKey {
-                        at: received_at,
-                        is_idempotent: admitted.is_idempotent(),
-                        is_action,
-                        step_of,
-                        ..StoredKey::claimed(call.bytes(), fingerprint, writer, line.n)
-                    };
-                    facts.push(KeyFact::Claimed(key, Box::new(claimed)));
-                }
-                RecordedEvent::Resumed(_) => facts.push(KeyFact::Resumed(call.bytes())),
-                RecordedEvent::Skipped(decision) => {
-                    facts.push(KeyFact::Resolved(call.clone(), decision.frees_key.unwrap_or(false)));
-                }
-                RecordedEvent::Final(end) => {
-                    let Some(of) = &end.key_end else { continue };
-                    let outcome = line.sealed.as_ref().map(|sealed| SealedOutcome {
-                        segment,
-                        offset: sealed.offset,
-                        bytes: sealed.bytes,
-                    });
-                    let (key, has_value) = (KeyDisposition::read(of), end.status == "value");
-                    facts.push(KeyFact::Ended(KeyEnd { call: call.bytes(), key, has_value }, outcome));
-                    let action = ActionEnd::read(writer, line.n, &event.at, &end);
-                    self.about_others.extend(action.map(KeyFact::ActionEnded));
-                }
-                _ => {}
-            }
-        }
+        let facts = KeyFact::read_all(writer, segment, line).into_iter();
+        let (others, own): (Vec<_>, _) = facts.partition(KeyFact::is_about_others);
+        self.facts.extend(own);
+        self.about_others.extend(others);
     }
 }
 
@@ -327,8 +341,7 @@ fn claim(
 ) -> Result<(), AuditError> {
     let is_known = match &keys.get(key)? {
         None => false,
-        Some(_) if claimed.state == StoredKeyState::Blocked => true,
-        Some(stored) if stored.call == claimed.call => true,
+        Some(stored) if stored.outlasts(claimed) => true,
         // A call that has claimed the key may have no entry yet.
         Some(stored) if stored.writer == claimed.writer => stored.since >= claimed.since,
         Some(stored) if stored.at > claimed.at => {
@@ -339,23 +352,17 @@ fn claim(
     if is_known { Ok(()) } else { keys.put(key, claimed) }
 }
 
-/// Returns true if the operator may decide about a key in this state. This includes freeing a key that an earlier decision
-/// blocked: a second review may know better.
-pub(super) fn is_open_to(state: StoredKeyState, frees_key: bool) -> bool {
-    !matches!((state, frees_key), (StoredKeyState::Retained, _) | (StoredKeyState::Blocked, false))
-}
-
 /// Applies the operator's decision about a call to the keys that it holds. Returns false if it holds none that is to be
 /// decided about.
 pub(super) fn resolve(keys: &mut KeyChange<'_>, call: &AuditId, frees_key: bool) -> Result<bool, AuditError> {
     let mut changed = false;
     for (key, stored) in keys.rows(KeysOf::Call(call.bytes()))? {
-        if !is_open_to(stored.state, frees_key) {
+        if !stored.is_open_to(frees_key) {
             continue;
         }
-        match frees_key {
-            true => keys.remove(&key)?,
-            false => keys.put(&key, &StoredKey { state: StoredKeyState::Blocked, until: None, ..stored })?,
+        match stored.resolved(frees_key) {
+            None => keys.remove(&key)?,
+            Some(blocked) => keys.put(&key, &blocked)?,
         }
         changed = true;
     }

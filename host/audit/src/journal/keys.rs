@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use super::stored_key::StoredKey;
 use crate::error::{AuditError, AuditErrorKind};
 use crate::sqlite_file;
 
@@ -70,127 +71,6 @@ const COPY_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// The key after the last one.
 const END: [u8; 32] = [0; 32];
-
-/// The state of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum StoredKeyState {
-    /// Its call has no end, as far as this table knows.
-    Claimed,
-    /// The outcome of its call stands.
-    Retained,
-    /// It is unknown what was done under it.
-    Undetermined,
-    /// The operator decided that no call ever runs under it.
-    Blocked,
-}
-
-/// A key, and the call that holds it. It is stored in the form of postcard: rows of a third of the length of JSON, so that
-/// fewer pages change with a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredKey {
-    /// The call.
-    pub(crate) call: [u8; 16],
-    /// The SHA-256 of everything that the key stands for.
-    pub(crate) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970.
-    pub(crate) at: i64,
-    pub(crate) state: StoredKeyState,
-    /// The time until which the outcome stands, in microseconds since 1970.
-    pub(crate) until: Option<i64>,
-    /// The writer whose journal has the call.
-    pub(crate) writer: String,
-    /// An entry of that journal: the call's first one is this one or a later one.
-    pub(crate) since: u64,
-    /// True if the call may be repeated.
-    pub(crate) is_idempotent: bool,
-    /// True for an action, whose steps have keys of their own.
-    pub(crate) is_action: bool,
-    /// The action that the call is a step of.
-    pub(crate) step_of: Option<StepOf>,
-    /// True if the call has a value.
-    pub(crate) has_value: bool,
-    /// The sealed outcome, if it was kept.
-    pub(crate) outcome: Option<SealedOutcome>,
-    /// The interrupted call from which the call took the key. The key returns to it if the call is never opened.
-    pub(crate) taken_from: Option<InterruptedCall>,
-}
-
-/// An interrupted call that held a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct InterruptedCall {
-    pub(crate) call: [u8; 16],
-    /// True if it may be repeated: the package of the call that took the key may say something else.
-    pub(crate) is_idempotent: bool,
-}
-
-/// An action with a step under a key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StepOf {
-    /// Its name, without its version.
-    pub(crate) action: String,
-    /// The SHA-256 of its key.
-    pub(crate) key: Option<[u8; 32]>,
-    /// True once a run of the action that could use the step's outcome has a value.
-    pub(crate) is_over: bool,
-}
-
-impl StoredKey {
-    /// Creates a key that this call claims, whose first entry in the journal of this writer is `since` or a later one.
-    pub(crate) fn claimed(call: [u8; 16], fingerprint: [u8; 32], writer: &str, since: u64) -> Self {
-        Self {
-            call,
-            fingerprint,
-            at: 0,
-            state: StoredKeyState::Claimed,
-            until: None,
-            writer: writer.to_owned(),
-            since,
-            is_idempotent: false,
-            is_action: false,
-            step_of: None,
-            has_value: false,
-            outcome: None,
-            taken_from: None,
-        }
-    }
-
-    /// Returns true if the time is over for which the outcome stands.
-    pub(crate) fn has_expired(&self, now: i64) -> bool {
-        self.state == StoredKeyState::Retained && self.until.is_some_and(|until| until <= now)
-    }
-
-    /// Returns the key of the action that needs the outcome of this step, however old it is.
-    pub(crate) fn needed_by(&self) -> Option<[u8; 32]> {
-        let of = self.step_of.as_ref().filter(|of| !of.is_over && (self.has_value || !self.is_idempotent));
-        of?.key
-    }
-
-    /// Returns true if the outcome stands no longer.
-    pub(crate) fn is_over(&self, now: i64) -> bool {
-        self.has_expired(now) && self.needed_by().is_none()
-    }
-
-    /// Returns true if the call has no outcome, and the operator has not decided about it.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        matches!(self.state, StoredKeyState::Claimed | StoredKeyState::Undetermined)
-    }
-
-    /// Returns the key of the action that the call is a step of.
-    pub(crate) fn action_key(&self) -> Option<[u8; 32]> {
-        self.step_of.as_ref()?.key
-    }
-}
-
-/// The place of a sealed outcome in the journal of its call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SealedOutcome {
-    /// The number of the first entry of the segment.
-    pub(crate) segment: u64,
-    /// The position of the first byte in the file of sealed parts.
-    pub(crate) offset: u64,
-    /// The length in bytes.
-    pub(crate) bytes: u64,
-}
 
 /// The keys of a home.
 pub(crate) struct KeyTable {
@@ -627,9 +507,8 @@ impl KeyChange<'_> {
         self.table.find_rows(&self.transaction, of, || Ok(self.summary.first))
     }
 
-    /// Notes that the action under this key has a value, which stands until then: those outcomes of its steps that were
-    /// `used` by it stand as long as others from now on, and no longer than that. With a longer time, a run that begins
-    /// once the value has expired would get them, and do nothing.
+    /// Notes that the action under this key has a value, which stands until then, in those of its steps whose outcomes
+    /// were `used` by it.
     pub(crate) fn end_steps_of(
         &mut self,
         action: [u8; 32],
@@ -638,8 +517,7 @@ impl KeyChange<'_> {
     ) -> Result<(), AuditError> {
         let steps = self.rows(KeysOf::Action(action))?;
         for (key, mut stored) in steps.into_iter().filter(|(_, stored)| used(stored)) {
-            stored.step_of.iter_mut().for_each(|of| of.is_over = true);
-            stored.until = stored.until.map(|own| own.min(until));
+            stored.end_action(until);
             self.put(&key, &stored)?;
         }
         Ok(())
@@ -803,6 +681,7 @@ fn changed() -> AuditError {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
     use super::*;
+    use crate::journal::stored_key::{StepOf, StoredKeyState};
 
     fn open(path: &Path) -> Result<KeyTable, AuditError> {
         KeyTable::open(path, &[7; 32], Duration::from_secs(5))
@@ -995,7 +874,7 @@ mod tests {
     fn flipped_bits_are_noticed() {
         let (_dir, path, table) = with_keys([]);
         for key in 1..=40 {
-            let step_of = Some(StepOf { action: "act".to_owned(), key: Some([key; 32]), is_over: false });
+            let step_of = Some(StepOf { action: "act".to_owned(), key: Some([key; 32]), has_value: false });
             table.change(|keys| keys.put(&[key; 32], &StoredKey { step_of, ..stored(key) })).unwrap();
         }
         drop(table);

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::keys::SealedOutcome;
+use super::stored_key::SealedOutcome;
 use crate::command::OpenCall;
 use crate::entry::{Entry, LoggedEvent};
 use crate::error::{AuditError, AuditErrorKind};

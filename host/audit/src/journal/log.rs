@@ -26,12 +26,13 @@ use tokio::sync::oneshot;
 use super::checkpoint_file::{CheckpointFile, CheckpointReader};
 use super::commit::{AfterCommit, Committed, JournalCommitter, LateEvents, allow_waiting, lock};
 use super::evidence::JournalEvidence;
-use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, KeyEnd, digest, end_key};
-use super::keys::{KeyTable, SealedOutcome};
+use super::key_claims::{ClaimOutcome, HeldClaim, HeldKeys, KEYS_LOCK, end_key};
+use super::keys::KeyTable;
 use super::line::{ChainHead, EntryDraft};
 use super::log_time::accepted_time_in;
 use super::maintenance::Maintenance;
 use super::segment::{last_entry, segments, sync_paths};
+use super::stored_key::{KeyEnd, SealedOutcome, key_digest};
 use super::writer_dir;
 use super::{Durability, Journal, JournalSettings, UnendedCache, UnendedCalls, sync};
 use crate::command::{
@@ -142,7 +143,7 @@ impl OpenedCall {
         Self {
             journal: Arc::clone(journal),
             actor: Arc::clone(&call.actor),
-            key: call.key.as_ref().map(|claim| digest(&claim.key)),
+            key: call.key.as_ref().map(|claim| key_digest(&claim.key)),
             resumes: call.resumes.is_some(),
             is_opening,
             is_lost: false,
@@ -751,7 +752,7 @@ impl LogWriter {
         self.follow_clock(&keys.table, claim.at)?;
         let until = self.clock.now() + BUSY_TIMEOUT;
         loop {
-            self.settle_key(&keys, digest(&claim.key))?;
+            self.settle_key(&keys, key_digest(&claim.key))?;
             let by_key = self
                 .interrupted_holder(&keys, claim, call.idempotent)?
                 .map(|before| (before, Arc::clone(&call.actor)));
@@ -786,7 +787,7 @@ impl LogWriter {
     ) -> Result<Option<OpenOutcome>, AuditError> {
         match self.claim(keys, call, claim, &journal)? {
             ClaimOutcome::Claimed { before } => {
-                let held = HeldClaim { keys: keys.clone(), key: digest(&claim.key), before };
+                let held = HeldClaim { keys: keys.clone(), key: key_digest(&claim.key), before };
                 wait(self.begin(journal, call, more, Some(held)))?;
                 Ok(Some(OpenOutcome::Started))
             }

@@ -422,14 +422,14 @@ fn an_older_table_frees_no_key_that_is_taken() {
     }
     assert!(matches!(open(&second, &fails), OpenOutcome::Started));
     let table = first.0.keys().unwrap().table;
-    let older = table.get(&digest("k")).unwrap().unwrap();
+    let older = table.get(&key_digest("k")).unwrap().unwrap();
     close(&second, end(&fails, CallStatus::Failure, KeyDisposition::Release));
     assert!(matches!(open(&first, &waits), OpenOutcome::Started));
     close(&first, value(&waits));
     let writers = writer_dir::names(first.0.root()).unwrap();
     let restored = table.change(|keys| {
         writers.iter().for_each(|writer| keys.note_read(writer, 0));
-        keys.put(&digest("k"), &older)
+        keys.put(&key_digest("k"), &older)
     });
     restored.unwrap();
     let found = state(&log(home.path()), "k");
@@ -565,7 +565,7 @@ fn the_outcome_of_a_key_is_that_of_its_interrupted_call() {
     let (before, other) = (call(Some("k"), true), call(Some("k"), true));
     interrupted(home.path(), &[&before]);
     let log = log(home.path());
-    log.0.keys().unwrap().table.change(|keys| keys.remove(&digest("k"))).unwrap();
+    log.0.keys().unwrap().table.change(|keys| keys.remove(&key_digest("k"))).unwrap();
     run_call(&log, other.clone());
     let resuming = OpenCall { key: Some(claim("k")), ..resuming(&before) };
     assert!(matches!(open(&log, &resuming), OpenOutcome::KeyInUse(KeyState::Done { .. })));
@@ -603,7 +603,7 @@ fn a_claim_alone_lets_no_call_be_repeated() {
     let killed = log(home.path());
     let again = OpenCall { idempotent: true, key: Some(claim("k")), ..resuming(&before) };
     let keys = killed.0.keys().unwrap();
-    let writer = keys.table.get(&digest("k")).unwrap().unwrap().writer;
+    let writer = keys.table.get(&key_digest("k")).unwrap().unwrap().writer;
     let dir = WriterDir::take_free(killed.0.root(), &writer).unwrap().unwrap();
     let signed = killed.0.signed_heads().unwrap().get(&writer).copied();
     let adopted = Journal::open(dir, killed.0.journal_settings, signed).unwrap().unwrap();

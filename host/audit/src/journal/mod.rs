@@ -17,6 +17,7 @@ mod prune;
 mod prune_facts;
 mod resolution;
 mod segment;
+mod stored_key;
 #[cfg(test)]
 mod tests;
 mod unended;
@@ -36,9 +37,7 @@ use cofferdam_core::failure::AuditId;
 use jiff::Timestamp;
 
 pub(crate) use disk_usage::disk_usage;
-pub use key_claims::name_of as action_name;
-pub use key_facts::{decided as key_decided, decision};
-use keys::SealedOutcome;
+pub use key_facts::{KeyFact, decided as key_decided, decision};
 pub use line::{ChainHead, EntryDraft, JournalLine, LineFault, LogEvent, SealedPlace, indexed_line};
 use log::LogWriter;
 pub(crate) use log::on_waiting_thread;
@@ -53,6 +52,8 @@ use segment::{AppendError, Segment, SegmentEnd, SegmentLengths, sync_paths};
 pub(crate) use segment::{
     LINE_BYTES, SegmentReader, drop_sealed, open_lines, open_sealed, read_sealed, segments,
 };
+use stored_key::SealedOutcome;
+pub use stored_key::{StepOf, StoredKey, StoredKeyState, key_differences, key_digest, key_state};
 pub use unended::first_entry;
 pub(crate) use unended::{SEGMENT_BEGUN, UnendedCalls, ends_call};
 pub(crate) use unended_cache::UnendedCache;

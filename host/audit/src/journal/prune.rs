@@ -18,7 +18,7 @@ use cofferdam_core::private_file::{self, FileLock};
 use jiff::Timestamp;
 
 use super::key_facts::ActionEnd;
-use super::keys::{KeyTable, KeysOf, StoredKey, StoredKeyState};
+use super::keys::{KeyTable, KeysOf};
 use super::line::ChainHead;
 use super::log::LogWriter;
 use super::log_checkpoint::SignedJournal;
@@ -27,6 +27,7 @@ use super::prune_facts::{JournalCut, PruneTimes, damaged_entry, prune_entries, p
 use super::segment::{
     LINES, SEALED, SegmentReader, TORN, files_after, has_first_line, path_of, segments, sync_paths,
 };
+use super::stored_key::{StoredKey, StoredKeyState};
 use super::writer_dir::WriterDir;
 use super::{Journal, UnendedCalls, read_unended, writer_dir};
 use crate::command::{PruneBlocker, PruneStop, Pruned};
@@ -331,21 +332,7 @@ impl PruneContext<'_> {
         let now = self.table.rows(KeysOf::Call(id.bytes()))?;
         let before = self.keys.get(&id.bytes()).into_iter().flatten();
         let gone = before.filter(|(key, _)| now.iter().all(|(held, _)| held != key));
-        for (key, stored) in now.iter().chain(gone) {
-            match stored.state {
-                StoredKeyState::Retained
-                    if !stored.has_expired(self.times.now.as_microsecond())
-                        || stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) =>
-                {
-                    return Ok(Some(PruneBlocker::KeyStands));
-                }
-                StoredKeyState::Retained => part.expired.push((*key, stored.call)),
-                StoredKeyState::Blocked => part.kept.keep_key(id, &stored.fingerprint, key),
-                StoredKeyState::Claimed | StoredKeyState::Undetermined => {
-                    return Ok(Some(PruneBlocker::KeyUndecided));
-                }
-            }
-        }
-        Ok(None)
+        let blocked_by = |(key, stored): &_| part.blocked_by(key, stored, self.times.now, self.unfinished);
+        Ok(now.iter().chain(gone).find_map(blocked_by))
     }
 }

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use super::Journal;
 use super::key_claims::HeldKeys;
 use super::key_facts;
-use super::keys::{KeysOf, StoredKeyState};
+use super::keys::KeysOf;
 use super::line::EntryDraft;
 use super::log::{AdoptedJournal, HeldJournal, LogWriter};
+use super::stored_key::StoredKeyState;
 use super::writer_dir::{self, WriterDir};
 use crate::command::{KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall};
 use crate::error::AuditError;
@@ -135,7 +136,7 @@ impl LogWriter {
         self.read_journal_keys(&keys.table, &writer_dir::names(self.root())?)?;
         let held = keys.table.change(|keys| keys.rows(KeysOf::Call(audit_id.bytes())))?;
         let is_claimed = held.iter().any(|(_, stored)| stored.state == StoredKeyState::Claimed);
-        let is_open = held.iter().any(|(_, stored)| key_facts::is_open_to(stored.state, decision.frees_key));
+        let is_open = held.iter().any(|(_, stored)| stored.is_open_to(decision.frees_key));
         if is_claimed || !is_open {
             return Ok(false);
         }

@@ -6,21 +6,20 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use cofferdam_audit::store::{
-    ChainHead, EntryDraft, JournalLine, SignedJournal, first_entry, key_decided, writer_taken,
+    ChainHead, EntryDraft, JournalLine, SignedJournal, StoredKey, StoredKeyState, first_entry, key_decided,
+    key_digest, writer_taken,
 };
 use cofferdam_audit::{
-    AuditError, AuditErrorKind, CallStatus, KeyClaim, KeyScope, KeyState, OpenCall, OpenOutcome, ResolveCall,
+    AuditError, AuditErrorKind, CallStatus, KeyClaim, KeyState, OpenCall, OpenOutcome, ResolveCall,
 };
 use cofferdam_core::failure::AuditId;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, Batch, CLAIMED, ChainEnd, KeyRow, signed, stored_id};
-use super::engine::{
-    Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, claim_row, lost, lost_journal, opened,
-};
-use super::keys::{self, StoredKey, StoredKeys, digest};
+use super::batch::{Batch, ChainEnd, ClaimedKey, signed, stored_id};
+use super::engine::{Command, Effect, Engine, PATIENCE, PAUSE, Parked, Reply, lost, lost_journal, opened};
+use super::keys::{self, KeyRow, KeyRows};
 use super::process::gone;
 use super::session::{AppendFault, Session, answered};
 use super::{calls, checkpoint};
@@ -93,7 +92,7 @@ impl Engine {
                 };
                 if let Some(claim) = &open.key {
                     // Once more at the same time with others, if it is used again.
-                    self.contended.remove(&digest(&claim.key));
+                    self.contended.remove(&key_digest(&claim.key));
                 }
                 self.conclude(done, reply, queue, until).await;
             }
@@ -184,18 +183,20 @@ impl Engine {
         let transaction = client.transaction().await?;
         let stored = match &open.key {
             Some(claim) => keys::lock(&transaction, &keys::named(claim)).await?,
-            None => StoredKeys::new(),
+            None => KeyRows::new(),
         };
         let gone = self.gone_of(&transaction, stored.values()).await?;
-        let is_running = |stored: &StoredKey| self.is_running(stored, &gone);
+        let is_running = |row: &KeyRow| self.is_running(row, &gone);
         let state = open.key.as_ref().map(|claim| keys::state(&stored, claim, now, &is_running));
-        let holder = open.key.as_ref().and_then(|claim| stored.get(&digest(&claim.key)));
+        let state = state.transpose()?;
+        let holder = open.key.as_ref().and_then(|claim| stored.get(&key_digest(&claim.key)));
+        let claimer = holder.filter(|holder| holder.stored.state == StoredKeyState::Claimed);
+        let claimer = claimer.map(|holder| holder.stored.audit_id());
         let interrupted = holder.filter(|holder| {
-            let is_same = open.key.as_ref().is_some_and(|claim| claim.fingerprint == holder.fingerprint);
-            let is_idempotent = holder.is_idempotent && open.idempotent;
-            holder.state == CLAIMED && is_idempotent && is_same && !is_running(holder)
+            let may_be_resumed = |claim| holder.stored.may_be_resumed(claim, open.idempotent);
+            open.key.as_ref().is_some_and(may_be_resumed) && !is_running(holder)
         });
-        let by_key = interrupted.map(|holder| (holder.audit_id(), Arc::clone(&open.actor)));
+        let by_key = interrupted.map(|holder| (holder.stored.audit_id(), Arc::clone(&open.actor)));
         let is_by_key = open.resumes.is_none() && by_key.is_some();
         let open = OpenCall { resumes: open.resumes.clone().or(by_key), ..open.clone() };
         let Some((before, actor)) = &open.resumes else {
@@ -204,8 +205,7 @@ impl Engine {
                 return Ok(Tried::Answer(OpenOutcome::KeyInUse(state)));
             }
             // Its package said that it may be repeated, and that of this call does not.
-            if let Some(interrupted) = holder.filter(|holder| holder.state == CLAIMED) {
-                let audit_id = interrupted.audit_id();
+            if let Some(audit_id) = claimer {
                 return Ok(Tried::Answer(OpenOutcome::KeyInUse(KeyState::Unknown { audit_id })));
             }
             if !self.put_key(&transaction, &open, claim, own.name, holder).await? {
@@ -213,7 +213,7 @@ impl Engine {
             }
             let mut batch = Batch::default();
             batch.append(own, &self.opening(&open));
-            let key = Some(digest(&claim.key));
+            let key = Some(key_digest(&claim.key));
             return self.write_opened(transaction, append, batch, (open, own.name, key)).await;
         };
         let Some(Adopted { chain, seq }) = self.adopt(&transaction, before).await? else {
@@ -232,8 +232,7 @@ impl Engine {
         let mut batch = Batch::default();
         let mut key = None;
         if let Some((claim, state)) = open.key.as_ref().zip(state) {
-            let is_resumed =
-                holder.is_some_and(|holder| holder.state == CLAIMED && holder.audit_id() == *before);
+            let is_resumed = claimer.as_ref() == Some(before);
             match state {
                 KeyState::Free => {}
                 // An operator may resume a call that the host does not repeat.
@@ -249,12 +248,12 @@ impl Engine {
                 }
                 state => return Ok(Tried::Answer(OpenOutcome::KeyInUse(state))),
             }
-            if holder.is_some_and(|holder| holder.state == CLAIMED && !is_resumed)
+            if claimer.is_some() && !is_resumed
                 || !self.put_key(&transaction, &open, claim, chain.name, holder).await?
             {
                 return Ok(Tried::Again);
             }
-            key = Some(digest(&claim.key));
+            key = Some(key_digest(&claim.key));
         }
         if !resolve_once(&transaction, before, Some(&open.audit_id)).await? {
             return Ok(Tried::Answer(OpenOutcome::AlreadyResolved));
@@ -289,14 +288,13 @@ impl Engine {
         open: &OpenCall,
         claim: &KeyClaim,
         writer: Uuid,
-        before: Option<&StoredKey>,
+        before: Option<&KeyRow>,
     ) -> Result<bool, Untried> {
-        let KeyRow { key, call, fingerprint, at, writer, is_idempotent, step_of: step, action_key } =
-            claim_row(open, claim, writer);
-        let (key, fingerprint, action) =
-            (&key[..], &fingerprint[..], action_key.as_ref().map(|key| &key[..]));
-        let is_action = matches!(claim.of, KeyScope::Action { .. });
-        let before = before.map(|before| before.call);
+        let claimed = ClaimedKey::new(open, claim, writer);
+        let StoredKey { fingerprint, at, is_idempotent, is_action, .. } = &claimed.stored;
+        let ((step, action), call) = (claimed.action(), stored_id(&open.audit_id));
+        let (key, fingerprint) = (&claimed.key[..], &fingerprint[..]);
+        let before = before.map(|before| Uuid::from_bytes(before.stored.call));
         // The row stays the same one: others may wait for its lock.
         let put = "INSERT INTO cofferdam.keys AS k (key, call, fingerprint, at, state, writer, is_idempotent, step_of, \
                    action_key, is_action) \
@@ -307,7 +305,7 @@ impl Engine {
                    action_key = excluded.action_key, is_action = excluded.is_action, \
                    has_value = false, outcome_at = NULL, outcome_place = NULL WHERE k.call = $10";
         let of_call: [&(dyn ToSql + Sync); 10] =
-            [&key, &call, &fingerprint, &at, &writer, &is_idempotent, &step, &action, &is_action, &before];
+            [&key, &call, &fingerprint, at, &writer, is_idempotent, &step, &action, is_action, &before];
         Ok(transaction.execute(put, &of_call).await? == 1)
     }
 
@@ -383,15 +381,15 @@ impl Engine {
             }
             batch.append(chain, &EntryDraft::of_resolution(audit_id, decision.at, seq, decision.event()));
         } else {
-            let is_claimed = held.iter().any(|stored| stored.state == CLAIMED);
-            let is_open = held.iter().any(|stored| stored.is_open_to(decision.frees_key));
+            let is_claimed = held.iter().any(|row| row.stored.state == StoredKeyState::Claimed);
+            let is_open = held.iter().any(|row| row.stored.is_open_to(decision.frees_key));
             if is_claimed || !is_open {
                 return Ok(Tried::Answer(false));
             }
             batch.append(own, &key_decided(audit_id, decision));
         }
-        let open = held.iter().filter(|stored| stored.is_open_to(decision.frees_key));
-        let open: Vec<_> = open.map(|stored| &stored.key[..]).collect();
+        let open = held.iter().filter(|row| row.stored.is_open_to(decision.frees_key));
+        let open: Vec<_> = open.map(|row| &row.key[..]).collect();
         match decision.frees_key {
             true => {
                 transaction.execute("DELETE FROM cofferdam.keys WHERE key = ANY($1)", &[&open]).await?;
@@ -399,7 +397,7 @@ impl Engine {
             false => {
                 let block =
                     "UPDATE cofferdam.keys SET state = $2, until = NULL, expires = NULL WHERE key = ANY($1)";
-                transaction.execute(block, &[&open, &BLOCKED]).await?;
+                transaction.execute(block, &[&open, &StoredKeyState::Blocked.number()]).await?;
             }
         }
         batch.write(transaction.client(), append, self.id(), self.shared.given_time()).await?;

@@ -2,20 +2,15 @@
 
 use std::time::SystemTime;
 
-use cofferdam_audit::store::{ChainHead, EntryDraft, SealedPlace};
+use cofferdam_audit::store::{ChainHead, EntryDraft, SealedPlace, StoredKey, StoredKeyState, key_digest};
+use cofferdam_audit::{KeyClaim, OpenCall};
 use cofferdam_core::failure::AuditId;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
-/// The states of keys, as the table has them.
-pub(super) const CLAIMED: i16 = 0;
-pub(super) const RETAINED: i16 = 1;
-pub(super) const UNDETERMINED: i16 = 2;
-pub(super) const BLOCKED: i16 = 3;
-
 /// The state of a key that is free again: none is stored.
-pub(super) const FREE: i16 = -1;
+const FREE: i16 = -1;
 
 /// The statement that appends.
 pub(super) const APPEND: &str = "SELECT cofferdam.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
@@ -40,25 +35,31 @@ impl ChainEnd {
     }
 }
 
-/// A key that a call claims with its first entry.
+/// A key that a call claims with its first entry, in the journal of this writer.
 #[derive(Debug, Clone)]
-pub(super) struct KeyRow {
+pub(super) struct ClaimedKey {
     pub(super) key: [u8; 32],
-    pub(super) call: Uuid,
-    pub(super) fingerprint: [u8; 32],
-    /// When the call was received, in microseconds since 1970.
-    pub(super) at: i64,
+    pub(super) stored: StoredKey,
     pub(super) writer: Uuid,
-    pub(super) is_idempotent: bool,
-    pub(super) step_of: Option<String>,
-    /// The key of the action that the call is a step of.
-    pub(super) action_key: Option<[u8; 32]>,
+}
+
+impl ClaimedKey {
+    pub(super) fn new(open: &OpenCall, claim: &KeyClaim, writer: Uuid) -> Self {
+        Self { key: key_digest(&claim.key), stored: StoredKey::of_call(open, claim), writer }
+    }
+
+    /// Returns the action that the call is a step of, and the action's key.
+    pub(super) fn action(&self) -> (Option<&str>, Option<&[u8]>) {
+        let of = self.stored.step_of.as_ref();
+        (of.map(|of| &*of.action), of.and_then(|of| of.key.as_ref()).map(|key| &key[..]))
+    }
 }
 
 /// The state of a key after its call has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyEnd {
-    pub(super) state: i16,
+    /// None if the key is free.
+    pub(super) state: Option<StoredKeyState>,
     /// If an outcome is kept: until this time by the clock of this host, and for this many microseconds from now.
     pub(super) retained: Option<(i64, i64)>,
     /// True if that is a value.
@@ -71,7 +72,7 @@ pub(super) struct Batch {
     chains: Vec<(ChainEnd, ChainEnd)>,
     lines: (Vec<Uuid>, Vec<i64>, Vec<String>),
     parts: (Vec<Uuid>, Vec<i64>, Vec<Vec<u8>>),
-    claims: Vec<KeyRow>,
+    claims: Vec<ClaimedKey>,
     ends: Vec<EndedKey>,
 }
 
@@ -132,7 +133,7 @@ impl Batch {
     }
 
     /// Claims a key that no call has.
-    pub(super) fn claim(&mut self, claim: KeyRow) {
+    pub(super) fn claim(&mut self, claim: ClaimedKey) {
         self.claims.push(claim);
     }
 
@@ -181,16 +182,16 @@ impl Batch {
             &parts.1,
             &parts.2,
             &column(claims, |claim| &claim.key[..]),
-            &column(claims, |claim| claim.call),
-            &column(claims, |claim| &claim.fingerprint[..]),
-            &column(claims, |claim| claim.at),
+            &column(claims, |claim| Uuid::from_bytes(claim.stored.call)),
+            &column(claims, |claim| &claim.stored.fingerprint[..]),
+            &column(claims, |claim| claim.stored.at),
             &column(claims, |claim| claim.writer),
-            &column(claims, |claim| claim.is_idempotent),
-            &column(claims, |claim| claim.step_of.as_deref()),
-            &column(claims, |claim| claim.action_key.as_ref().map(|key| &key[..])),
+            &column(claims, |claim| claim.stored.is_idempotent),
+            &column(claims, |claim| claim.action().0),
+            &column(claims, |claim| claim.action().1),
             &column(ends, |end| &end.key[..]),
             &column(ends, |end| end.call),
-            &column(ends, |end| end.end.state),
+            &column(ends, |end| end.end.state.map_or(FREE, StoredKeyState::number)),
             &column(ends, |end| end.end.retained.map(|(until, _)| until)),
             &column(ends, |end| end.end.retained.map(|(_, ttl)| ttl)),
             &column(ends, |end| end.end.has_value),

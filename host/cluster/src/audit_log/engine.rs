@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cofferdam_audit::store::{ChainHead, EntryDraft, LATE_ENDS, keeps_late_end};
+use cofferdam_audit::store::{ChainHead, EntryDraft, LATE_ENDS, StoredKeyState, keeps_late_end, key_digest};
 use cofferdam_audit::{
     AuditError, AuditErrorKind, CallStatus, CloseCall, Entry, KeyClaim, KeyDisposition, KeyScope, KeyState,
     LogTime, OpenCall, OpenOutcome, ResolveCall, Sealed,
@@ -24,9 +24,9 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::LogShared;
-use super::batch::{Batch, ChainEnd, FREE, KeyEnd, KeyRow, RETAINED, UNDETERMINED, signed, stored_id};
+use super::batch::{Batch, ChainEnd, ClaimedKey, KeyEnd, signed, stored_id};
 use super::checkpoint;
-use super::keys::{self, StoredKey, digest};
+use super::keys::{self, KeyRow};
 use super::process::{self, GoneProcesses, Process, Registration};
 use super::session::{ANSWER_TIME, AppendFault, Session, answered, make_partitions};
 use super::time::{self, SeenTime};
@@ -586,18 +586,18 @@ impl Engine {
         let named: Vec<_> = claims.iter().flat_map(|claim| keys::named(claim)).collect();
         let stored = keys::read(&session.client, &named).await?;
         let gone = self.gone_of(&session.client, stored.values()).await?;
-        let is_running = |stored: &StoredKey| self.is_running(stored, &gone);
-        Ok(claims.iter().map(|claim| keys::state(&stored, claim, now, &is_running)).collect())
+        let is_running = |row: &KeyRow| self.is_running(row, &gone);
+        claims.iter().map(|claim| keys::state(&stored, claim, now, &is_running)).collect()
     }
 
     /// Returns which processes are gone, if one of these keys depends on that.
     pub(super) async fn gone_of(
         &self,
         client: &impl tokio_postgres::GenericClient,
-        mut stored: impl Iterator<Item = &StoredKey>,
+        mut rows: impl Iterator<Item = &KeyRow>,
     ) -> Result<GoneProcesses, DatabaseError> {
         let own = self.id();
-        let depends = stored.any(|key| key.state == super::batch::CLAIMED && key.holder != Some(own));
+        let depends = rows.any(|row| row.stored.state == StoredKeyState::Claimed && row.holder != Some(own));
         match depends {
             true => process::gone(client, &self.shared.home).await,
             false => Ok(GoneProcesses::default()),
@@ -610,9 +610,9 @@ impl Engine {
     }
 
     /// Returns true if the process of a key's call lives, so that the call runs.
-    pub(super) fn is_running(&self, stored: &StoredKey, gone: &GoneProcesses) -> bool {
-        let is_own = self.has_call(&stored.audit_id());
-        is_own || stored.holder.is_some_and(|holder| holder != self.id() && !gone.has(holder))
+    pub(super) fn is_running(&self, row: &KeyRow, gone: &GoneProcesses) -> bool {
+        let is_own = self.has_call(&row.stored.audit_id());
+        is_own || row.holder.is_some_and(|holder| holder != self.id() && !gone.has(holder))
     }
 
     /// Adds the command to the batch, if it fits.
@@ -709,7 +709,7 @@ impl Engine {
                 drop(reply.send(Err(error)));
                 return Planned::Done;
             }
-            let key = digest(&claim.key);
+            let key = key_digest(&claim.key);
             if open.resumes.is_some()
                 || matches!(claim.of, KeyScope::Action { .. })
                 || self.contended.contains(&key)
@@ -719,7 +719,7 @@ impl Engine {
             if batch.claims(&key) || batch.ends(&key) {
                 return Planned::Next(Command::Open(open, reply));
             }
-            batch.claim(claim_row(&open, claim, chain.name));
+            batch.claim(ClaimedKey::new(&open, claim, chain.name));
             claimed = Some(key);
         } else if open.resumes.is_some() {
             return Planned::Alone(Command::Open(open, reply));
@@ -811,15 +811,20 @@ impl Engine {
 
     /// Returns the state of a call's key after its end.
     fn key_end(&self, end: &CloseCall) -> KeyEnd {
+        let is_value = end.verdict.status == CallStatus::Value;
+        let key_end = |state, retained: Option<_>| KeyEnd {
+            state,
+            retained,
+            has_value: is_value && retained.is_some(),
+        };
         match end.key {
-            KeyDisposition::Release => KeyEnd { state: FREE, retained: None, has_value: false },
-            KeyDisposition::Undetermined => KeyEnd { state: UNDETERMINED, retained: None, has_value: false },
+            KeyDisposition::Release => key_end(None, None),
+            KeyDisposition::Undetermined => key_end(Some(StoredKeyState::Undetermined), None),
             KeyDisposition::Retain(until) => {
                 let until = until.as_microsecond();
                 // By the clock of the database: that of this host may be another one.
                 let ttl = until.saturating_sub(self.shared.clock.timestamp().as_microsecond());
-                let has_value = end.verdict.status == CallStatus::Value;
-                KeyEnd { state: RETAINED, retained: Some((until, ttl)), has_value }
+                key_end(Some(StoredKeyState::Retained), Some((until, ttl)))
             }
         }
     }
@@ -1235,22 +1240,6 @@ impl Engine {
 fn acknowledge_early(effect: &mut Effect) -> Option<()> {
     let Effect::Ended { reply, .. } = effect else { return None };
     reply.take()?.send(Ok(())).ok()
-}
-
-/// Returns the claim of a call that begins in this journal.
-pub(super) fn claim_row(open: &OpenCall, claim: &KeyClaim, writer: Uuid) -> KeyRow {
-    let step = open.route.step.as_deref();
-    let action = open.route.action.as_deref().filter(|_| step.is_some());
-    KeyRow {
-        key: digest(&claim.key),
-        call: stored_id(&open.audit_id),
-        fingerprint: claim.fingerprint,
-        at: open.at.as_microsecond(),
-        writer,
-        is_idempotent: open.idempotent,
-        step_of: action.map(|action| cofferdam_audit::store::action_name(action).to_owned()),
-        action_key: claim.action_key(step).filter(|_| action.is_some()).map(digest),
-    }
 }
 
 pub(super) fn opened(open: &OpenCall, chain: Uuid, key: Option<[u8; 32]>) -> OpenedCall {

@@ -5,22 +5,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cofferdam_audit::store::{EntryDraft, JournalLine, LogEvent, SealedPlace, accepted_entry, decision};
+use cofferdam_audit::store::{
+    EntryDraft, JournalLine, KeyFact, LogEvent, SealedPlace, StoredKey, StoredKeyState, accepted_entry,
+    key_differences,
+};
 use cofferdam_audit::{
-    AcknowledgedFinding, AuditError, AuditEvidence, DerivedFinding, EvidenceLine, FindingKind,
-    KeyDisposition, SealedState, unhex,
+    AcknowledgedFinding, AuditError, AuditEvidence, DerivedFinding, EvidenceLine, FindingKind, SealedState,
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failpoint;
 use cofferdam_core::failure::AuditId;
-use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, id_in, signed, unsigned};
+use super::batch::{signed, unsigned};
 use super::engine::Command;
-use super::keys::{self, StoredKey};
+use super::keys::{self, KeyRow};
 use super::reader::sealed_part;
 use super::time::SeenTime;
 use super::{LogShared, Running, checkpoint};
@@ -128,31 +129,11 @@ async fn lines_after(client: &Client, writer: Uuid, from: i64) -> Result<Vec<(i6
     }
 }
 
-/// A key according to the entries.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ExpectedKey {
-    call: Uuid,
-    fingerprint: [u8; 32],
-    state: i16,
-    until: Option<i64>,
-    is_idempotent: bool,
-    has_value: bool,
-    /// The key of the action of a step, until a run of the action has a value.
-    action_key: Option<[u8; 32]>,
-}
-
-impl ExpectedKey {
-    fn new(call: Uuid, fingerprint: [u8; 32], state: i16) -> Self {
-        let (until, is_idempotent, has_value, action_key) = (None, false, false, None);
-        Self { call, fingerprint, state, until, is_idempotent, has_value, action_key }
-    }
-}
-
 /// The keys according to the entries.
 #[derive(Default)]
 struct ExpectedKeys {
-    keys: BTreeMap<[u8; 32], ExpectedKey>,
-    of_calls: HashMap<Uuid, Vec<[u8; 32]>>,
+    keys: BTreeMap<[u8; 32], StoredKey>,
+    of_calls: HashMap<[u8; 16], Vec<[u8; 32]>>,
     /// By the key of an action without a value, the keys of its steps.
     of_actions: HashMap<[u8; 32], Vec<[u8; 32]>>,
     /// The keys of steps whose actions may have had values according to entries that were pruned.
@@ -160,107 +141,72 @@ struct ExpectedKeys {
     /// By the key of a step, the time until which the value of its action stands.
     ends: HashMap<[u8; 32], i64>,
     /// The calls that began under keys which earlier calls still held.
-    early: Vec<Uuid>,
+    early: Vec<AuditId>,
 }
 
 impl ExpectedKeys {
     /// Adds an entry, after all that were written before it.
     fn line(&mut self, line: &JournalLine<'_>) {
-        if let Some((call, frees_key)) = decision(line) {
-            self.resolve(Uuid::from_bytes(call.bytes()), frees_key);
-        }
-        if let Some(RecordedEvent::KeysKept(kept)) = line.log.as_ref().map(LogEvent::event) {
-            for kept in kept.keys {
-                if let (Some(call), Some((key, fingerprint))) =
-                    (id_in(Some(&kept.call)), unhex(&kept.key_sha256).zip(unhex(&kept.fingerprint)))
-                    && !self.keys.contains_key(&key)
-                {
-                    self.put(key, ExpectedKey::new(call, fingerprint, BLOCKED));
-                }
-            }
-        }
         if let Some(RecordedEvent::Pruned(_)) = line.log.as_ref().map(LogEvent::event) {
             self.may_be_over.extend(self.of_actions.values().flatten());
         }
-        let call = id_in(line.audit_id.as_deref());
-        let (Some(call), Ok(events)) = (call, line.events()) else { return };
-        for event in &events {
-            match event.event() {
-                RecordedEvent::Admitted(admitted) => {
-                    let Some(claim) = &admitted.claim else { continue };
-                    let hashes = unhex(&claim.key_sha256).zip(unhex(&claim.fingerprint));
-                    let Some((key, fingerprint)) = hashes else { continue };
-                    let held = self.keys.get(&key).filter(|held| held.call != call && held.state == RETAINED);
-                    let claimed = event.at.parse().map_or(i64::MAX, |at: Timestamp| at.as_microsecond());
-                    let end = self.ends.remove(&key).unwrap_or(i64::MAX);
-                    let until = held.and_then(|held| held.until).map(|until| until.min(end));
-                    if until.is_some_and(|until| claimed < until.saturating_sub(CLOCK_SKEW)) {
-                        self.early.push(call);
-                    }
-                    let action_key = claim.action_key_sha256.as_deref().and_then(unhex);
-                    if let Some(action) = action_key {
-                        self.of_actions.entry(action).or_default().push(key);
-                    }
-                    self.may_be_over.remove(&key);
-                    let (is_idempotent, claimed) =
-                        (admitted.is_idempotent(), ExpectedKey::new(call, fingerprint, CLAIMED));
-                    self.put(key, ExpectedKey { is_idempotent, action_key, ..claimed });
-                }
-                RecordedEvent::Skipped(decision) => self.resolve(call, decision.frees_key.unwrap_or(false)),
-                RecordedEvent::Final(end) => {
-                    let Some(key) = &end.key_end else { continue };
-                    let (disposition, has_value) = (KeyDisposition::read(key), end.status == "value");
-                    self.end(call, disposition, has_value);
-                    if let (KeyDisposition::Retain(until), true) = (disposition, has_value)
-                        && let Some(action) = key.key_sha256.as_deref().and_then(unhex)
-                    {
-                        for step in self.of_actions.remove(&action).unwrap_or_default() {
-                            let held = self.keys.get_mut(&step);
-                            if let Some(held) = held.filter(|held| held.action_key == Some(action)) {
-                                held.action_key = None;
-                                self.ends.insert(step, until.as_microsecond());
-                            }
-                        }
-                    }
-                }
-                _ => {}
+        KeyFact::read_all("", 0, line).into_iter().for_each(|fact| self.add(fact));
+    }
+
+    fn add(&mut self, fact: KeyFact) {
+        match fact {
+            KeyFact::Claimed(key, claimed, at) => self.claim(key, *claimed, at),
+            KeyFact::Ended(end, _) => self.change(end.call, |held| match held.state {
+                StoredKeyState::Claimed => held.ended(&end, None),
+                _ => Some(held),
+            }),
+            KeyFact::Resolved(call, frees_key) | KeyFact::Decided(call, frees_key) => {
+                self.change(call.bytes(), |held| match held.is_open_to(frees_key) {
+                    true => held.resolved(frees_key),
+                    false => Some(held),
+                });
             }
+            KeyFact::ActionEnded(end) => {
+                for step in self.of_actions.remove(&end.key).unwrap_or_default() {
+                    let held = self.keys.get_mut(&step);
+                    if let Some(held) = held.filter(|held| held.pending_action() == Some(end.key)) {
+                        // The row has the time that the step's end recorded: this end may be pruned before the step is.
+                        held.step_of.iter_mut().for_each(|of| of.has_value = true);
+                        self.ends.insert(step, end.until);
+                    }
+                }
+            }
+            // The call that resumes it claims its key.
+            KeyFact::Resumed(_) => {}
         }
     }
 
-    fn put(&mut self, key: [u8; 32], expected: ExpectedKey) {
-        self.of_calls.entry(expected.call).or_default().push(key);
-        self.keys.insert(key, expected);
-    }
-
-    fn held_by(&self, call: Uuid) -> Vec<[u8; 32]> {
-        let keys = self.of_calls.get(&call).into_iter().flatten();
-        keys.filter(|key| self.keys.get(*key).is_some_and(|held| held.call == call)).copied().collect()
-    }
-
-    fn end(&mut self, call: Uuid, end: KeyDisposition, has_value: bool) {
-        for key in self.held_by(call) {
-            let Some(held) = self.keys.get_mut(&key).filter(|held| held.state == CLAIMED) else { continue };
-            match end {
-                KeyDisposition::Release => drop(self.keys.remove(&key)),
-                KeyDisposition::Retain(until) => {
-                    let until = Some(until.as_microsecond());
-                    (held.state, held.until, held.has_value) = (RETAINED, until, has_value);
-                }
-                KeyDisposition::Undetermined => (held.state, held.until) = (UNDETERMINED, None),
-            }
+    fn claim(&mut self, key: [u8; 32], claimed: StoredKey, at: i64) {
+        let held = self.keys.get(&key);
+        if held.is_some_and(|held| held.outlasts(&claimed)) {
+            return;
         }
+        let end = self.ends.remove(&key).unwrap_or(i64::MAX);
+        let held = held.filter(|held| held.state == StoredKeyState::Retained);
+        let until = held.and_then(|held| held.until).map(|until| until.min(end));
+        if until.is_some_and(|until| at < until.saturating_sub(CLOCK_SKEW)) {
+            self.early.push(claimed.audit_id());
+        }
+        if let Some(action) = claimed.pending_action() {
+            self.of_actions.entry(action).or_default().push(key);
+        }
+        self.may_be_over.remove(&key);
+        self.of_calls.entry(claimed.call).or_default().push(key);
+        self.keys.insert(key, claimed);
     }
 
-    fn resolve(&mut self, call: Uuid, frees_key: bool) {
-        for key in self.held_by(call) {
-            let Some(held) = self.keys.get_mut(&key) else { continue };
-            if held.state == RETAINED || held.state == BLOCKED && !frees_key {
-                continue;
-            }
-            match frees_key {
-                true => drop(self.keys.remove(&key)),
-                false => (held.state, held.until) = (BLOCKED, None),
+    /// Changes the keys that a call holds.
+    fn change(&mut self, call: [u8; 16], change: impl Fn(StoredKey) -> Option<StoredKey>) {
+        for key in self.of_calls.get(&call).into_iter().flatten() {
+            if self.keys.get(key).is_some_and(|held| held.call == call)
+                && let Some(changed) = self.keys.remove(key).and_then(&change)
+            {
+                self.keys.insert(*key, changed);
             }
         }
     }
@@ -278,9 +224,11 @@ async fn check_derived(
         let stored = keys::all(client).await?;
         let expected = expected_keys(client).await?;
         let seen = SeenTime::read(client, shared.given_time()).await?;
-        now.extend(differences(&stored, &expected, seen.now()));
+        let stored = stored.iter().map(|row| (row.key, row)).collect();
+        let is_same = |key: &_, own: &&_, it: &_| is_same(own, it, expected.may_be_over.contains(key));
+        now.extend(key_differences(&stored, &expected.keys, seen.now(), is_same, |_| false));
         now.extend(expected.early.iter().map(|call| DerivedFinding {
-            audit_id: Some(AuditId::from_bytes(*call.as_bytes())),
+            audit_id: Some(call.clone()),
             flaw: FindingKind::Keys,
             what: "the call began under an idempotency key that an earlier call still held".to_owned(),
         }));
@@ -329,38 +277,10 @@ async fn expected_keys(client: &mut Client) -> Result<ExpectedKeys, DatabaseErro
     Ok(expected)
 }
 
-fn differences(
-    stored: &[StoredKey],
-    ExpectedKeys { keys, may_be_over, .. }: &ExpectedKeys,
-    now: i64,
-) -> Vec<DerivedFinding> {
-    let mut found = Vec::new();
-    let mut differs = |call: Uuid, what: &str| {
-        let audit_id = Some(AuditId::from_bytes(*call.as_bytes()));
-        found.push(DerivedFinding { audit_id, flaw: FindingKind::Keys, what: what.to_owned() });
-    };
-    let by_key: HashMap<_, _> = stored.iter().map(|stored| (stored.key, stored)).collect();
-    for (key, expected) in keys {
-        let has_expired = expected.state == RETAINED && expected.until.is_some_and(|until| until <= now);
-        match by_key.get(key) {
-            Some(own) if is_same(own, expected, may_be_over.contains(key)) => {}
-            Some(_) => differs(expected.call, "the table of idempotency keys has the key in another state"),
-            None if has_expired => {}
-            None => differs(expected.call, "the table of idempotency keys lacks the key"),
-        }
-    }
-    for own in stored.iter().filter(|own| !keys.contains_key(&own.key)) {
-        if !own.has_expired(now) {
-            differs(own.call, "the table of idempotency keys has a key that no call has");
-        }
-    }
-    found
-}
-
-fn is_same(own: &StoredKey, expected: &ExpectedKey, may_be_over: bool) -> bool {
-    let &StoredKey { call, fingerprint, state, until, is_idempotent, has_value, .. } = own;
-    let action_key = own.action_key.or(expected.action_key.filter(|_| may_be_over));
-    *expected == ExpectedKey { call, fingerprint, state, until, is_idempotent, has_value, action_key }
+fn is_same(own: &KeyRow, expected: &StoredKey, may_be_over: bool) -> bool {
+    let action = own.stored.pending_action();
+    let is_of_action = action == expected.pending_action() || action.is_none() && may_be_over;
+    is_of_action && StoredKey { until: own.until, ..own.stored.clone() }.is_same(expected)
 }
 
 /// Records and signs that the operator accepts these findings, and signs for the journals as they are.
@@ -401,4 +321,19 @@ pub(super) async fn accept(
     let entry = accepted_entry(&findings, None, now, &signer);
     running.submit(|reply| Command::Entries(vec![entry], reply)).await?;
     running.sign().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fallback_does_not_claim_the_key_again() {
+        let first = StoredKey { call: [1; 16], is_idempotent: true, ..StoredKey::default() };
+        let mut expected = ExpectedKeys::default();
+        for claimed in [first.clone(), StoredKey { is_idempotent: false, ..first.clone() }] {
+            expected.add(KeyFact::Claimed([7; 32], Box::new(claimed), 0));
+        }
+        assert_eq!(expected.keys, BTreeMap::from([([7; 32], first)]));
+    }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use cofferdam_audit::store::{
-    ChainHead, HeldKey, JournalCut, PruneTimes, SignedJournal, prune_entries, prune_result,
+    ChainHead, HeldKey, JournalCut, PruneTimes, SignedJournal, StoredKeyState, prune_entries, prune_result,
 };
 use cofferdam_audit::{AuditError, AuditErrorKind, PruneBlocker, Pruned};
 use cofferdam_core::failpoint;
@@ -21,9 +21,9 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::batch::{BLOCKED, CLAIMED, RETAINED, UNDETERMINED, signed, stored_id, unsigned};
+use super::batch::{signed, stored_id, unsigned};
 use super::engine::Command;
-use super::keys::{self, StoredKey};
+use super::keys::{self, KeyRow};
 use super::process::{self, GoneProcesses, Lives};
 use super::session::old_partitions;
 use super::{Running, calls, checkpoint};
@@ -35,7 +35,7 @@ const LINES_AT_ONCE: i64 = 1_000;
 /// The state that decides about calls.
 struct PruneContext {
     times: PruneTimes,
-    keys: HashMap<Uuid, Vec<StoredKey>>,
+    keys: HashMap<[u8; 16], Vec<KeyRow>>,
     /// The keys of calls without an outcome: an action among them needs the outcomes of its steps.
     unfinished: HashSet<[u8; 32]>,
     /// By call without an end, the process that holds its journal.
@@ -131,12 +131,11 @@ async fn context(
     let gone = process::gone(client, &running.shared.home).await?;
     let left_ends = left_ends(client, &gone).await?;
     calls::fill(client, &mut |_| ()).await?;
-    let mut keys_of = HashMap::<Uuid, Vec<StoredKey>>::new();
+    let mut keys_of = HashMap::<_, Vec<_>>::new();
     let all = keys::all(client).await?;
-    let unfinished = all.iter().filter(|stored| [CLAIMED, UNDETERMINED].contains(&stored.state));
-    let unfinished = unfinished.map(|stored| stored.key).collect();
-    for stored in all {
-        keys_of.entry(stored.call).or_default().push(stored);
+    let unfinished = all.iter().filter(|row| row.stored.is_unfinished()).map(|row| row.key).collect();
+    for row in all {
+        keys_of.entry(row.stored.call).or_default().push(row);
     }
     Ok(PruneContext {
         times: PruneTimes { before, now: time.removal_time() },
@@ -215,32 +214,19 @@ async fn cut(
 impl PruneContext {
     /// Returns true if a key is taken for good by this call.
     fn is_blocked(&self, call: &[u8; 16], key: &[u8; 32]) -> bool {
-        let mut held = self.keys.get(&Uuid::from_bytes(*call)).into_iter().flatten();
-        held.any(|stored| stored.key == *key && stored.state == BLOCKED)
+        let mut held = self.keys.get(call).into_iter().flatten();
+        held.any(|row| row.key == *key && row.stored.state == StoredKeyState::Blocked)
     }
 
     /// Returns the reason why a call stays. Otherwise its keys that stay taken, and those whose outcomes stand no
     /// longer, are added to `part`.
     fn blocker(&self, id: &AuditId, part: &mut JournalCut) -> Option<PruneBlocker> {
-        let uuid = stored_id(id);
-        if let Some(holder) = self.unended.get(&uuid) {
+        if let Some(holder) = self.unended.get(&stored_id(id)) {
             let is_incomplete = self.lives.is_incomplete(id, *holder);
             return Some(if is_incomplete { PruneBlocker::Incomplete } else { PruneBlocker::Running });
         }
-        for stored in self.keys.get(&uuid).into_iter().flatten() {
-            match stored.state {
-                RETAINED
-                    if !stored.has_expired(self.times.now.as_microsecond())
-                        || stored.needed_by().is_some_and(|action| self.unfinished.contains(&action)) =>
-                {
-                    return Some(PruneBlocker::KeyStands);
-                }
-                RETAINED => part.expired.push((stored.key, id.bytes())),
-                BLOCKED => part.kept.keep_key(id, &stored.fingerprint, &stored.key),
-                _ => return Some(PruneBlocker::KeyUndecided),
-            }
-        }
-        None
+        let mut held = self.keys.get(&id.bytes()).into_iter().flatten();
+        held.find_map(|row| part.blocked_by(&row.key, &row.stored, self.times.now, &self.unfinished))
     }
 }
 

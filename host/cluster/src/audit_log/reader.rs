@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cofferdam_audit::store::{AttemptUsage, indexed_line};
+use cofferdam_audit::store::{AttemptUsage, StoredKeyState, indexed_line};
 use cofferdam_audit::{
     AuditError, AuditErrorKind, AuditReader, CallRow, CallStatus, Filter, LogPosition, LogStorage,
     OperatorChange, OperatorEventFilter, RequestKind, RequestSum, Sealed, SealedUsage, Stats, StatsGroup,
@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::batch::{UNDETERMINED, audit_id, signed, stored_id, unsigned};
+use super::batch::{audit_id, signed, stored_id, unsigned};
 use super::engine::Holdings;
 use super::process::{self, Lives};
 use super::{LogShared, Running, calls, checkpoint};
@@ -439,7 +439,7 @@ impl AuditReader for PostgresReader {
         self.query(async |client, _| {
             let select = "SELECT DISTINCT call FROM cofferdam.keys WHERE state = $1 AND ($2::uuid IS NULL OR call = $2) \
                           ORDER BY call";
-            ids(&client.query(select, &[&UNDETERMINED, &of]).await?)
+            ids(&client.query(select, &[&StoredKeyState::Undetermined.number(), &of]).await?)
         })
     }
 

@@ -325,7 +325,7 @@ fn steps_of_a_pruned_action_are_not_done() {
             fs::remove_file(home.path().join("audit/keys.db")).unwrap();
         }
         let log = small_log(home.path());
-        let key = |key: &str| log.0.keys().unwrap().table.get(&digest(key)).unwrap();
+        let key = |key: &str| log.0.keys().unwrap().table.get(&key_digest(key)).unwrap();
         assert!(key("k/one").is_some());
         if runs_anew {
             let again = run_at(Timestamp::now());
