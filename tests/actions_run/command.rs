@@ -110,6 +110,30 @@ fn a_failure_envelope_lists_completed_steps() {
     assert_eq!(ground.asked("/text/untold"), 0);
 }
 
+/// Also if every step has a value, and the action has none.
+#[test]
+fn a_run_without_a_value_warns_of_a_repetition() {
+    let ground = &*GROUND;
+    let post = |id: &str| step(id, "post", &format!("url = \"{}\", body = \"x\"", url("/text/warned")), "");
+    let lost = step("lost", "fetch", &format!("url = \"{}\"", url("/status/404?warned")), "");
+    let output = "[output]\ntype = \"object\"\nrequired = [\"none\"]\n";
+    ground.action("warned-step", &(post("one") + &post("two") + &lost));
+    ground.action("warned-output", &(post("one") + &post("two") + output));
+    ground.action("not-warned", &(post("one") + &post("two")));
+    let cli = ground.cli();
+    let warning = "warning: must not be repeated, and another run of the action would repeat them, with a key or \
+                   without: one, two\n";
+    for (name, code) in [("warned-step", 76), ("warned-output", 65)] {
+        let ran = cli.run(&["run", name]).fails(code);
+        assert!(ran.stderr.contains(warning), "{name}: {}", ran.stderr);
+        let ran = cli.run(&["run", name, "--key", name]).fails(code);
+        assert!(!ran.stderr.contains("must not be repeated"), "{name}: {}", ran.stderr);
+    }
+    let ran = cli.run(&["run", "not-warned", "--report"]);
+    assert!(!ran.stderr.contains("must not be repeated"), "{}", ran.stderr);
+    ran.ok();
+}
+
 #[test]
 fn a_dry_run_previews_calls_without_effects() {
     let ground = ActionHome::own();

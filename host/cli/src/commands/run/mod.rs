@@ -125,7 +125,7 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
         session.ui.warn(&format!("the value of step {step} is partial: {count} of it failed"));
     }
     if args.report || (outcome.is_err() && report.has_begun()) {
-        summary(session, &report, args.report);
+        summary(session, &report, args.report, outcome.is_err());
     }
     session.ui.value(&serde_json::to_value(outcome?).unwrap_or_default())
 }
@@ -148,8 +148,8 @@ fn run_request(args: &Args, host: &Host, session: &Session<'_>) -> Result<RunReq
     Ok(run)
 }
 
-/// Says what came of each step.
-fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
+/// Says what came of each step, and warns if the action has no value and another run would repeat an effect.
+fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool, has_failed: bool) {
     for step in &report.steps {
         let call = step.report.as_ref();
         let record = call.map(|call| format!(", in the audit log as {}", call.audit_id)).unwrap_or_default();
@@ -169,9 +169,9 @@ fn summary(session: &Session<'_>, report: &ActionReport, attempts: bool) {
         }
     }
     let once: Vec<_> = report.unrepeatable_steps().map(|step| &*step.id).collect();
-    if report.ended_in().is_some() && report.repeat_advice() == RepeatAdvice::AskFirst {
+    if has_failed && report.repeat_advice() == RepeatAdvice::AskFirst {
         session.ui.warn(&format!(
-            "must not be repeated, and without an idempotency key would be, if the action is run again: {}",
+            "must not be repeated, and another run of the action would repeat them, with a key or without: {}",
             once.join(", ")
         ));
     }
