@@ -359,15 +359,12 @@ fn command_line_limits_apply_and_usage_is_reported() {
     );
 }
 
-/// A call that is ended by `signal` once the server has seen its request; with what it prints as JSON or prose.
-fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
+/// A call that is ended by `signal` once the server has seen its request.
+fn ended_by(signal: &str, path: &str, op: &str, more: &[&str]) -> std::process::Output {
     let url = format!("url={}", shared_host().upstream.url(path));
     let allowed = shared_host().upstream.host_port();
-    let mut args =
-        vec!["call", "github://cofferdam/probe", "fetch", "--arg", &url, "--allow-private", &allowed];
-    if json {
-        args.extend(["--format", "json"]);
-    }
+    let args = ["call", "github://cofferdam/probe", op, "--arg", &url, "--allow-private", &allowed];
+    let args = [&args[..], more].concat();
     let mut child =
         example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while shared_host().upstream.seen(path).is_empty() {
@@ -385,12 +382,24 @@ fn ended_by(signal: &str, path: &str, json: bool) -> std::process::Output {
 
 #[test]
 fn ctrl_c_ends_the_call_and_its_request() {
-    let output = ended_by("-INT", "/hang/ctrl-c", false);
+    let output = ended_by("-INT", "/hang/ctrl-c", "fetch", &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(output.stdout.is_empty());
     assert!(said.contains("cancelled") && said.contains("effects") && !said.contains("error"), "{said}");
     crate::cancellation::abandoned(&shared_host().upstream, "/hang/ctrl-c");
+}
+
+#[test]
+fn ctrl_c_names_the_key_to_repeat_with() {
+    let more = ["--arg", "body=b", "--arg", "labels=[\"only\"]"];
+    let output = ended_by("-INT", "/hang/int-with-key", "order", &more);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let seen = shared_host().upstream.seen("/hang/int-with-key");
+    let key = seen[0].header("idempotency-key").unwrap().strip_suffix(":only").unwrap();
+    let fix = format!("make the same call under the idempotency key {key} alone.");
+    assert!(said.contains("fix: Look at the service") && said.contains(&fix), "{key}: {said}");
 }
 
 /// One line on standard output in any case: the second envelope, never a class.
@@ -403,7 +412,7 @@ fn a_signal_is_reported_as_json_between_attempts() {
         ("-INT", "SIGINT", 130, "/status/503?retry_after=20&wait=int"),
         ("-TERM", "SIGTERM", 143, "/status/503?retry_after=20&wait=term"),
     ] {
-        let output = ended_by(signal, path, true);
+        let output = ended_by(signal, path, "fetch", &["--format", "json"]);
         assert_eq!(output.status.code(), Some(code), "{path}: {}", String::from_utf8_lossy(&output.stderr));
         let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
         envelope::check_host_json(&envelope);

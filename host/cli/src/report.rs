@@ -162,8 +162,11 @@ pub(super) fn show(ui: &Ui, error: &Error) {
     match error {
         error if ui.json() => show_envelope(&json!({"error": without_audit_id(error)}).to_string()),
         Error::Failure(failure) => show_failure(failure),
-        // Nothing is wrong: it was asked for.
-        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => ui.note(error.message()),
+        // Nothing is wrong: it was asked for. But the hint may name the only key under which it is repeated.
+        Error::Host(error) if error.kind() == HostErrorKind::Cancelled => {
+            ui.note(error.message());
+            show_fix(error.hint());
+        }
         Error::Host(error) => show_host_error(ui, error),
     }
 }
@@ -246,15 +249,19 @@ fn show_host_error(ui: &Ui, error: &HostError) {
     let told = document.is_some_and(|document| {
         document.problems().iter().any(|problem| Some(problem.fix()) == error.hint())
     });
-    let mut fix = error.hint().filter(|_| !told).into_iter().flat_map(str::lines);
-    if let Some(first) = fix.next() {
-        err_line("fix: ", FIX, first);
-        fix.for_each(|line| err_line("", Style::new(), line));
-    }
+    show_fix(error.hint().filter(|_| !told));
     if ui.verbose() && document.is_none() {
         for cause in causes(error) {
             err_line("cause: ", DIM, &cause.to_string());
         }
+    }
+}
+
+fn show_fix(hint: Option<&str>) {
+    let mut fix = hint.into_iter().flat_map(str::lines);
+    if let Some(first) = fix.next() {
+        err_line("fix: ", FIX, first);
+        fix.for_each(|line| err_line("", Style::new(), line));
     }
 }
 
