@@ -174,6 +174,32 @@ fn a_cancelled_action_lists_completed_steps() {
     }
 }
 
+/// Whatever shows the error.
+#[test]
+fn a_cancelled_action_advises_about_another_run() {
+    for (name, key, again, words) in [
+        ("keyless", None, "ask_first", "'one' must not be repeated, and running the action again may do so"),
+        ("keyed", Some("cut-1"), "under_key", "run the action again under the key 'cut-1' alone."),
+    ] {
+        let cancellation = Cancellation::new();
+        let when: fn(&EventKind<'_>) -> bool = |step| matches!(step, EventKind::StepEnded { .. });
+        let listener = Arc::new(Cancels { cancellation: cancellation.clone(), when });
+        let stage = Stage::with(|builder| builder.listener(listener));
+        let (name, path) = (format!("cut-{name}"), format!("/text/cut-{name}"));
+        stage.ground.action(&name, &[stage.post("one", &path, "x"), stage.fetch("two", &path, "")].concat());
+        let request = RunRequest::new(json!({})).cancelled_by(&cancellation);
+        let request = key.map(|key| request.clone().idempotency_key(key)).unwrap_or(request);
+        let (outcome, report) = stage.asks(&name, request);
+        let error = Error::from(refused(outcome.map(|_| Value::Null)));
+        let details = serde_json::to_value(&error).unwrap()["error"]["details"].clone();
+        assert_eq!((&details["not_again"], &details["again"]), (&json!(["one"]), &json!(again)), "{details}");
+        assert!(details["suggestion"].as_str().unwrap().contains(words), "{details}");
+        let told = cofferdam_runtime::agent::action_error(&name, &error, &report);
+        assert_eq!(told.text().matches(words).count(), 1, "{}", told.text());
+        assert_eq!(told.structured()["error"]["details"], details);
+    }
+}
+
 #[test]
 fn a_dropped_future_cancels_action_and_step() {
     let stage = Stage::new();

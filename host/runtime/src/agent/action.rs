@@ -2,14 +2,13 @@
 //! done.
 
 use cofferdam_core::error::Error;
-use cofferdam_core::failure::sanitize_line;
 use serde_json::{Map, Value};
 
 use super::RenderedAnswer;
 use super::error::{self, named};
 use super::value::ShownValue;
 use super::value::{self, ValueFacts};
-use crate::flow::{ActionReport, ActionValue, RepeatAdvice, StepReport};
+use crate::flow::{ActionReport, ActionValue, RepeatAdvice};
 
 /// Renders the value of the action `name` as `{"action", "output", "steps"}`. At most `limit` bytes of it are
 /// shown.
@@ -91,7 +90,7 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedA
             }
         }
         if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
-            details.extend(half_done(report));
+            details.extend(report.half_done());
         }
     }
     // Insert the line after the hint and before the audit id.
@@ -111,45 +110,17 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedA
     rendered
 }
 
-/// Returns the step in which the action ended, the steps that are done, and whether a retry is safe.
-fn half_done(report: &ActionReport) -> impl Iterator<Item = (String, Value)> {
-    let ids =
-        |steps: Vec<&StepReport>| -> Value { steps.iter().map(|step| Value::from(&*step.id)).collect() };
-    let facts = [
-        ("action", Some(Value::from(&*report.action))),
-        ("action_audit_id", Some(report.audit_id.as_str().into())),
-        ("done", Some(ids(report.done().collect()))),
-        ("step", report.ended_in().map(|step| (*step.id).into())),
-        ("not_again", Some(ids(report.unrepeatable_steps().collect()))),
-        ("again", Some(report.repeat_advice().name().into())),
-    ];
-    facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
-}
-
 /// Lists the steps that are done, and the consequence for a retry. None if no step was begun.
 fn done(report: &ActionReport) -> Option<String> {
     if !report.has_begun() {
         return None;
     }
-    let quoted = |ids: Vec<&str>| ids.iter().map(|id| format!("'{id}'")).collect::<Vec<_>>().join(", ");
-    let done: Vec<_> = report.done().map(|step| &*step.id).collect();
+    let done: Vec<_> = report.done().map(|step| format!("'{}'", step.id)).collect();
     let ended = report.ended_in().map(|step| format!("It ended in step '{}'. ", step.id));
     let before = match done.is_empty() {
         true => "No step is done.".to_owned(),
-        false => format!("Done before, and not undone: {}.", quoted(done)),
+        false => format!("Done before, and not undone: {}.", done.join(", ")),
     };
-    let once: Vec<_> = report.unrepeatable_steps().map(|step| &*step.id).collect();
-    let again = match (once.is_empty(), &report.idempotency_key) {
-        (true, _) => String::new(),
-        (false, Some(key)) => format!(
-            " {} must not be repeated: run the action again under the key '{}' alone.",
-            quoted(once),
-            sanitize_line(key, 200)
-        ),
-        (false, None) => format!(
-            " {} must not be repeated, and running the action again may do so: ask before that.",
-            quoted(once)
-        ),
-    };
+    let again = report.repeat_hint().map(|hint| format!(" {hint}")).unwrap_or_default();
     Some(format!("{}{before}{again}", ended.unwrap_or_default()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cofferdam_core::error::{Error, HostErrorKind};
-use cofferdam_core::failure::AuditId;
+use cofferdam_core::failure::{AuditId, sanitize_line};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -167,6 +167,39 @@ impl ActionReport {
             (Some(_), Some(_)) => RepeatAdvice::UnderKey,
             (Some(_), None) => RepeatAdvice::AskFirst,
         }
+    }
+
+    /// Returns the advice about running the action again, as a sentence. None if it may be run freely.
+    pub(crate) fn repeat_hint(&self) -> Option<String> {
+        let steps: Vec<_> = self.unrepeatable_steps().map(|step| format!("'{}'", step.id)).collect();
+        let steps = steps.join(", ");
+        match (steps.is_empty(), &self.idempotency_key) {
+            (true, _) => None,
+            (false, Some(key)) => Some(format!(
+                "{steps} must not be repeated: run the action again under the key '{}' alone.",
+                sanitize_line(key, 200)
+            )),
+            (false, None) => Some(format!(
+                "{steps} must not be repeated, and running the action again may do so: ask before that."
+            )),
+        }
+    }
+
+    /// Returns what the details of an error say about the action that ended with it: the steps that are done, the
+    /// step in which it ended, and whether it may be run again.
+    pub(crate) fn half_done(&self) -> impl Iterator<Item = (String, Value)> {
+        fn ids<'s>(steps: impl Iterator<Item = &'s StepReport>) -> Value {
+            steps.map(|step| &*step.id).collect()
+        }
+        let facts = [
+            ("action", Some(Value::from(&*self.action))),
+            ("action_audit_id", Some(self.audit_id.as_str().into())),
+            ("done", Some(ids(self.done()))),
+            ("step", self.ended_in().map(|step| (*step.id).into())),
+            ("not_again", Some(ids(self.unrepeatable_steps()))),
+            ("again", Some(self.repeat_advice().name().into())),
+        ];
+        facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
     }
 
     /// True if a part of it is done, or may be.

@@ -312,12 +312,11 @@ fn at_step(error: HostError, step: &str, report: &ActionReport) -> HostError {
     with_done(error, report).detail("step", step)
 }
 
+/// Adds the facts of the report to the details. The advice is no hint, since an error may have one of its own, which
+/// replaces it; people get the advice with the summary of the steps.
 fn with_done(error: HostError, report: &ActionReport) -> HostError {
-    let done: Vec<_> = report.done().map(|step| Value::from(&*step.id)).collect();
-    error
-        .detail("action", &*report.action)
-        .detail("action_audit_id", report.audit_id.as_str())
-        .detail("done", done)
+    let advice = report.repeat_hint().map(|hint| ("suggestion".to_owned(), Value::from(hint)));
+    report.half_done().chain(advice).fold(error, |error, (name, fact)| error.detail(&name, fact))
 }
 
 /// One complete run of an action. Every setting that is not given has a default.
