@@ -88,9 +88,9 @@ fn one_deadline_covers_all_steps() {
     assert_eq!(failure.details()["configured"], 2_000);
     assert_eq!(statuses(&report), ["value", "failure", "not_run"]);
     assert_eq!(stage.asked("/text/deadline-3"), 0);
-    // A step's own time is a call's.
+    // The step's own time is less.
     let (outcome, _) = stage.asks("late", RunRequest::new(json!({})).wall_time(Duration::from_secs(700)));
-    assert_eq!(failed(outcome.map(|_| Value::Null)).details()["of"], "call");
+    assert_eq!(failed(outcome.map(|_| Value::Null)).details()["of"], "step");
 }
 
 #[test]
@@ -99,7 +99,9 @@ fn step_timeouts_bound_the_action() {
     stage.ground.action("short", &stage.fetch("one", "/hang/short", "timeout = \"300ms\""));
     let (outcome, _) = stage.run("short", json!({}));
     let failure = failed(outcome.map(|_| Value::Null));
-    assert_eq!((&failure.details()["of"], &failure.details()["configured"]), (&json!("call"), &json!(300)));
+    assert_eq!((&failure.details()["of"], &failure.details()["configured"]), (&json!("step"), &json!(300)));
+    assert_eq!(failure.details()["raised_by"], json!(["action"]), "{failure}");
+    assert!(failure.message().contains("`timeout` of the step in the action's file"), "{failure}");
     let (outcome, report) =
         stage.asks("short", RunRequest::new(json!({})).wall_time(Duration::from_secs(301)));
     let error = refused(outcome.map(|_| Value::Null));

@@ -77,7 +77,7 @@ pub struct AttemptTime {
     pub allowed: Duration,
     /// The time from which `allowed` counts.
     pub since: Instant,
-    /// The scope of the deadline: the attempt or the call.
+    /// The scope of the deadline.
     pub of: DeadlineScope,
 }
 

@@ -123,9 +123,17 @@ impl LimitKind {
                 "The caller can raise it (`--attempt-timeout`), and so can the operator (`attempt_timeout` of the \
                  retry profile in config.toml), up to the time of the call.",
             ),
-            (Self::WallTime, DeadlineScope::Action) => {
-                (&["action"], "The action's author can raise it (`timeout` in the action's file).")
-            }
+            // A run has no option for it: `--wall-time` is that of the whole action.
+            (Self::WallTime, DeadlineScope::Step) => (
+                &["action"],
+                "The action's author can raise it (`timeout` of the step in the action's file), up to the host's \
+                 ceiling.",
+            ),
+            (Self::WallTime, DeadlineScope::Action) => (
+                &["caller", "action"],
+                "The caller can raise it (`--wall-time`), and so can the action's author (`timeout` in the action's \
+                 file).",
+            ),
             (Self::Rate, _) => {
                 (&["operator"], "Only the operator can raise it ([rate_limit] in config.toml).")
             }
@@ -156,6 +164,8 @@ pub enum DeadlineScope {
     Call,
     /// One attempt, whose time is shorter.
     Attempt,
+    /// The call of a step, with all its attempts and waits.
+    Step,
     /// The action that the call is a part of.
     Action,
 }
@@ -167,6 +177,7 @@ impl DeadlineScope {
         match self {
             Self::Call => "call",
             Self::Attempt => "attempt",
+            Self::Step => "step",
             Self::Action => "action",
         }
     }
@@ -301,7 +312,9 @@ mod tests {
     #[test]
     fn every_limit_names_its_owner() {
         for limit in LimitKind::ALL {
-            for of in [DeadlineScope::Call, DeadlineScope::Attempt, DeadlineScope::Action] {
+            for of in
+                [DeadlineScope::Call, DeadlineScope::Attempt, DeadlineScope::Step, DeadlineScope::Action]
+            {
                 let owner = limit.owner(of);
                 let hit = LimitHit::new(*limit, 1, 2).with_scope(of);
                 let failure = Failure::resource_limit_exceeded(&FailureContext::new(AuditId::mint()), hit);

@@ -558,7 +558,10 @@ impl CallTime {
                 deadline: action.deadline(),
                 of: DeadlineScope::Action,
             },
-            _ => Self { started: now, allowed, deadline: now + allowed, of: DeadlineScope::Call },
+            _ => {
+                let of = part_of.map_or(DeadlineScope::Call, |_| DeadlineScope::Step);
+                Self { started: now, allowed, deadline: now + allowed, of }
+            }
         }
     }
 
