@@ -54,6 +54,7 @@ fn the_same_key_repeats_no_step_after_a_kill() {
         if let [whole] = whole[..] {
             assert_eq!((&whole["resumable"], &whole["replayable"]), (&false.into(), &false.into()));
             assert!(whole["hint"].as_str().unwrap().contains("under the same key"), "{whole}");
+            assert_eq!((&whole["idempotency_key"], whole.get("arguments")), (&name.clone().into(), None));
             let id = whole["audit_id"].as_str().unwrap();
             let refused = cli.run(&["recover", "resume", id]).fails(87).envelope();
             assert_eq!(refused["error"]["details"]["reason"], "an_action");

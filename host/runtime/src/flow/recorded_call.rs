@@ -6,6 +6,7 @@ use cofferdam_audit::{
 };
 use cofferdam_core::digest::Digest;
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::is_action;
 use cofferdam_core::event::recorded::RecordedEvent;
 use cofferdam_core::failure::{AuditId, RepeatRule};
 
@@ -21,6 +22,8 @@ pub(super) struct RecordedCall {
     pub(super) is_undeclared: bool,
     /// Its arguments, as the audit log has them.
     pub(super) arguments: Option<String>,
+    /// The key that the caller of an action gave, as the audit log has it. That of a call is in its request.
+    pub(super) action_key: Option<String>,
     /// The call that resumed it.
     pub(super) resumed_by: Option<String>,
     /// True if it was to resume another call and its caller cancelled it.
@@ -85,6 +88,7 @@ pub(super) fn read_call(reader: &mut dyn AuditReader, row: CallRow) -> Result<Re
         hash: None,
         is_undeclared: false,
         arguments: None,
+        action_key: None,
         resumed_by: None,
         was_cancelled: false,
         key_is_undecided: false,
@@ -112,6 +116,8 @@ impl RecordedCall {
                 RecordedEvent::Admitted(admitted) if admitted.candidate == 0 => {
                     self.hash = digest(&admitted.hash);
                     self.arguments = admitted.arguments.and_then(|arguments| arguments.text);
+                    let key = admitted.idempotency_key.filter(|_| is_action(&self.row.connector));
+                    self.action_key = key.map(Into::into);
                     self.is_undeclared = admitted.repeat.as_deref() == Some(RepeatRule::UnlessUnkeyed.name());
                 }
                 RecordedEvent::AttemptStarted(_) => {

@@ -57,7 +57,8 @@ pub struct IncompleteCall {
     /// The idempotency key that its caller gave. None if the caller gave none, or if it cannot be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Its arguments as the audit log has them: redacted, and cut if they are long. None if it has none.
+    /// Its arguments as the audit log has them: redacted, and cut if they are long. None if it has none, as of an
+    /// action, whose arguments are recorded with its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
     /// True if it can be resumed: its operation may be repeated, its request is stored, and its package is
@@ -116,7 +117,7 @@ impl IncompleteCall {
             Some(Ok(_)) => None,
         };
         let key = request.and_then(Result::ok).and_then(|call| call.key_given().map(str::to_owned));
-        let RecordedCall { row, attempts, arguments, outcome, .. } = found;
+        let RecordedCall { row, attempts, arguments, action_key, outcome, .. } = found;
         Self {
             audit_id: row.audit_id,
             at: row.at,
@@ -128,7 +129,7 @@ impl IncompleteCall {
             idempotent: row.idempotent,
             attempts: attempts.begun,
             may_have_sent: attempts.may_have_sent(),
-            idempotency_key: key,
+            idempotency_key: key.or(action_key),
             arguments,
             resumable: not_resumable.is_none(),
             not_resumable,
