@@ -41,7 +41,7 @@ fn a_call_is_approved_by_a_command_and_runs_once() {
     // Ids of the same moment begin with the same digits: this is long enough.
     let prefix = &id["approval-".len()..][..23];
     let shown = cli.run(&["approvals", "show", prefix]).ok();
-    for words in ["waiting", "destructive", "probe@0.1.0 post", path, "no agent", "sha256:"] {
+    for words in ["waiting", "destructive", "probe@0.1.0 post", path, "no agent", "package      sha256:"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let approved =
@@ -58,6 +58,17 @@ fn a_call_is_approved_by_a_command_and_runs_once() {
     let changes = cli.run(&["audit", "changes", "--format", "json"]).ok();
     assert!(changes.contains("\"approve\"") && changes.contains("ticket 17"), "{changes}");
     cli.run(&["audit", "verify"]).ok();
+}
+
+#[test]
+fn the_hash_of_an_action_is_that_of_its_file() {
+    let desk = Desk::new();
+    super::actions::action(&desk, "/text/approval-shown?approval");
+    let cli = cli(&desk);
+    let ran = cli.run(&["run", "post-twice", "text=a", "--format", "json"]).fails(95);
+    let error: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let shown = cli.run(&["approvals", "show", error["error"]["details"]["approval"].as_str().unwrap()]).ok();
+    assert!(shown.contains("action file  sha256:") && !shown.contains("package "), "{shown}");
 }
 
 #[test]

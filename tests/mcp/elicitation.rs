@@ -349,6 +349,7 @@ fn an_action_asks_once_and_its_progress_grows() {
     let form = form(&mut client);
     let message = form["params"]["message"].as_str().unwrap();
     assert!(message.contains("\nAction: action://post-twice@1.0.0\n"), "{message}");
+    assert!(message.contains("\nAction file: sha256:") && !message.contains("Package:"), "{message}");
     assert_eq!(message.matches("Would call: github://cofferdam/probe@0.1.0 post").count(), 2, "{message}");
     assert_eq!(count(path), 0, "not even its first step ran");
     reply(&mut client, &form, accept(json!({"decision": "approve"})));

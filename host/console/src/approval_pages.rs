@@ -8,6 +8,7 @@ use crate::frame::{Area, Page, error_text, table, time, timestamp};
 use crate::router::CONSOLE;
 use cofferdam_audit::approvals::{Approval, ApprovalState};
 use cofferdam_core::error::{HostError, HostErrorKind};
+use cofferdam_core::event::is_action;
 use cofferdam_core::failure::{sanitize_lines, visible_json};
 use cofferdam_runtime::approvals::ApprovalPolicy;
 use cofferdam_runtime::host::ApprovalDecision;
@@ -146,6 +147,7 @@ pub(crate) fn show(approval: &Approval, answer_token: Option<&str>) -> Page {
 }
 
 fn facts(approval: &Approval) -> Markup {
+    let hashed = if is_action(&approval.connector) { "Action file" } else { "Package" };
     html! {
         dl {
             dt { "Approval" } dd { code { (approval.id.as_str()) } }
@@ -157,7 +159,7 @@ fn facts(approval: &Approval) -> Markup {
                 dt { "Action" }
                 dd { (plain(action)) @if let Some(step) = &approval.step { ", step " (plain(step)) } }
             }
-            dt { "Package" } dd { code { (plain(&approval.hash)) } }
+            dt { (hashed) } dd { code { (plain(&approval.hash)) } }
             @if let Some(key) = &approval.idempotency_key { dt { "Idempotency key" } dd { code { (plain(key)) } } }
             dt { "First call" } dd { (call_pages::link(&approval.call)) }
             dt { "Asked" } dd { (timestamp(approval.asked_at)) }

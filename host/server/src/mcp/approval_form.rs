@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use cofferdam_audit::approvals::Approval;
+use cofferdam_core::event::is_action;
 use cofferdam_core::failure::{sanitize_line, visible_json};
 use cofferdam_runtime::host::ApprovalDecision;
 use rmcp::model::{
@@ -67,7 +68,8 @@ fn message(approval: &Approval) -> String {
     }
     lines.push(format!("Effect: {}", approval.effect.as_deref().map_or("not declared".to_owned(), name)));
     lines.push(format!("Asked by: {}", name(&approval.actor)));
-    lines.push(format!("Package: {}", name(&approval.hash)));
+    let hashed = if is_action(&approval.connector) { "Action file" } else { "Package" };
+    lines.push(format!("{hashed}: {}", name(&approval.hash)));
     lines.push(format!("Approval: {}", approval.id));
     lines.extend(arguments(approval));
     lines.join("\n")

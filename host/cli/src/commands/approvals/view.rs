@@ -1,6 +1,7 @@
 //! An approval for people.
 
 use cofferdam_audit::approvals::{Approval, ApprovalState};
+use cofferdam_core::event::is_action;
 
 use crate::layout::{Page, TextStyle};
 
@@ -28,7 +29,7 @@ pub(super) fn page(approval: &Approval, page: &mut Page) {
     let effect = approval.effect.as_deref().unwrap_or("not declared");
     let tone = if effect == "destructive" { TextStyle::Bad } else { TextStyle::Doubtful };
     page.styled_field("effect", tone, effect);
-    page.field("package", &approval.hash);
+    page.field(if is_action(&approval.connector) { "action file" } else { "package" }, &approval.hash);
     if let Some(key) = &approval.idempotency_key {
         page.field("key", key);
     }
