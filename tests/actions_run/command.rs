@@ -135,6 +135,37 @@ fn a_run_without_a_value_warns_of_a_repetition() {
 }
 
 #[test]
+fn aborted_requests_of_a_step_are_no_failed_items() {
+    let ground = &*GROUND;
+    let cli = ground.cli();
+    for (method, effect) in [("POST", "may have had its effect"), ("GET", "only reads")] {
+        let name = format!("left-{}", method.to_lowercase());
+        let (left, awaited) = (url(&format!("/hang/{name}")), url(&format!("/slow/500/{name}")));
+        let inputs =
+            format!("methods = [\"{method}\"], url = \"{left}\", awaited = \"{awaited}\", give_up = false");
+        ground.action(&name, &step("leave", "leave_behind", &inputs, ""));
+        let ran = cli.run(&["run", &name, "--key", &name]);
+        let warning = format!("warning: the value of step leave is partial: the {method} to ");
+        assert!(ran.stderr.contains(&warning) && ran.stderr.contains(effect), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("of it failed"), "{}", ran.stderr);
+        ran.ok();
+        let told = cli.run(&["run", &name, "--as-tool-result"]).ok();
+        assert!(told.contains("answered while requests of its step leave were under way"), "{told}");
+        assert!(
+            told.contains(&format!("- the {method} to ")) && !told.contains("items of its step"),
+            "{told}"
+        );
+    }
+    let replayed = cli.run(&["run", "left-get", "--key", "left-get"]);
+    for words in
+        ["replayed: the outcome of", "the value of step leave is partial: requests of it were aborted"]
+    {
+        assert!(replayed.stderr.contains(words), "{words}: {}", replayed.stderr);
+    }
+    replayed.ok();
+}
+
+#[test]
 fn a_dry_run_previews_calls_without_effects() {
     let ground = ActionHome::own();
     let url = |path: &str| ground.upstream.url(path);

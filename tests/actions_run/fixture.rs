@@ -61,7 +61,8 @@ impl ActionHome {
     pub(super) fn action_with(&self, name: &str, top: &str, rest: &str) {
         let Self { hash, closed, .. } = self;
         let hosts = format!("[\"{}\", \"http://{closed}\"]", self.upstream.grant());
-        let operations = "[\"fetch\", \"post\", \"order\", \"sleep\", \"fetch_all\", \"big_result\"]";
+        let operations = "[\"fetch\", \"post\", \"order\", \"sleep\", \"fetch_all\", \"big_result\", \
+                          \"leave_behind\"]";
         let text = format!(
             "+++\nname = \"{name}\"\nversion = \"1.0.0\"\n{top}\n[[requires.connectors]]\n\
              name = \"github://cofferdam/probe\"\nversion = \"0.1.0\"\nhash = \"sha256:{hash}\"\n\

@@ -2,12 +2,14 @@
 //! done.
 
 use cofferdam_core::error::Error;
+use cofferdam_core::failure::sanitize_line;
 use serde_json::{Map, Value};
 
 use super::RenderedAnswer;
-use super::error::{self, named};
+use super::error::{self, LINE_CHARS, named};
 use super::value::ShownValue;
 use super::value::{self, ValueFacts};
+use crate::call::Report;
 use crate::flow::{ActionReport, ActionValue, RepeatAdvice};
 
 /// Renders the value of the action `name` as `{"action", "output", "steps"}`. At most `limit` bytes of it are
@@ -23,15 +25,24 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
         audit_id: report.audit_id.as_str(),
     };
     let mut partial = Map::new();
-    for (id, failed) in &report.partial {
-        partial.insert(id.clone(), (*failed).into());
-        about.before.push_str(&format!(
-            "Action '{}' answered in part: {failed} of the items of its step {} failed.\n",
-            named(name),
-            id
-        ));
-        for line in answer.steps.get(id).map(value::items).unwrap_or_default() {
-            about.before.push_str(&format!("- {line}\n"));
+    for (id, missing) in &report.partial {
+        partial.insert(id.clone(), (*missing).into());
+        let (failed, aborted) = missing_parts(id, answer, report);
+        if failed > 0 {
+            about.before.push_str(&format!(
+                "Action '{}' answered in part: {failed} of the items of its step {id} failed.\n",
+                named(name)
+            ));
+            for line in answer.steps.get(id).map(value::items).unwrap_or_default() {
+                about.before.push_str(&format!("- {line}\n"));
+            }
+        }
+        if !aborted.is_empty() {
+            about.before.push_str(&format!(
+                "Action '{}' answered while requests of its step {id} were under way.\n",
+                named(name)
+            ));
+            aborted.iter().for_each(|line| about.before.push_str(&format!("- {line}\n")));
         }
     }
     for step in &report.steps {
@@ -48,6 +59,25 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
         Value::Object(fields) => fields,
         _ => Map::new(),
     })
+}
+
+/// Returns the number of failed items in the partial value of a step, and a line for each of its requests that was
+/// pending when the connector returned.
+#[must_use]
+pub fn missing_parts(step: &str, answer: &ActionValue, report: &ActionReport) -> (u64, Vec<String>) {
+    let call = report.steps.iter().find(|of| *of.id == *step).and_then(|of| of.report.as_ref());
+    let requests = call.map(Report::aborted_on_return).unwrap_or_default();
+    let mut aborted: Vec<_> = requests.iter().map(|of| sanitize_line(&of.to_string(), LINE_CHARS)).collect();
+    let missing = report.partial.get(step).copied().unwrap_or(0).saturating_sub(aborted.len() as u64);
+    let errors = answer.steps.get(step).and_then(|value| value.get("errors")?.as_array());
+    let failed = missing.min(errors.map_or(0, Vec::len) as u64);
+    // A recorded value has the number of its requests, and not the requests.
+    if failed < missing {
+        aborted.push(
+            "requests of it were aborted when the connector returned: the audit log has them".to_owned(),
+        );
+    }
+    (failed, aborted)
 }
 
 /// Returns the connectors that returned the values of its steps, or the action itself if it was replayed.

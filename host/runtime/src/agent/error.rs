@@ -8,7 +8,7 @@ use super::RenderedAnswer;
 use crate::flow::RepeatAdvice;
 
 /// The longest line that an agent is shown, in characters.
-const LINE_CHARS: usize = 2_000;
+pub(super) const LINE_CHARS: usize = 2_000;
 
 /// Renders the error that `action` ended with.
 #[must_use]

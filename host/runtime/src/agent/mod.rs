@@ -12,7 +12,7 @@ mod error;
 mod reference_tests;
 mod value;
 
-pub use action::{action_error, action_value};
+pub use action::{action_error, action_value, missing_parts};
 pub use error::error;
 pub use error::refused_arguments;
 pub use value::{VALUE_BYTES, value};

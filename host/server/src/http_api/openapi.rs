@@ -617,8 +617,10 @@ fn add_action_headers(status: &str, response: &mut Value) {
     headers.insert("Audit-Id".into(), id);
     headers.insert("Replayed".into(), header(REPLAYED));
     if status == "200" {
-        let partial =
-            header("The steps whose values are partial, each as `step=3`: so many of its items failed.");
+        let partial = header(
+            "The steps whose values are partial, each as `step=3`: so many of its items failed, or of its requests \
+             were aborted when the connector returned.",
+        );
         headers.insert("Steps-Partial".into(), partial);
     } else {
         let done = header(

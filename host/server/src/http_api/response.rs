@@ -37,7 +37,7 @@ pub(super) struct CallMetadata {
     /// The call whose recorded outcome is returned for the idempotency key: nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replayed: Option<String>,
-    /// The number of its items that failed, if the value reports it.
+    /// The number of failed items and aborted requests, if the value is partial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<u64>,
 }

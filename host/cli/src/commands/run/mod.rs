@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cofferdam_core::error::{Error, HostError};
 use cofferdam_core::failure::sanitize_line;
+use cofferdam_runtime::agent;
 use cofferdam_runtime::call::Cancellation;
 use cofferdam_runtime::flow::{
     ActionReport, ActionResult, ActionValue, RepeatAdvice, RunRequest, StepStatus,
@@ -120,9 +121,15 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
         answer::print_operator_view(session.ui, view, args.debug);
     }
     answer::note_replayed(session.ui, report.replayed.as_ref());
-    for (step, items) in report.partial.iter().filter(|_| outcome.is_ok()) {
-        let count = if *items == 1 { "1 item".to_owned() } else { format!("{items} items") };
-        session.ui.warn(&format!("the value of step {step} is partial: {count} of it failed"));
+    if let Ok(value) = &outcome {
+        for step in report.partial.keys() {
+            let (items, aborted) = agent::missing_parts(step, value, &report);
+            let count = if items == 1 { "1 item".to_owned() } else { format!("{items} items") };
+            let failed = (items > 0).then(|| format!("{count} of it failed"));
+            for what in failed.into_iter().chain(aborted) {
+                session.ui.warn(&format!("the value of step {step} is partial: {what}"));
+            }
+        }
     }
     if args.report || (outcome.is_err() && report.has_begun()) {
         summary(session, &report, args.report, outcome.is_err());

@@ -36,8 +36,8 @@ pub struct ActionReport {
     /// The earlier run with the same idempotency key whose recorded outcome this is. Nothing was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<AuditId>,
-    /// The steps whose values are partial, each with the number of its failed items. This includes the steps of a
-    /// replayed outcome.
+    /// The steps whose values are partial, each with the [missing amount](Report::partial). This includes the steps of
+    /// a replayed outcome.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub partial: BTreeMap<String, u64>,
     #[serde(skip)]
