@@ -1,5 +1,7 @@
 //! A home whose log was deleted: keyed calls are refused until the operator accepts the loss.
 
+use std::process::Stdio;
+
 use cofferdam::{Call, HostErrorKind};
 use cofferdam_test_support::{Cli, Home, Signer};
 use serde_json::json;
@@ -38,6 +40,10 @@ fn a_deleted_log_frees_a_key_only_when_accepted() {
     cli.run(&["mcp"]).said("warning: The audit log cannot be read: the audit log is missing or older");
     let ran = cli.run(&["audit", "verify"]).fails(86);
     assert!(ran.stdout.contains("entries were written"), "{}", ran.stdout);
+    let mut unread =
+        cli.command(&["audit", "verify"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().unwrap().code(), Some(86), "a failed verification is none that passed");
     let error = refused(run(host().run(post(path, Some("k")))).outcome);
     assert_eq!((error.kind(), count()), (HostErrorKind::AuditUnavailable, 1));
     assert!(error.message().contains("the audit log is missing or older"), "{error}");

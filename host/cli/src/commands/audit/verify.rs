@@ -143,9 +143,10 @@ fn show_report(
     findings: Option<usize>,
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
-    session.ui.result(proof, |it| page(proof, findings.unwrap_or(SHOWN), it))?;
+    let shown = session.ui.result(proof, |it| page(proof, findings.unwrap_or(SHOWN), it));
     match proof.holds {
-        true => Ok(()),
+        true => shown,
+        // Also if the reader closed the output.
         false => Err(CommandError::Shown(kind_exit_code(HostErrorKind::AuditTampered))),
     }
 }
