@@ -82,6 +82,10 @@ fn aborted_safe_requests_make_the_value_partial() {
     assert!(report.aborted_on_return().iter().all(|request| request.request_sent && !request.unsafe_sent));
     let (outcome, again) = reported(leave(path, &["GET", "OPTIONS"], false));
     assert_eq!((outcome.unwrap(), again.partial), (json!(2), Some(2)), "the recorded outcome");
+    // They are no failed items, though their number is all that is recorded with the outcome.
+    let told = cofferdam_runtime::agent::value("leave_behind", "probe", "2", &again, 1_000);
+    assert!(told.text().contains("answered while requests of it were under way"), "{}", told.text());
+    assert!(!told.text().contains("items failed"), "{}", told.text());
     assert_eq!((again.replayed, arrived(path)), (Some(report.audit_id), 2));
 }
 
@@ -102,11 +106,19 @@ fn the_command_line_reports_aborted_requests() {
     let upstream = &shared_host().upstream;
     let cli = Cli::new(COFFERDAM, home.path());
     let (hang, slow) = (upstream.url("/hang?cli"), upstream.url("/slow/500"));
-    let args = json!({"methods": ["POST"], "url": hang, "awaited": slow, "give_up": false}).to_string();
     let allow = upstream.host_port();
-    let ran =
-        cli.run(&["call", "github://cofferdam/probe", "leave_behind", &args, "--allow-private", &allow]);
-    assert_eq!(ran.stdout.trim(), "1", "{}", ran.stderr);
-    let words = "the value is partial: the POST to";
-    assert!(ran.stderr.contains(words) && ran.stderr.contains("may have had its effect"), "{}", ran.stderr);
+    let left = |method: &str| {
+        let args = json!({"methods": [method], "url": hang, "awaited": slow, "give_up": false}).to_string();
+        let call = ["call", "github://cofferdam/probe", "leave_behind", &args, "--allow-private", &allow];
+        let ran = cli.run(&[&call[..], &["--idempotency-key", method]].concat());
+        assert_eq!(ran.stdout.trim(), "1", "{}", ran.stderr);
+        ran.stderr
+    };
+    let said = left("POST");
+    assert!(said.contains("the value is partial: the POST to"), "{said}");
+    assert!(said.contains("may have had its effect"), "{said}");
+    assert!(left("GET").contains("the value is partial: the GET to"));
+    let again = left("GET");
+    assert!(again.contains("the value is partial: requests of it were aborted"), "{again}");
+    assert!(!again.contains("items failed"), "{again}");
 }

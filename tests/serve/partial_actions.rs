@@ -119,7 +119,7 @@ fn partial_values_and_replays_have_headers() {
     for _ in 0..2 {
         let ran = stage.cli().run(&command);
         assert!(
-            ran.stderr.contains("the value of step got is partial: 1 item of it failed"),
+            ran.stderr.contains("the value of step got is partial: 1 of its items failed"),
             "{}",
             ran.stderr
         );

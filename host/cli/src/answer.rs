@@ -56,6 +56,14 @@ pub(super) fn note_replayed(ui: &Ui, replayed: Option<&AuditId>) {
     }
 }
 
+/// Warns of the [missing parts](agent::missing_parts) of this partial value.
+pub(super) fn warn_of_missing(ui: &Ui, value: &str, (items, aborted): (u64, Vec<String>)) {
+    let failed = (items > 0).then(|| format!("{items} of its items failed; its `errors` says which"));
+    for part in failed.into_iter().chain(aborted) {
+        ui.warn(&format!("{value} is partial: {part}"));
+    }
+}
+
 /// Prints the operator's view of a failure on standard error: the guest's output, and with `debug` all of it.
 pub(super) fn print_operator_view(ui: &Ui, view: &Map<String, Value>, debug: bool) {
     ending_lines(view).iter().for_each(|line| ui.note(line));

@@ -10,6 +10,7 @@ use cofferdam_core::failure::sanitize_line;
 use cofferdam_core::limits::{LimitError, LimitRequest, Usage, parse_time};
 use cofferdam_core::strict_json;
 use cofferdam_core::trace::TraceCollector;
+use cofferdam_runtime::agent;
 use cofferdam_runtime::call::{Call, CallResult, Cancellation, OnKeyConflict, Report};
 use cofferdam_runtime::host::HostBuilder;
 use serde_json::{Map, Value};
@@ -270,16 +271,13 @@ fn call(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> Result<
     if let (Some(tool), Ok(value)) = (tool, &outcome) {
         return tool.value(session.ui, &connector, &value.to_string(), &report);
     }
-    if let Some(missing) = report.partial {
-        let items = missing.saturating_sub(report.aborted_on_return().len() as u64);
-        if items > 0 {
-            let what = "of its items failed; its `errors` says which";
-            session.ui.warn(&format!("the value is partial: {items} {what}"));
+    let requests = report.aborted_on_return();
+    match &outcome {
+        Ok(value) => {
+            let missing = report.partial.unwrap_or(0);
+            answer::warn_of_missing(session.ui, "the value", agent::missing_parts(value, missing, requests));
         }
-    }
-    for request in report.aborted_on_return() {
-        let what = if outcome.is_ok() { "the value is partial: " } else { "" };
-        session.ui.warn(&format!("{what}{request}"));
+        Err(_) => requests.iter().for_each(|request| session.ui.warn(&request.to_string())),
     }
     if let Some(by) = report.answered_instead() {
         session.ui.note(&fallback::note(by));

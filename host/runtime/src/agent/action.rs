@@ -2,11 +2,10 @@
 //! done.
 
 use cofferdam_core::error::Error;
-use cofferdam_core::failure::sanitize_line;
 use serde_json::{Map, Value};
 
 use super::RenderedAnswer;
-use super::error::{self, LINE_CHARS, named};
+use super::error;
 use super::value::ShownValue;
 use super::value::{self, ValueFacts};
 use crate::call::Report;
@@ -27,23 +26,7 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
     let mut partial = Map::new();
     for (id, missing) in &report.partial {
         partial.insert(id.clone(), (*missing).into());
-        let (failed, aborted) = missing_parts(id, answer, report);
-        if failed > 0 {
-            about.before.push_str(&format!(
-                "Action '{}' answered in part: {failed} of the items of its step {id} failed.\n",
-                named(name)
-            ));
-            for line in answer.steps.get(id).map(value::items).unwrap_or_default() {
-                about.before.push_str(&format!("- {line}\n"));
-            }
-        }
-        if !aborted.is_empty() {
-            about.before.push_str(&format!(
-                "Action '{}' answered while requests of its step {id} were under way.\n",
-                named(name)
-            ));
-            aborted.iter().for_each(|line| about.before.push_str(&format!("- {line}\n")));
-        }
+        about.lacks(Some(id), answer.steps.get(id), missing_parts_of_step(id, answer, report));
     }
     for step in &report.steps {
         let Some(last) = step.report.as_ref().and_then(|report| report.answered_instead()) else { continue };
@@ -61,23 +44,13 @@ pub fn action_value(name: &str, answer: &ActionValue, report: &ActionReport, lim
     })
 }
 
-/// Returns the number of failed items in the partial value of a step, and a line for each of its requests that was
-/// pending when the connector returned.
+/// Returns the [missing parts](value::missing_parts) of a step's partial value.
 #[must_use]
-pub fn missing_parts(step: &str, answer: &ActionValue, report: &ActionReport) -> (u64, Vec<String>) {
+pub fn missing_parts_of_step(step: &str, answer: &ActionValue, report: &ActionReport) -> (u64, Vec<String>) {
     let call = report.steps.iter().find(|of| *of.id == *step).and_then(|of| of.report.as_ref());
-    let requests = call.map(Report::aborted_on_return).unwrap_or_default();
-    let mut aborted: Vec<_> = requests.iter().map(|of| sanitize_line(&of.to_string(), LINE_CHARS)).collect();
-    let missing = report.partial.get(step).copied().unwrap_or(0).saturating_sub(aborted.len() as u64);
-    let errors = answer.steps.get(step).and_then(|value| value.get("errors")?.as_array());
-    let failed = missing.min(errors.map_or(0, Vec::len) as u64);
-    // A recorded value has the number of its requests, and not the requests.
-    if failed < missing {
-        aborted.push(
-            "requests of it were aborted when the connector returned: the audit log has them".to_owned(),
-        );
-    }
-    (failed, aborted)
+    let value = answer.steps.get(step).unwrap_or(&Value::Null);
+    let missing = report.partial.get(step).copied().unwrap_or(0);
+    value::missing_parts(value, missing, call.map(Report::aborted_on_return).unwrap_or_default())
 }
 
 /// Returns the connectors that returned the values of its steps, or the action itself if it was replayed.

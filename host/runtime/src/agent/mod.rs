@@ -12,10 +12,10 @@ mod error;
 mod reference_tests;
 mod value;
 
-pub use action::{action_error, action_value, missing_parts};
+pub use action::{action_error, action_value, missing_parts_of_step};
 pub use error::error;
 pub use error::refused_arguments;
-pub use value::{VALUE_BYTES, value};
+pub use value::{VALUE_BYTES, missing_parts, value};
 
 use serde_json::Value;
 

@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::fmt;
 
-use cofferdam_core::failure::{sanitize_line, visible_json};
+use cofferdam_core::failure::{AbortedRequest, sanitize_line, visible_json};
+use cofferdam_sandbox::ResultFormat;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::RenderedAnswer;
-use super::error::named;
+use super::error::{LINE_CHARS, named};
 use crate::call::{AttemptOutcome, Report};
 
 /// The most failed items that are listed one by one. The value has all of them.
@@ -44,29 +45,14 @@ pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: 
         audit_id: report.audit_id.as_str(),
     };
     let shown = ShownValue::new(json, limit);
-    if let Some(failed) = report.partial {
-        about.facts.insert("partial".into(), failed.into());
-        let aborted = report.aborted_on_return();
-        let items_failed = failed.saturating_sub(aborted.len() as u64);
-        if items_failed > 0 {
-            about.before.push_str(&format!(
-                "Action '{}' answered in part: {items_failed} of its items failed.\n",
-                named(action)
-            ));
-            for line in shown.iter().flat_map(|shown| items(&shown.value)) {
-                about.before.push_str(&format!("- {line}\n"));
-            }
+    if let Some(missing) = report.partial {
+        about.facts.insert("partial".into(), missing.into());
+        let requests = report.aborted_on_return();
+        if !requests.is_empty() {
+            about.facts.insert("aborted_on_return".into(), json!(requests));
         }
-        if !aborted.is_empty() {
-            about.facts.insert("aborted_on_return".into(), json!(aborted));
-            about.before.push_str(&format!(
-                "Action '{}' answered while requests of it were under way.\n",
-                named(action)
-            ));
-            for request in aborted {
-                about.before.push_str(&format!("- {}\n", sanitize_line(&request.to_string(), ITEM_CHARS)));
-            }
-        }
+        let parts = missing_parts(&json.to_owned(), missing, requests);
+        about.lacks(None, shown.as_ref().map(|shown| &shown.value), parts);
     }
     if let Some(last) = report.answered_instead() {
         about.from = vec![last.connector.to_string()];
@@ -92,6 +78,28 @@ pub fn value(action: &str, connector: &str, json: &str, report: &Report, limit: 
 }
 
 impl ValueFacts<'_> {
+    /// Notes the [missing parts](missing_parts) of a partial value, which is that of a step of the action or its own.
+    pub(super) fn lacks(
+        &mut self,
+        step: Option<&str>,
+        value: Option<&Value>,
+        (failed, aborted): (u64, Vec<String>),
+    ) {
+        let (name, step) = (named(self.action), step.map(|id| format!("its step {id}")));
+        if failed > 0 {
+            let items = step.as_ref().map_or("its items".to_owned(), |step| format!("the items of {step}"));
+            self.before.push_str(&format!("Action '{name}' answered in part: {failed} of {items} failed.\n"));
+            let lines = value.map(items_of).unwrap_or_default();
+            lines.iter().for_each(|line| self.before.push_str(&format!("- {line}\n")));
+        }
+        if !aborted.is_empty() {
+            let whose = step.as_deref().unwrap_or("it");
+            self.before
+                .push_str(&format!("Action '{name}' answered while requests of {whose} were under way.\n"));
+            aborted.iter().for_each(|line| self.before.push_str(&format!("- {line}\n")));
+        }
+    }
+
     /// Notes that the value was recorded earlier.
     pub(super) fn replays(&mut self, of: Option<&str>) {
         let Some(of) = of else { return };
@@ -144,8 +152,29 @@ fn too_large(action: &str, audit_id: &str) -> RenderedAnswer {
     RenderedAnswer { text, structured_text: None, structured: json!({"error": error}), is_error: true }
 }
 
+/// Returns the number of failed items in a partial value, and a line for each of the `requests` that were pending when
+/// the connector returned it. `missing` is the number of both.
+#[must_use]
+pub fn missing_parts(
+    value: &impl ResultFormat,
+    missing: u64,
+    requests: &[AbortedRequest],
+) -> (u64, Vec<String>) {
+    let line = |request: &AbortedRequest| sanitize_line(&request.to_string(), LINE_CHARS);
+    let mut aborted: Vec<_> = requests.iter().map(line).collect();
+    let missing = missing.saturating_sub(aborted.len() as u64);
+    let failed = missing.min(value.failed_items());
+    // A recorded value has the number of its requests, and not the requests.
+    if failed < missing {
+        aborted.push(
+            "requests of it were aborted when the connector returned: the audit log has them".to_owned(),
+        );
+    }
+    (failed, aborted)
+}
+
 /// Lists the failed items, one line each: class and code if it has them, and its message.
-pub(super) fn items(value: &Value) -> Vec<String> {
+fn items_of(value: &Value) -> Vec<String> {
     let errors = value.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<_> = errors.iter().take(ITEMS).map(item).collect();
     if let more @ 1.. = errors.len().saturating_sub(ITEMS) {

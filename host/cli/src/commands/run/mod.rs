@@ -123,12 +123,8 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
     answer::note_replayed(session.ui, report.replayed.as_ref());
     if let Ok(value) = &outcome {
         for step in report.partial.keys() {
-            let (items, aborted) = agent::missing_parts(step, value, &report);
-            let count = if items == 1 { "1 item".to_owned() } else { format!("{items} items") };
-            let failed = (items > 0).then(|| format!("{count} of it failed"));
-            for what in failed.into_iter().chain(aborted) {
-                session.ui.warn(&format!("the value of step {step} is partial: {what}"));
-            }
+            let parts = agent::missing_parts_of_step(step, value, &report);
+            answer::warn_of_missing(session.ui, &format!("the value of step {step}"), parts);
         }
     }
     if args.report || (outcome.is_err() && report.has_begun()) {
