@@ -18,7 +18,7 @@ pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The header with the completed steps of an action that failed.
 pub(super) const STEPS_DONE: HeaderName = HeaderName::from_static("steps-done");
 
-/// The header with the steps of an action whose values are partial, and the numbers of their failed items.
+/// The header with the steps of an action whose values are partial, and the numbers of what they lack.
 pub(super) const STEPS_PARTIAL: HeaderName = HeaderName::from_static("steps-partial");
 
 /// The header with the audit id of the call or action whose recorded outcome is returned: nothing was run.

@@ -299,21 +299,18 @@ pub(super) fn allowed(
 
 /// Adds the step in which the action ended, and the steps that are done, to the error.
 fn at_step(error: HostError, step: &str, report: &ActionReport) -> HostError {
-    let done: Vec<_> = report.done().map(|step| &*step.id).collect();
-    let before = match (done.is_empty(), &report.idempotency_key) {
-        (true, _) => String::new(),
-        (false, None) => format!(" Done before it, and not undone: {}.", done.join(", ")),
-        // The error may say that another key helps.
-        (false, Some(_)) => {
-            format!(" Done before it, and not undone: {}. Another key runs them again.", done.join(", "))
-        }
+    let done = report.done().map(|step| &*step.id).collect::<Vec<_>>().join(", ");
+    let again = if report.idempotency_key.is_some() { " Another key runs them again." } else { "" };
+    let before = match done.is_empty() {
+        true => String::new(),
+        false => format!(" Done before it, and not undone: {done}.{again}"),
     };
     let error = error.map_message(|message| format!("Step {step}: {message}{before}"));
     with_done(error, report).detail("step", step)
 }
 
-/// Adds the facts of the report to the details. The advice is no hint, since an error may have one of its own, which
-/// replaces it; people get the advice with the summary of the steps.
+/// Adds the facts of the report to the details, with the advice about another run. In the envelope, the error's own
+/// hint takes the place of that advice.
 fn with_done(error: HostError, report: &ActionReport) -> HostError {
     let advice = report.repeat_hint().map(|hint| ("suggestion".to_owned(), Value::from(hint)));
     report.half_done().chain(advice).fold(error, |error, (name, fact)| error.detail(&name, fact))
