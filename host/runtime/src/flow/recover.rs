@@ -99,16 +99,15 @@ impl IncompleteCall {
             found.request.as_ref().map(|request| pipeline.recorded_call(&found.row.audit_id, request));
         let is_action = is_action(&found.row.connector);
         let hint = is_action.then(|| action_hint(found.row.idempotent));
-        let is_incomplete = found.row.status == CallStatus::Incomplete;
-        let was_answered = matches!(found.row.status, CallStatus::Value | CallStatus::Failure);
-        let reason = match is_incomplete && !found.was_cancelled {
-            true => "execution_incomplete",
-            false if was_answered => "effect_unknown",
-            false => "cancelled",
+        let reason = match found.row.status {
+            CallStatus::Incomplete if !found.was_cancelled => "execution_incomplete",
+            CallStatus::Incomplete | CallStatus::Cancelled => "cancelled",
+            _ => "effect_unknown",
         };
         let not_resumable = match &request {
             _ if is_action => Some("an_action"),
-            _ if !is_incomplete && (!was_answered || found.may_be_repeated()) => Some(reason),
+            _ if found.row.status == CallStatus::Cancelled => Some(reason),
+            _ if found.row.status != CallStatus::Incomplete && found.may_be_repeated() => Some(reason),
             _ if !found.may_be_repeated() && found.is_undeclared => Some("undeclared"),
             _ if !found.may_be_repeated() => Some("not_idempotent"),
             None => Some("not_kept"),
