@@ -230,7 +230,9 @@ fn not_kept(of: &AuditId) -> HostError {
         "Nothing was run: the call with this idempotency key has ended, as {of}, and its outcome is not kept."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
-        .with_hint(format!("`cofferdam audit show {of}` says how it ended. Another key does it again: look at the service first."))
+        .with_hint(format!(
+            "`cofferdam audit show {of}` says how it ended. Another key does it again: look at the service first."
+        ))
         .detail("call", of.as_str())
 }
 
@@ -241,7 +243,8 @@ fn different(of: &AuditId) -> HostError {
     )
     .with_hint(format!(
         "`cofferdam audit show {of}` shows what it was given with. Give it with the same (actor, operation or action's \
-         file, arguments, identities). Another key does again what was done under this one: it is for something else."
+         file, arguments, identities). Use another key only for another call: it does again what was done under this \
+         one."
     ))
     .detail("call", of.as_str())
 }
@@ -271,13 +274,14 @@ fn unnamed() -> HostError {
 
 pub(super) fn unknown(of: &AuditId) -> HostError {
     let message = format!(
-        "Nothing was run: a call with this idempotency key, {of}, was begun, may have had its effect, and has no \
-         outcome."
+        "Nothing was run: a call with this idempotency key, {of}, was begun and may have had its effect, and no outcome \
+         of it stands."
     );
     HostError::new(HostErrorKind::OutcomeUnknown, message)
         .with_hint(format!(
-            "Look at the service. Where its effect is missing, `cofferdam recover skip {of} --free-key --reason TEXT` lets \
-             the key be used again; where it is there, the same without --free-key puts that on record, if it is not there yet."
+            "Look at the service. Where its effect is missing, `cofferdam recover skip {of} --free-key --reason TEXT` \
+             lets the key be used again; where it is there, the same without --free-key records that, unless it is \
+             recorded."
         ))
         .detail("call", of.as_str())
 }

@@ -7,9 +7,10 @@ mod skip;
 use crate::report::CommandError;
 use crate::session::Session;
 
-/// Lists the calls that a crash interrupted, and resumes or skips them.
+/// Lists the calls that were interrupted, and resumes or skips them.
 ///
-/// Such a call was started and has no outcome, because its host is gone. Its effects are not known, and not guessed.
+/// The effects of such a call are not known, and not guessed: its host is gone, it was cancelled, or it ended while a
+/// request was under way.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(list::Args),
