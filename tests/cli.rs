@@ -390,6 +390,18 @@ fn ctrl_c_ends_the_call_and_its_request() {
     crate::cancellation::abandoned(&shared_host().upstream, "/hang/ctrl-c");
 }
 
+/// Whatever became of its output.
+#[test]
+fn a_failed_call_that_nobody_reads_fails() {
+    let args = ["call", "github://cofferdam/probe", "nothing", "--format", "json"];
+    let code = example_cli().command(&args).output().unwrap().status.code();
+    assert_ne!(code, Some(0));
+    let mut unread =
+        example_cli().command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().unwrap().code(), code);
+}
+
 #[test]
 fn ctrl_c_names_the_key_to_repeat_with() {
     let more = ["--arg", "body=b", "--arg", "labels=[\"only\"]"];

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::exit_codes::exit_code;
-use super::report::CommandError;
+use super::report::{CommandError, exit_after};
 use super::ui::Ui;
 
 /// The value or the envelope of an outcome, as fields of a line of JSON.
@@ -37,13 +37,11 @@ pub(super) fn finish(
     match (outcome, tool) {
         (Err(stop), Some(tool)) => {
             let error = stop.into_error()?;
-            tool.print(ui, &agent::error(&tool.action, &error))?;
-            Err(CommandError::Shown(exit_code(&error)))
+            exit_after(tool.print(ui, &agent::error(&tool.action, &error)), Some(exit_code(&error)))
         }
         (Err(stop), None) if ui.json() => {
             let error = stop.into_error()?;
-            ui.line_of_json(&error)?;
-            Err(CommandError::Shown(exit_code(&error)))
+            exit_after(ui.line_of_json(&error), Some(exit_code(&error)))
         }
         (outcome, _) => outcome,
     }
@@ -145,10 +143,10 @@ impl ToolResult {
             Ok(value) => {
                 self.print(ui, &agent::action_value(&self.action, value, report, agent::VALUE_BYTES))
             }
-            Err(error) => {
-                self.print(ui, &agent::action_error(&self.action, error, report))?;
-                Err(CommandError::Shown(exit_code(error)))
-            }
+            Err(error) => exit_after(
+                self.print(ui, &agent::action_error(&self.action, error, report)),
+                Some(exit_code(error)),
+            ),
         }
     }
 

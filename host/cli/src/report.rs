@@ -62,12 +62,30 @@ impl CommandError {
         }
     }
 
+    /// Returns the end of a command that stops with work left, since its output cannot be written. Also if the reader
+    /// closed it, that is no success.
+    pub(super) fn with_work_left(self) -> Self {
+        match self {
+            Self::PipeClosed => Self::Interrupted,
+            other => other,
+        }
+    }
+
     /// The error, where it is one.
     pub(super) fn into_error(self) -> Result<Error, Self> {
         match self {
             Self::Error(error) | Self::Recorded(error) => Ok(error),
             other => Err(other),
         }
+    }
+}
+
+/// Ends a command that has printed its result, with the exit code if that is a failure. It has that code also if the
+/// reader closed the output: it must not look like a success.
+pub(super) fn exit_after(printed: Result<(), CommandError>, failure: Option<u8>) -> Result<(), CommandError> {
+    match (printed, failure) {
+        (Ok(()) | Err(CommandError::PipeClosed), Some(code)) => Err(CommandError::Shown(code)),
+        (printed, _) => printed,
     }
 }
 

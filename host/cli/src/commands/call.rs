@@ -21,7 +21,7 @@ use crate::commands::fallback::{self, FallbackPlan};
 use crate::commands::{batch, packaging, trace};
 use crate::dev_options::{self, DevOptions, DevPackage};
 use crate::exit_codes::exit_code;
-use crate::report::{CommandError, with_signal};
+use crate::report::{CommandError, exit_after, with_signal};
 use crate::session::{Session, resolve};
 use crate::{answer, files, progress, retries, runtime};
 
@@ -328,14 +328,14 @@ fn with_report(
         usage: Option<Usage>,
         report: &'a Report,
     }
-    session.ui.line_of_json(&CallAnswer {
+    let printed = session.ui.line_of_json(&CallAnswer {
         outcome: (&outcome).into(),
         how: usage.then(|| CallCost { usage: report.last_usage(), report }),
         answered_by: report.answered_instead().map(fallback::answered_by),
         replayed: report.replayed.as_ref().map(cofferdam_core::failure::AuditId::as_str),
         debug: report.operator_view().filter(|_| debug),
-    })?;
-    outcome.map(drop).map_err(|error| CommandError::Shown(exit_code(&error)))
+    });
+    exit_after(printed, outcome.as_ref().err().map(exit_code))
 }
 
 /// Single arguments that were taken as JSON and are no texts: each with how the text would be written.

@@ -15,7 +15,7 @@ use super::packaging::{self, DocsSource};
 use crate::exit_codes::REBUILD_DIFFERS;
 use crate::layout::{self, Page, TextStyle};
 use crate::project::{BuildPurpose, Project};
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::session::{Session, signature_path};
 use crate::{files, runtime};
 use checkout::Checkout;
@@ -138,8 +138,8 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         sections: sections.transpose().map_err(HostError::from)?,
         tools: expected.claim.map(|claim| tool_differences(&claim.tools, &tools)).unwrap_or_default(),
     };
-    session.ui.result(&result, |it| result.page(it))?;
-    if result.identical { Ok(()) } else { Err(CommandError::Shown(REBUILD_DIFFERS)) }
+    let printed = session.ui.result(&result, |it| result.page(it));
+    exit_after(printed, (!result.identical).then_some(REBUILD_DIFFERS))
 }
 
 fn expected(

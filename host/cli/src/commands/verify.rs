@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
-use crate::report::{CommandError, without_audit_id};
+use crate::report::{CommandError, exit_after, without_audit_id};
 use crate::session::{Session, resolve};
 use crate::{progress, runtime};
 
@@ -93,11 +93,11 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
         }
         Ok(checked)
     })?;
-    session.ui.result(&report, |it| page(&report, it))?;
+    let printed = session.ui.result(&report, |it| page(&report, it));
     if report.connectors.is_empty() {
         session.ui.note("No connector is installed.");
     }
-    first_failure.map_or(Ok(()), |code| Err(CommandError::Shown(code)))
+    exit_after(printed, first_failure)
 }
 
 impl CheckedConnector {

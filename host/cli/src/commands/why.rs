@@ -11,7 +11,7 @@ use crate::allow_private::AllowPrivate;
 use crate::exit_codes::class_exit_code;
 use crate::files;
 use crate::layout::{Page, TextStyle};
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::session::{Session, is_installed_name, resolve};
 
 const EXAMPLES: &str = "\
@@ -74,13 +74,9 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     };
     match decision {
         AccessDecision::Allowed(permit) => {
-            session.ui.result(&AccessAnswer::Allowed { allowed: true, permit: &permit }, |it| {
-                allowed(&permit, it)
-            })?;
-            match permit.missing_binding() {
-                None => Ok(()),
-                Some(missing) => Err(CommandError::Shown(class_exit_code(missing.class()))),
-            }
+            let answer = AccessAnswer::Allowed { allowed: true, permit: &permit };
+            let printed = session.ui.result(&answer, |it| allowed(&permit, it));
+            exit_after(printed, permit.missing_binding().map(|missing| class_exit_code(missing.class())))
         }
         AccessDecision::Denied(denial) => {
             let class = FailureClass::CapabilityDenied;
@@ -91,8 +87,7 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
                 message: denial.message(),
                 details: denial.details(),
             };
-            session.ui.result(&answer, |it| denied(&denial, it))?;
-            Err(CommandError::Shown(class_exit_code(class)))
+            exit_after(session.ui.result(&answer, |it| denied(&denial, it)), Some(class_exit_code(class)))
         }
     }
 }

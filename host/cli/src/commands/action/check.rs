@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::add::read;
 use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
-use crate::report::{self, CommandError};
+use crate::report::{self, CommandError, exit_after};
 use crate::session::Session;
 use crate::{progress, runtime};
 
@@ -73,11 +73,11 @@ pub(super) fn run(args: &Args, session: &Session<'_>) -> Result<(), CommandError
         }
         Ok(checked)
     })?;
-    session.ui.result(&checked, |it| page(&checked, it))?;
+    let printed = session.ui.result(&checked, |it| page(&checked, it));
     if checked.is_empty() {
         session.ui.note("No action is kept.");
     }
-    first_failure.map_or(Ok(()), |code| Err(CommandError::Shown(code)))
+    exit_after(printed, first_failure)
 }
 
 async fn check(host: &Host, text: &str) -> Result<CheckedAction, HostError> {

@@ -13,7 +13,7 @@ use crate::exit_codes::kind_exit_code;
 use crate::files;
 use crate::layout::{Page, TextStyle};
 use crate::progress::ProgressCounter;
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::runtime::block_on;
 use crate::session::Session;
 
@@ -143,12 +143,8 @@ fn show_report(
     findings: Option<usize>,
     session: &Session<'_>,
 ) -> Result<(), CommandError> {
-    let shown = session.ui.result(proof, |it| page(proof, findings.unwrap_or(SHOWN), it));
-    match proof.holds {
-        true => shown,
-        // Also if the reader closed the output.
-        false => Err(CommandError::Shown(kind_exit_code(HostErrorKind::AuditTampered))),
-    }
+    let printed = session.ui.result(proof, |it| page(proof, findings.unwrap_or(SHOWN), it));
+    exit_after(printed, (!proof.holds).then(|| kind_exit_code(HostErrorKind::AuditTampered)))
 }
 
 fn page(proof: &VerificationReport, most: usize, page: &mut Page) {

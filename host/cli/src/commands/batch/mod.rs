@@ -60,12 +60,7 @@ pub(super) fn run(
     let running = run_all(host, &call, jobs, at_once as usize, &cancellation, session.ui);
     let (tally, stop) = runtime::block_on_call(host, &cancellation, running)?;
     session.ui.note(&tally.summary());
-    // What nobody reads is no success.
-    let unprinted = tally.unprinted.map(|error| match error {
-        CommandError::PipeClosed => CommandError::Interrupted,
-        error => error,
-    });
-    let stop = unprinted.or(stop);
+    let stop = tally.unprinted.map(CommandError::with_work_left).or(stop);
     if stop.is_some() {
         session.ui.note(
             "Ended before all lines were done. Lines with keys can be run again: what is done is replayed.",

@@ -11,7 +11,7 @@ use super::{BindingNameParser, fields};
 use crate::allow_private::AllowPrivate;
 use crate::exit_codes::class_exit_code;
 use crate::layout::{Page, TextStyle};
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::runtime;
 use crate::session::Session;
 
@@ -113,7 +113,7 @@ pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), CommandE
     let host = session.host_with(|builder| private.apply_to(builder))?;
     let test = runtime::block_on_with(&host, async { Ok(host.test_binding(&name, url.as_deref()).await?) })?;
     let problem = problem(&test);
-    session.ui.result(&TestedBinding { usable: problem.is_none(), test: &test }, |out| {
+    let printed = session.ui.result(&TestedBinding { usable: problem.is_none(), test: &test }, |out| {
         page(&test.inspection, out);
         if let Some(TestAnswer { connector, host, status }) = &test.answer {
             out.heading("Sent");
@@ -130,11 +130,8 @@ pub(super) fn test(args: TestArgs, session: &Session<'_>) -> Result<(), CommandE
         if test.answer.is_none() {
             out.line("Nothing was sent to the service: --url URL asks it whether it accepts the secret.");
         }
-    })?;
-    match problem {
-        None => Ok(()),
-        Some(class) => Err(CommandError::Shown(class_exit_code(class))),
-    }
+    });
+    exit_after(printed, problem.map(class_exit_code))
 }
 
 /// Returns the failure class of a call whose connector does not get the credential.

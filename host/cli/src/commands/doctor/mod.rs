@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::exit_codes::kind_exit_code;
 use crate::layout::TextStyle;
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::runtime;
 use crate::session::Session;
 
@@ -110,18 +110,15 @@ pub(crate) fn run(args: Args, session: &Session<'_>) -> Result<(), CommandError>
     checks.extend(runtime::block_on(async { Ok(machine::check(session).await) })?);
     let ok = checks.iter().all(|check| check.status != CheckStatus::Bad);
     let examination = Examination { ok, checks };
-    session.ui.result(&examination, |page| {
+    let printed = session.ui.result(&examination, |page| {
         for Check { name, status, found, fix } in &examination.checks {
             // A fix may quote a tool's output: here its first line is enough.
             let fix = fix.iter().filter_map(|fix| fix.lines().next()).map(|fix| format!(" {fix}"));
             let text = format!("{:<9} {found}{}", status.name(), fix.collect::<String>());
             page.styled_field(name, status.style(), &text);
         }
-    })?;
-    match ok {
-        true => Ok(()),
-        false => Err(CommandError::Shown(kind_exit_code(HostErrorKind::Configuration))),
-    }
+    });
+    exit_after(printed, (!ok).then(|| kind_exit_code(HostErrorKind::Configuration)))
 }
 
 #[cfg(test)]

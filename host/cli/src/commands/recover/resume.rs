@@ -92,7 +92,8 @@ async fn resume(
         }
         done += 1;
         let outcome = (&outcome).into();
-        session.ui.line_of_json(&ResumedCall { resumes: before, audit_id: &report.audit_id, outcome })?;
+        let resumed = ResumedCall { resumes: before, audit_id: &report.audit_id, outcome };
+        session.ui.line_of_json(&resumed).map_err(CommandError::with_work_left)?;
         failpoint::pass("outcome.told");
     }
     if done == 0 {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::exit_codes::exit_code;
 use crate::layout::{Page, TextStyle};
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::runtime;
 use crate::session::Session;
 
@@ -23,12 +23,9 @@ pub(super) fn show(
     let dry = runtime::block_on_with(host, async { Ok(host.dry_run_action(name, run).await?) })?;
     let (beyond_reach, asking) = check_reach(name, host)?;
     let plan = DryRunView { dry, beyond_reach, asking };
-    session.ui.result(&plan, |it| page(&plan, it))?;
+    let printed = session.ui.result(&plan, |it| page(&plan, it));
     session.ui.note("Nothing was run.");
-    match plan.dry.steps.iter().find_map(|step| step.error.as_deref()) {
-        Some(error) => Err(CommandError::Shown(exit_code(error))),
-        None => Ok(()),
-    }
+    exit_after(printed, plan.dry.steps.iter().find_map(|step| step.error.as_deref()).map(exit_code))
 }
 
 /// The steps of the dry run, and the hosts that would be denied.

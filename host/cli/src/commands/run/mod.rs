@@ -20,7 +20,7 @@ use super::call::{argument_text, service_and_identity, time};
 use crate::allow_private::AllowPrivate;
 use crate::answer::{OutcomeFields, ToolResult};
 use crate::exit_codes::exit_code;
-use crate::report::{CommandError, with_signal};
+use crate::report::{CommandError, exit_after, with_signal};
 use crate::session::Session;
 use crate::{answer, progress, retries, runtime};
 
@@ -197,10 +197,10 @@ fn with_report(
         #[serde(skip_serializing_if = "Option::is_none")]
         debug: Option<&'a serde_json::Map<String, serde_json::Value>>,
     }
-    session.ui.line_of_json(&RunAnswer {
+    let printed = session.ui.line_of_json(&RunAnswer {
         outcome: (&outcome).into(),
         report: args.report.then_some(report),
         debug: report.operator_view().filter(|_| args.debug),
-    })?;
-    outcome.map(drop).map_err(|error| CommandError::Shown(exit_code(&error)))
+    });
+    exit_after(printed, outcome.as_ref().err().map(exit_code))
 }

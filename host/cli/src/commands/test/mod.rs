@@ -18,7 +18,7 @@ use self::project::TestedProject;
 use super::packaging;
 use crate::exit_codes::{CONTRACT_BROKEN, SCENARIO_FAILED};
 use crate::progress::ProgressCounter;
-use crate::report::CommandError;
+use crate::report::{CommandError, exit_after};
 use crate::session::Session;
 use crate::{files, report, runtime};
 
@@ -161,13 +161,12 @@ async fn run_once(args: &Args, project: &TestedProject, session: &Session<'_>) -
         scenarios: &reports,
         contract: contract.as_ref(),
     };
-    session.ui.result(&summary, |page| page::summary(&summary, page))?;
-    match (summary.failed, &contract) {
-        (0, None) => Ok(()),
-        (0, Some(contract)) if contract.kept => Ok(()),
-        (0, Some(_)) => Err(CommandError::Shown(CONTRACT_BROKEN)),
-        _ => Err(CommandError::Shown(SCENARIO_FAILED)),
-    }
+    let is_broken = contract.as_ref().is_some_and(|contract| !contract.kept);
+    let failure = match summary.failed {
+        0 => is_broken.then_some(CONTRACT_BROKEN),
+        _ => Some(SCENARIO_FAILED),
+    };
+    exit_after(session.ui.result(&summary, |page| page::summary(&summary, page)), failure)
 }
 
 /// Reads the scenarios, all of them, and returns those that the filter leaves.
