@@ -83,6 +83,7 @@ fn produced() -> BTreeSet<String> {
         "attempt",
         "action",
         "repeat_with_key",
+        "step",
     ];
     found.retain(|word| !phases.contains(&word.as_str()) && !others.contains(&word.as_str()));
     found
@@ -121,6 +122,7 @@ fn every_reason_of_replay_and_recovery_is_explained() {
     let mut said = words(&read("replay"), "refused(\"");
     let recover = read("recover");
     said.extend(words(&recover, "=> Some(\""));
+    said.extend(words(&recover, "=> \"").into_iter().filter(|word| !word.contains(' ')));
     said.extend(words(&recover, ".detail(\"reason\", \""));
     for word in ["execution_incomplete", "not_kept", "not_installed"] {
         assert!(said.contains(word), "the scan of the sources does not see {word}: {said:?}");

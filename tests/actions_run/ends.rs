@@ -181,7 +181,12 @@ fn a_cancelled_action_lists_completed_steps() {
 fn a_cancelled_action_advises_about_another_run() {
     for (name, key, again, words) in [
         ("keyless", None, "ask_first", "'one' must not be repeated, and running the action again may do so"),
-        ("keyed", Some("cut-1"), "under_key", "run the action again under the key 'cut-1' alone."),
+        (
+            "keyed",
+            Some("cut-1"),
+            "under_key",
+            "if the action is run again, then under the key 'cut-1' alone.",
+        ),
     ] {
         let cancellation = Cancellation::new();
         let when: fn(&EventKind<'_>) -> bool = |step| matches!(step, EventKind::StepEnded { .. });

@@ -75,6 +75,9 @@ pub trait MakeFailure: Sized {
     /// has. `key` is that key, if the same call may be made again under it.
     fn with_minted_key(self, key: Option<&str>) -> Self;
 
+    /// Says that the failure stands under the caller's key: no later call under it is sent.
+    fn with_kept_key(self) -> Self;
+
     /// Records whether any request of any attempt of the call may have left.
     fn with_request_sent(self, sent: bool) -> Self;
 
@@ -169,6 +172,10 @@ impl MakeFailure for Failure {
 
     fn with_minted_key(self, key: Option<&str>) -> Self {
         Failure::with_minted_key(self, key)
+    }
+
+    fn with_kept_key(self) -> Self {
+        Failure::with_kept_key(self)
     }
 
     fn with_request_sent(self, sent: bool) -> Self {

@@ -290,6 +290,17 @@ impl Failure {
         self
     }
 
+    /// Says that the failure stands under the caller's key: no later call under it is sent.
+    #[must_use]
+    pub(crate) fn with_kept_key(mut self) -> Self {
+        self.inner.message.push_str(
+            " It stands under its idempotency key, under which nothing is sent again: look at the service before a \
+             call with another key.",
+        );
+        self.details_mut().shift_remove("retry_after_ms");
+        self
+    }
+
     /// Records whether any request of any attempt of the call may have left.
     #[must_use]
     pub(crate) fn with_request_sent(mut self, sent: bool) -> Self {

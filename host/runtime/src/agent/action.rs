@@ -69,10 +69,7 @@ fn connectors(report: &ActionReport) -> Vec<String> {
 
 /// Renders the error that ended the action `name`, and the steps that are done nevertheless.
 ///
-/// The structure is the envelope of that error. An agent that branches on it decides about the whole action and not
-/// about the step. So if a step that must not be repeated is done, or may be, the details say so (`again`). If
-/// there is no key either, `retriable` is false, no retry time is given, and the step's own envelope, as the audit
-/// log has it, is `details.failure`.
+/// The structure is the envelope of that error, as that [of the whole action](ActionReport::apply_to).
 #[must_use]
 pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedAnswer {
     let again = report.repeat_advice();
@@ -81,20 +78,9 @@ pub fn action_error(name: &str, why: &Error, report: &ActionReport) -> RenderedA
         why if again == RepeatAdvice::AskFirst => error::render_final_error(name, why),
         why => error::render_action_error(name, why),
     };
-    let tells = matches!(why, Error::Host(_)) || again != RepeatAdvice::Freely;
     // This includes errors that the operator fixes, whose own details the agent does not see.
-    if let Some(error) = rendered.structured.get_mut("error").filter(|_| report.has_begun() && tells) {
-        let own = matches!((why, again), (Error::Failure(_), RepeatAdvice::AskFirst)).then(|| error.clone());
-        if let (Some(own), Some(error)) = (own, error.as_object_mut()) {
-            error.insert("retriable".into(), false.into());
-            if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
-                details.shift_remove("retry_after_ms");
-                details.insert("failure".into(), own);
-            }
-        }
-        if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
-            details.extend(report.half_done());
-        }
+    if let Some(error) = rendered.structured.get_mut("error") {
+        report.apply_to(why, error);
     }
     // Insert the line after the hint and before the audit id.
     let mut add = |line: &str| {
@@ -121,6 +107,9 @@ fn done(report: &ActionReport) -> Option<String> {
     let done: Vec<_> = report.done().map(|step| format!("'{}'", step.id)).collect();
     let ended = report.ended_in().map(|step| format!("It ended in step '{}'. ", step.id));
     let before = match done.is_empty() {
+        true if report.ended_in().is_some_and(|step| step.is_undecided) => {
+            "What was done under its key is not known.".to_owned()
+        }
         true => "No step is done.".to_owned(),
         false => format!("Done before, and not undone: {}.", done.join(", ")),
     };

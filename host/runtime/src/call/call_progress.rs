@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cofferdam_audit::{CallOutcome, KeyState, OpenOutcome};
+use cofferdam_audit::{CallOutcome, KeyDisposition, KeyState, OpenOutcome};
 use cofferdam_core::clock::{micros, millis};
 use cofferdam_core::error::{Error, HostError, HostErrorKind};
 use cofferdam_core::event::EventKind;
@@ -375,6 +375,11 @@ impl CallProgress {
             error => error,
         });
         let key = self.key_context().key(&outcome);
+        let is_kept = call.idempotency_key.is_some() && matches!(key, KeyDisposition::Retain(_));
+        let outcome = outcome.map_err(|error| match error {
+            Error::Failure(failure) if is_kept && is_called_again(&failure) => failure.with_kept_key().into(),
+            error => error,
+        });
         let retried = Some(self.report.retried());
         let (mut end, operator) = self.recorder.end(&outcome, self.attempts(), key, retried);
         match &self.report.replayed {
@@ -528,4 +533,9 @@ impl Drop for CallProgress {
         self.notify_end(&end.outcome, None);
         self.recorder.abandon(end);
     }
+}
+
+/// True if the failure seems to say that another call may end otherwise.
+fn is_called_again(failure: &Failure) -> bool {
+    idempotency::passes(failure) || failure.details().contains_key("retry_after_ms")
 }

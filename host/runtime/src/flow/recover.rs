@@ -227,7 +227,7 @@ fn decided(found: &RecordedCall) -> HostError {
         (CallStatus::Resumed, Some(by)) => format!("it was done again, as {}", sanitize_line(by, 60)),
         (CallStatus::Resumed, None) => "it was done again".to_owned(),
         (CallStatus::Skipped, _) => "it was skipped".to_owned(),
-        (status, _) => format!("it has an end: {}", status.name()),
+        (status, _) => format!("it has an end ({}), and its key needs no decision", status.name()),
     };
     let message = format!("There is nothing to decide about the call {id}: {what}.");
     HostError::new(HostErrorKind::Conflict, message)

@@ -96,8 +96,9 @@ fn page(found: &[IncompleteCall], page: &mut Page) {
             }
             Some("undeclared") => (
                 TextStyle::Bad,
-                "not declared idempotent, and what it sent is not known: look at the service, then recover skip",
+                "not declared idempotent, and it may have had its effect: look at the service, then recover skip",
             ),
+            Some("effect_unknown") => (TextStyle::Doubtful, "look at the service, then recover skip"),
             Some(_) => (TextStyle::Bad, "must not be repeated: look at the service, then recover skip"),
         };
         match call.hint {

@@ -20,7 +20,7 @@ use super::call::{argument_text, service_and_identity, time};
 use crate::allow_private::AllowPrivate;
 use crate::answer::{OutcomeFields, ToolResult};
 use crate::exit_codes::exit_code;
-use crate::report::{CommandError, exit_after, with_signal};
+use crate::report::{CommandError, envelope_content, exit_after, show_envelope, with_signal};
 use crate::session::Session;
 use crate::{answer, progress, retries, runtime};
 
@@ -130,7 +130,15 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
     if args.report || (outcome.is_err() && report.has_begun()) {
         summary(session, &report, args.report, outcome.is_err());
     }
-    session.ui.value(&serde_json::to_value(outcome?).unwrap_or_default())
+    match outcome {
+        Err(error @ Error::Failure(_)) if session.ui.json() => {
+            let mut content = envelope_content(&error);
+            report.apply_to(&error, &mut content);
+            show_envelope(&serde_json::json!({"error": content}).to_string());
+            Err(CommandError::Shown(exit_code(&error)))
+        }
+        outcome => session.ui.value(&serde_json::to_value(outcome?).unwrap_or_default()),
+    }
 }
 
 /// The action as it is asked for.
@@ -197,10 +205,15 @@ fn with_report(
         #[serde(skip_serializing_if = "Option::is_none")]
         debug: Option<&'a serde_json::Map<String, serde_json::Value>>,
     }
-    let printed = session.ui.line_of_json(&RunAnswer {
+    let answer = RunAnswer {
         outcome: (&outcome).into(),
         report: args.report.then_some(report),
         debug: report.operator_view().filter(|_| args.debug),
-    });
+    };
+    let mut answer = serde_json::to_value(answer).unwrap_or_default();
+    if let (Err(why), Some(error)) = (&outcome, answer.get_mut("error")) {
+        report.apply_to(why, error);
+    }
+    let printed = session.ui.line_of_json(&answer);
     exit_after(printed, outcome.as_ref().err().map(exit_code))
 }

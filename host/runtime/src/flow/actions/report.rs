@@ -55,6 +55,10 @@ pub struct StepReport {
     /// True if it may be repeated. If its manifest leaves that open: true if its call has sent no unkeyed request.
     /// False if its call [relied on its key](Report::relies_on_key), and the action has none.
     pub idempotent: bool,
+    /// True if its call was refused for what an earlier one under its key did: that may be all of it, and what follows it
+    /// too.
+    #[serde(skip)]
+    pub(crate) is_undecided: bool,
     /// The report of its call. None if no call was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
@@ -133,7 +137,13 @@ impl ActionReport {
         action: Arc<str>,
         steps: impl Iterator<Item = (Arc<str>, bool)>,
     ) -> Self {
-        let step = |(id, idempotent)| StepReport { id, status: StepStatus::NotRun, idempotent, report: None };
+        let step = |(id, idempotent)| StepReport {
+            id,
+            status: StepStatus::NotRun,
+            idempotent,
+            is_undecided: false,
+            report: None,
+        };
         Self {
             audit_id,
             action,
@@ -156,7 +166,11 @@ impl ActionReport {
             let replayed_or_sent = |report: &Report| report.replayed.is_some() || report.may_have_sent();
             step.status == StepStatus::Value || step.report.as_ref().is_some_and(replayed_or_sent)
         };
-        self.steps.iter().filter(move |step| !step.idempotent && had_effect(step))
+        let undecided = self.steps.iter().position(|step| step.is_undecided).unwrap_or(usize::MAX);
+        let all = self.steps.iter().enumerate();
+        let unrepeatable =
+            all.filter(move |(n, step)| !step.idempotent && (*n >= undecided || had_effect(step)));
+        unrepeatable.map(|(_, step)| step)
     }
 
     /// Returns the advice about running the action again after it ended without a value.
@@ -176,7 +190,7 @@ impl ActionReport {
         match (steps.is_empty(), &self.idempotency_key) {
             (true, _) => None,
             (false, Some(key)) => Some(format!(
-                "{steps} must not be repeated: run the action again under the key '{}' alone.",
+                "{steps} must not be repeated: if the action is run again, then under the key '{}' alone.",
                 sanitize_line(key, 200)
             )),
             (false, None) => Some(format!(
@@ -200,6 +214,27 @@ impl ActionReport {
             ("again", Some(self.repeat_advice().name().into())),
         ];
         facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
+    }
+
+    /// Makes `error`, the content of the envelope of `why`, that of the whole action: whoever branches on it decides about
+    /// the action and not about the step. If a step that must not be repeated is done, or may be, the details say so
+    /// (`again`). If there is no key either, `retriable` is false, no retry time is given, and the step's own envelope is
+    /// `details.failure`.
+    pub fn apply_to(&self, why: &Error, error: &mut Value) {
+        let again = self.repeat_advice();
+        let is_told = matches!(why, Error::Host(_)) || again != RepeatAdvice::Freely;
+        let own = matches!((why, again), (Error::Failure(_), RepeatAdvice::AskFirst)).then(|| error.clone());
+        let Some(error) = error.as_object_mut().filter(|_| self.has_begun() && is_told) else { return };
+        if own.is_some() {
+            error.insert("retriable".into(), false.into());
+        }
+        if let Some(details) = error.get_mut("details").and_then(Value::as_object_mut) {
+            if let Some(own) = own {
+                details.shift_remove("retry_after_ms");
+                details.insert("failure".into(), own);
+            }
+            details.extend(self.half_done());
+        }
     }
 
     /// True if a part of it is done, or may be.

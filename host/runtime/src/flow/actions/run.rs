@@ -243,7 +243,9 @@ impl ActionRun<'_> {
             };
             // Without a key of its caller, another run has other keys.
             let keeps_key = self.run.key.is_some() || !of_call.relies_on_key();
-            step.idempotent = may_be_repeated && keeps_key;
+            step.is_undecided =
+                matches!(&outcome, Err(Error::Host(error)) if is_of_an_earlier_call(error.kind()));
+            step.idempotent = may_be_repeated && keeps_key && !step.is_undecided;
             (step.status, step.report) = (StepStatus::from_outcome(&outcome), Some(of_call));
         }
         outcome.map_err(|error| match error {
@@ -255,6 +257,14 @@ impl ActionRun<'_> {
     fn now(&self) -> Instant {
         self.pipeline.loader.clock.now()
     }
+}
+
+/// True if a call was refused for what an earlier one under its key did, or still does.
+fn is_of_an_earlier_call(kind: HostErrorKind) -> bool {
+    matches!(
+        kind,
+        HostErrorKind::OutcomeUnknown | HostErrorKind::IdempotencyConflict | HostErrorKind::InProgress
+    )
 }
 
 /// Checks that each step's key, which is derived from the action's, is no longer than a key may be.
