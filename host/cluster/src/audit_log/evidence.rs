@@ -170,7 +170,7 @@ impl ExpectedKeys {
                 for step in self.of_actions.remove(&end.key).unwrap_or_default() {
                     let held = self.keys.get_mut(&step);
                     if let Some(held) = held.filter(|held| held.pending_action() == Some(end.key)) {
-                        // The row has the time that the step's end recorded: this end may be pruned before the step is.
+                        // `until` stays the same, here and in the row: this end may be pruned before the step is.
                         held.step_of.iter_mut().for_each(|of| of.has_value = true);
                         self.ends.insert(step, end.until);
                     }
