@@ -107,6 +107,8 @@ fn a_final_failure_is_replayed_byte_for_byte() {
     ] {
         let first = failed(run(host().run(call(path))).outcome);
         assert!(!first.retriable(), "{path}: {first}");
+        let is_said = first.message().contains("stands under its idempotency key");
+        assert_eq!(is_said, first.code() == "auth", "what seems to help does not, under this key: {first}");
         let (again, report) = reported(&host(), call(path));
         let again = failed(again);
         assert_eq!(serde_json::to_string(&again).unwrap(), serde_json::to_string(&first).unwrap());

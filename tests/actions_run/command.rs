@@ -82,6 +82,12 @@ fn a_failure_envelope_lists_completed_steps() {
     let envelope: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(envelope.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"], "no output");
     assert!(json.stderr.is_empty(), "{}", json.stderr);
+    let details = &envelope["error"]["details"];
+    assert_eq!(
+        (&details["not_again"], &details["again"]),
+        (&json!(["one"]), &json!("ask_first")),
+        "{envelope}"
+    );
     let text = cli.run(&["run", "told"]).fails(76);
     assert!(text.stdout.is_empty(), "{}", text.stdout);
     for words in [

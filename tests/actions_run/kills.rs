@@ -72,7 +72,12 @@ fn the_same_key_repeats_no_step_after_a_kill() {
                     (&error["code"], &error["details"]["step"]),
                     (&"outcome_unknown".into(), &"pay".into())
                 );
-                assert_eq!(error["details"]["done"], serde_json::json!(["find"]));
+                let details = &error["details"];
+                assert_eq!(details["done"], serde_json::json!(["find"]));
+                assert_eq!(
+                    (&details["not_again"][0], &details["again"]),
+                    (&"pay".into(), &"under_key".into())
+                );
                 assert_eq!(ground.asked(&path("note")), 0);
             }
             false => {

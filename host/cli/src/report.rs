@@ -206,7 +206,7 @@ pub(super) fn envelope_content(error: &impl serde::Serialize) -> Value {
     envelope.get_mut("error").map(Value::take).unwrap_or_default()
 }
 
-pub(super) fn show_envelope(envelope: &str) {
+fn show_envelope(envelope: &str) {
     let mut err = anstream::stderr().lock();
     drop(std::io::Write::write_all(&mut err, (printable_json(envelope) + "\n").as_bytes()));
 }

@@ -20,7 +20,7 @@ use super::call::{argument_text, service_and_identity, time};
 use crate::allow_private::AllowPrivate;
 use crate::answer::{OutcomeFields, ToolResult};
 use crate::exit_codes::exit_code;
-use crate::report::{CommandError, envelope_content, exit_after, show_envelope, with_signal};
+use crate::report::{CommandError, envelope_content, exit_after, with_signal};
 use crate::session::Session;
 use crate::{answer, progress, retries, runtime};
 
@@ -134,8 +134,8 @@ fn run_action(args: Args, session: &Session<'_>, tool: Option<&ToolResult>) -> R
         Err(error @ Error::Failure(_)) if session.ui.json() => {
             let mut content = envelope_content(&error);
             report.apply_to(&error, &mut content);
-            show_envelope(&serde_json::json!({"error": content}).to_string());
-            Err(CommandError::Shown(exit_code(&error)))
+            let printed = session.ui.line_of_json(&serde_json::json!({"error": content}));
+            exit_after(printed, Some(exit_code(&error)))
         }
         outcome => session.ui.value(&serde_json::to_value(outcome?).unwrap_or_default()),
     }
