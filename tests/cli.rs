@@ -390,7 +390,7 @@ fn ctrl_c_ends_the_call_and_its_request() {
     crate::cancellation::abandoned(&shared_host().upstream, "/hang/ctrl-c");
 }
 
-/// Whatever became of its output.
+/// The exit code does not depend on a reader of the output.
 #[test]
 fn a_failed_call_that_nobody_reads_fails() {
     let args = ["call", "github://cofferdam/probe", "nothing", "--format", "json"];

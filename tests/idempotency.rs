@@ -130,7 +130,7 @@ fn a_transient_failure_does_not_settle_its_key() {
     assert_eq!((again.unwrap(), report.replayed.is_some(), count(path)), (value, true, 3));
 }
 
-/// What the caller or the operator can change does not settle the key, where nothing can happen twice.
+/// A failure that the caller or the operator can mend is not kept under its key, unless an effect could happen twice.
 #[test]
 fn a_failure_that_can_be_mended_frees_its_key() {
     for (path, fuel) in

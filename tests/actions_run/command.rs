@@ -116,7 +116,7 @@ fn a_failure_envelope_lists_completed_steps() {
     assert_eq!(ground.asked("/text/untold"), 0);
 }
 
-/// Also if every step has a value, and the action has none.
+/// The warning is also given if every step has a value and the action has none.
 #[test]
 fn a_run_without_a_value_warns_of_a_repetition() {
     let ground = &*GROUND;

@@ -176,7 +176,7 @@ fn a_cancelled_action_lists_completed_steps() {
     }
 }
 
-/// Whatever shows the error.
+/// The advice is in the details of the error, and in the text for agents.
 #[test]
 fn a_cancelled_action_advises_about_another_run() {
     for (name, key, again, words) in [

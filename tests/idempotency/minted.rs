@@ -58,7 +58,7 @@ fn a_call_that_was_cut_off_names_its_key() {
     assert!(!read.details().contains_key("repeat_with_key"), "{read}");
 }
 
-/// The one whose repetition does harm has no key to name.
+/// No key makes it safe to repeat such a call, so the failure names none.
 #[test]
 fn a_cut_off_call_that_must_not_be_repeated_warns() {
     let path = "/hang/warned";

@@ -62,8 +62,8 @@ impl CommandError {
         }
     }
 
-    /// Returns the end of a command that stops with work left, since its output cannot be written. Also if the reader
-    /// closed it, that is no success.
+    /// Returns the end of a command that stops with work left, since its output cannot be written. It is no success
+    /// either if the reader closed the output.
     pub(super) fn with_work_left(self) -> Self {
         match self {
             Self::PipeClosed => Self::Interrupted,

@@ -49,7 +49,7 @@ impl StoredKeyState {
 pub struct StoredKey {
     /// The call.
     pub call: [u8; 16],
-    /// The SHA-256 of everything that the key stands for.
+    /// The SHA-256 of what is asked for: the actor, the operation or the action, the arguments and the identities.
     pub fingerprint: [u8; 32],
     /// When the call was received, in microseconds since 1970.
     pub at: i64,

@@ -22,9 +22,9 @@ const SELECT: &str = "SELECT k.key, k.call, k.fingerprint, k.state, k.until, \
 #[derive(Debug, Clone)]
 pub(super) struct KeyRow {
     pub(super) key: [u8; 32],
-    /// The outcome stands until then by the clock of the database.
+    /// The rest of the row. Its `until` is by the clock of the database.
     pub(super) stored: StoredKey,
-    /// The same by the clock of the host that wrote it.
+    /// The time until which the outcome stands, by the clock of the host that wrote it.
     pub(super) until: Option<i64>,
     /// The process that holds the journal of the call.
     pub(super) holder: Option<Uuid>,

@@ -6,7 +6,7 @@ use cofferdam_core::error::{Error, HostErrorKind};
 use cofferdam_core::failure::{Failure, FailureCause};
 use cofferdam_core::rng::RandomSource;
 use cofferdam_egress::resilience::{RetryContext, RetryDecision, RetryProfile, decide};
-use cofferdam_runtime::call::passes;
+use cofferdam_runtime::call::may_end_otherwise;
 
 /// The delay before a job is looked at again whose key another call holds that is running.
 const IN_PROGRESS: Duration = Duration::from_millis(250);
@@ -85,7 +85,7 @@ impl EndedRun<'_> {
         match self.profile.map(|profile| decide(profile, &context, rng)) {
             Some(RetryDecision::Retry { delay, .. }) => Disposition::Retry(delay),
             // Others pass with time, or are mended by an operator or a caller.
-            _ if !passes(failure) => Disposition::Failed,
+            _ if !may_end_otherwise(failure) => Disposition::Failed,
             _ => Disposition::Dead,
         }
     }

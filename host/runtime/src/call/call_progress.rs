@@ -406,7 +406,7 @@ impl CallProgress {
     /// last one did not.
     fn of_whole_call(&mut self, call: &Call, failure: Failure) -> Failure {
         let failure = failure.with_request_sent(self.sent);
-        if call.idempotency_key.is_some() || !self.sent || !idempotency::passes(&failure) {
+        if call.idempotency_key.is_some() || !self.sent || !idempotency::may_end_otherwise(&failure) {
             return failure;
         }
         match self.may_be_repeated() {
@@ -537,5 +537,5 @@ impl Drop for CallProgress {
 
 /// True if the failure seems to say that another call may end otherwise.
 fn is_called_again(failure: &Failure) -> bool {
-    idempotency::passes(failure) || failure.details().contains_key("retry_after_ms")
+    idempotency::may_end_otherwise(failure) || failure.details().contains_key("retry_after_ms")
 }

@@ -330,7 +330,7 @@ impl KeyContext {
             // does not show their effect.
             Err(Error::Failure(failure)) if cut_off(failure) => self.key_without_outcome(),
             // A transient failure must not block the key. Release it if that cannot cause a second effect.
-            Err(Error::Failure(failure)) if passes(failure) && (self.idempotent || !self.sent) => {
+            Err(Error::Failure(failure)) if may_end_otherwise(failure) && (self.idempotent || !self.sent) => {
                 KeyDisposition::Release
             }
             Err(Error::Failure(_)) if self.left_unsafe => KeyDisposition::Undetermined,
@@ -358,7 +358,7 @@ fn cut_off(failure: &Failure) -> bool {
 /// True if another try may end otherwise. This includes a call that was cut off, an open circuit, and what the operator
 /// can mend: a missing grant, a binding, or a bill. Other failures stand for the key of their call.
 #[must_use]
-pub fn passes(failure: &Failure) -> bool {
+pub fn may_end_otherwise(failure: &Failure) -> bool {
     use FailureClass::{BindingFailed, BindingRequired, CapabilityDenied, HashMismatch, SignatureFailure};
     let for_the_operator = match failure.class() {
         CapabilityDenied | BindingRequired | BindingFailed | HashMismatch | SignatureFailure => true,
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!(call_fingerprint(&text("[1]"), "host"), None);
     }
 
-    /// Its caller gives it more under the same key: under another one, it may have its effect twice.
+    /// The caller raises the limit and keeps the key: under another key the call may have its effect twice.
     #[test]
     fn a_limit_frees_a_key_that_no_effect_needs() {
         let key = |limit, idempotent, sent| {

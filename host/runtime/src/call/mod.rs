@@ -22,7 +22,7 @@ pub(crate) use action_progress::{ActionApproval, ActionIdentity, ActionProgress,
 pub(crate) use audit_context::{AuditContext, AuditSettings};
 pub(crate) use dry_run::CallPreview;
 pub use fallback::Fallback;
-pub use idempotency::passes;
+pub use idempotency::may_end_otherwise;
 pub use loader::{PackageLoader, REBUILD_INDEX_HINT};
 pub(crate) use pipeline::{CallPipeline, PipelineParts, waiting_calls};
 pub use report::{AttemptOutcome, AttemptReport, CallResult, Report};

@@ -55,8 +55,8 @@ pub struct StepReport {
     /// True if it may be repeated. If its manifest leaves that open: true if its call has sent no unkeyed request.
     /// False if its call [relied on its key](Report::relies_on_key), and the action has none.
     pub idempotent: bool,
-    /// True if its call was refused for what an earlier one under its key did: that may be all of it, and what follows it
-    /// too.
+    /// True if its call was refused for what an earlier call under its key did: the step may be done, and so may those
+    /// after it.
     #[serde(skip)]
     pub(crate) is_undecided: bool,
     /// The report of its call. None if no call was made.
@@ -216,10 +216,10 @@ impl ActionReport {
         facts.into_iter().filter_map(|(name, fact)| Some((name.to_owned(), fact?)))
     }
 
-    /// Makes `error`, the content of the envelope of `why`, that of the whole action: whoever branches on it decides about
-    /// the action and not about the step. If a step that must not be repeated is done, or may be, the details say so
-    /// (`again`). If there is no key either, `retriable` is false, no retry time is given, and the step's own envelope is
-    /// `details.failure`.
+    /// Turns `error`, the content of the envelope of `why`, into that of the whole action, so that a program that branches
+    /// on it decides about the action and not about the step. If a step that must not be repeated is done, or may be, the
+    /// details say so (`again`). If there is no key either, `retriable` is false, no retry time is given, and the step's
+    /// own envelope is `details.failure`.
     pub fn apply_to(&self, why: &Error, error: &mut Value) {
         let again = self.repeat_advice();
         let is_told = matches!(why, Error::Host(_)) || again != RepeatAdvice::Freely;
